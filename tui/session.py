@@ -85,6 +85,8 @@ class Session:
         """Of the turns that have ended here, by the ids of their responses."""
         self._switched_off: dict[str, set[str]] = {}
         """By server: the tools that `toggle_server_tools` has switched off."""
+        self._turns_read: tuple[str, dict[str, StoredTurn]] = ("", {})
+        """The id of a conversation, and its turns as `stored_turn` has read them."""
         self._titles: bool | None = None
         self._store: Store | None = None
         self._recorder: TurnRecorder | None = None
@@ -187,6 +189,15 @@ class Session:
     def stored_turns(self) -> list[StoredTurn]:
         """The conversation's turns as they are stored; empty without a store."""
         return self._store.turns(self.conversation.id) if self._store else []
+
+    def stored_turn(self, response_id: str) -> StoredTurn | None:
+        """One of them, by its response's id. What was read stays for the next call: a turn that has
+        ended does not change any more."""
+        conversation, turns = self._turns_read
+        if conversation != self.conversation.id or response_id not in turns:
+            turns = {turn.response.id: turn for turn in self.stored_turns()}
+            self._turns_read = self.conversation.id, turns
+        return turns.get(response_id)
 
     def damage(self) -> list[str]:
         """What could not be read of the store, in sentences that were not taken yet."""

@@ -40,10 +40,9 @@ def open_turn(session: Session, response_id: str, events: Sequence[Event] = ()) 
 
     ``events``: its own, where it ran here.
     """
-    for turn in session.stored_turns():
-        if turn.response.id == response_id:
-            return WrittenTurn(session, turn, events)
-    raise UserError("This turn is not stored, so what the model wrote cannot be continued.")
+    if (turn := session.stored_turn(response_id)) is None:
+        raise UserError("This turn is not stored, so what the model wrote cannot be continued.")
+    return WrittenTurn(session, turn, events)
 
 
 class WrittenTurn:

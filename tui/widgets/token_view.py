@@ -108,8 +108,8 @@ class TokenView(Vertical):
         """How many of the log's first tokens are not shown."""
         self._events_read = 0
         """How many of the turn's events are shown."""
-        self._generation_mark = 0
-        """Where the last generation begins in the stream."""
+        self._turn_mark = self._generation_mark = 0
+        """Where the first and the last generation begin in the stream."""
         self._renderer: TokenTextRenderer | None = None
         """Renders that generation; None before the first."""
         self._repairs: defaultdict[int, list[str]] = defaultdict(list)
@@ -205,10 +205,8 @@ class TokenView(Vertical):
         self._turn = self._conversation = None
 
     def colour(self, turn: RunningTurn | None, chances: Sequence[Sequence[float]]) -> None:
-        """Colour a turn's tokens; the next ``follow`` writes everything anew for it.
-
-        ``chances``: their probabilities, by generation.
-        """
+        """Colour a turn's tokens, and no others any more. ``chances``: their probabilities, by
+        generation."""
         if turn is not None:
             # A branch begins with what an earlier turn wrote, which is not in its events.
             counts = _count_tokens(turn)
@@ -217,8 +215,23 @@ class TokenView(Vertical):
                 values[max(0, len(values) - count) :]
                 for values, count in zip(own, counts, strict=False)
             ]
-        self._coloured = turn, chances
-        self.restart()
+        before, self._coloured = self._coloured[0], (turn, chances)
+        if self._turn is not None and (self._turn is before or self._turn is turn):
+            self._rewrite_turn(self._turn)
+
+    def _rewrite_turn(self, turn: RunningTurn) -> None:
+        """Write what follows the turn's first prompt once more, as it looks now."""
+        from agent.events import AgentPrompt  # after the first paint
+
+        assert self._format is not None, "it has written the turn"
+        number, start = self._cursor_number, self._log.generations[0].start
+        self._stream.truncate(self._turn_mark)
+        self._log = TokenLog(self._log.ids[:start])
+        self._begin_generation((), self._format)
+        events = turn.log.events[: self._events_read]
+        first = next(n for n, event in enumerate(events) if isinstance(event, AgentPrompt))
+        self._write_events(events[first + 1 :], self._format)
+        self._restore_cursor(number)
 
     def _update_title(self, state: str | None = None) -> None:
         """Show ``state``, or the last one, and how to get to the tokens."""
@@ -239,10 +252,9 @@ class TokenView(Vertical):
                     self._write_tokens(new)
                     new = []
                     self._write_prompt(ids[: len(ids) - len(form.open_assistant())], form)
-                    self._log.begin_generation(ids)
-                    self._generation_mark = self._stream.mark()
-                    self._repairs.clear()
-                    self._restart_generation(form)
+                    if not self._log.generations:
+                        self._turn_mark = self._stream.mark()
+                    self._begin_generation(ids, form)
                 case AgentTokens(ids=ids):
                     new += ids
                 case AgentRepair(rule=rule, at=at):
@@ -284,6 +296,13 @@ class TokenView(Vertical):
             self._stream.mark()
             runs = TokenTextRenderer(form, generated=False).runs(ids)
             self._stream.write_tokens([*runs, TokenRun("\n", "", is_token=False)])
+
+    def _begin_generation(self, ids: Sequence[int], form: Format) -> None:
+        """Begin to write a generation. ``ids``: what it reads that was not read before."""
+        self._log.begin_generation(ids)
+        self._generation_mark = self._stream.mark()
+        self._repairs.clear()
+        self._restart_generation(form)
 
     def _restart_generation(self, form: Format) -> TokenTextRenderer:
         """Write the header that opens the assistant's message; its tokens follow from the first on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -409,3 +410,27 @@ async def test_closing_the_token_view_gives_the_focus_back(open_app: Any) -> Non
         await driver.wait_for(lambda: view.query(TokenSearchBar))
         await driver.pilot.press("f8")
         await driver.wait_for(lambda: app.prompt.has_focus and not view.query(TokenSearchBar))
+
+
+async def test_turns_are_read_once_however_often_the_cursor_rests(open_app: Any) -> None:
+    async with open_app(size=(120, 50), launch={"engine": None, "tools": "none"}) as driver:
+        app = driver.app
+        await ask(driver, "hello")
+        await ask(driver, "again")
+        view, reads = await open_tokens(driver), []
+        read = app.session.stored_turns
+        app.session.stored_turns = lambda: [reads.append(1), read()][1]
+        app.session._turns_read = ("", {})
+        for _ in range(3):
+            await driver.pilot.press("left")
+            await driver.wait_for(lambda: view._panel.has_alternatives)
+        position = view._position
+        assert position is not None and len(reads) == 1
+        numbers = range(position.number - position.log.generations[-1].count)
+        positions = (replace(position, number=number) for number in numbers)
+        written = [each for each in map(app.tokens._find_written, positions) if each is not None]
+        assert {each.view for each in written} == {app.transcript.own_turns[0]} and len(reads) == 1
+        await driver.pilot.press("escape")
+        await ask(driver, "more")
+        assert app.session.stored_turn(app.transcript.own_turns[-1].response_id) is not None
+        assert len(reads) == 2 and app.session.stored_turn("resp_none") is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from textual.app import App, ComposeResult
 
 from agent import events as ev
@@ -101,3 +102,45 @@ async def test_token_view_colours_of_a_branch_are_those_of_its_own_tokens() -> N
         view.follow(turn, Conversation("conv_1"), form)
         shown = [dict(each.probabilities) for each in view._log.generations]
     assert shown[:2] == [{0: 0.4, 1: 0.5}, {0: 0.6, 1: 0.7, 2: 0.8}]
+
+
+async def test_token_view_colours_rewrite_what_the_turn_wrote_and_not_its_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    form, log, talk = cast(Format, Letters()), EventLog(), Conversation("conv_1")
+    log.append(ev.AgentStart(model="m", context_length=9, engine="e", tools=[], mcp_servers=[]))
+    log.append(ev.AgentPrompt(ids=ids("<|start|>why?<|end|><|start|>")))
+    log.append(ev.AgentTokens(ids=ids("so<|end|>")))
+    log.append(ev.AgentRepair(rule="end_missing", at=1, text=""))
+    log.append(ev.AgentPrompt(ids=ids("<|start|>42<|end|><|start|>")))
+    log.append(ev.AgentTokens(ids=ids("yes")))
+    turn: Any = SimpleNamespace(log=log)
+    prompts: list[str] = []
+    write_prompt = TokenView._write_prompt
+
+    def counted(view: TokenView, ids: Any, form: Format) -> None:
+        prompts.append(bytes(ids).decode())
+        write_prompt(view, ids, form)
+
+    async with Bare().run_test(size=(100, 30)) as pilot:
+        view = pilot.app.query_one(TokenView)
+        view.toggle()
+        await pilot.pause()
+        view.follow(turn, talk, form)
+        stream = view._stream
+        stream.move_cursor_to(9)
+        plain = [(line.text, list(line.styles)) for line in stream._lines]
+        logged = list(view._log.ids)
+        monkeypatch.setattr(TokenView, "_write_prompt", counted)
+        view.colour(turn, [[0.3, 0.05, 0.9], [0.004, 0.6, 0.99]])
+        assert prompts == [bytes(ids("<|start|>42<|end|>")).decode()]
+        assert [line.text for line in stream._lines] == [text for text, _ in plain]
+        styles = {style for line in stream._lines for _, style in line.styles}
+        assert {"chance2", "odd chance3", "chance4", "odd chance1"} <= styles
+        assert stream.cursor == 9 and view._log.ids == logged
+        assert view._log.generations[0].probabilities == {0: 0.3, 1: 0.05, 2: 0.9}
+        log.append(ev.AgentTokens(ids=ids("!")))
+        view.follow(turn, talk, form)
+        assert stream.text.endswith("yes!")
+        view.colour(None, [])
+        assert [(line.text, line.styles) for line in stream._lines][:-1] == plain[:-1]

@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 import sys
+from contextlib import suppress
 
 IMPORTED = (
     *("agent.cli.main", "agent.cli.run", "agent.cli.mcp_actions", "agent.models.loader"),
@@ -58,7 +59,8 @@ class Origin:
         for link, pid in list(self._forks.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                link.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+                with suppress(OSError):  # the relay was killed
+                    link.sendall(str(os.waitstatus_to_exitcode(status)).encode())
                 link.close()
                 del self._forks[link]
 
@@ -66,12 +68,17 @@ class Origin:
         link, _ = self._listener.accept()
         _, streams, _, _ = socket.recv_fds(link, 1, STREAM_COUNT)
         with link.makefile(encoding="ascii") as lines:
-            arguments, folder, environment = ast.literal_eval(lines.readline())
-        if pid := os.fork():
-            self._forks[link] = pid
+            request = lines.readline()
+        pid = os.fork() if request else None  # without one, the relay was killed
+        if pid != 0:
             for stream in streams:
                 os.close(stream)
+            if pid is None:
+                link.close()
+            else:
+                self._forks[link] = pid
             return None
+        arguments, folder, environment = ast.literal_eval(request)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number, stream in enumerate(streams):

@@ -10,16 +10,17 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Static, TextArea
+from textual.widgets import Static
 
 from agent.errors import UserError
 from tui.keymap import KeymapApp, bind
 from tui.util.format import display_text
+from tui.widgets.wrapped_area import WrappedArea
 
 Result = TypeVar("Result")
 
 
-class EditorArea(TextArea):
+class EditorArea(WrappedArea):
     """The text; Enter is the screen's."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -52,7 +53,9 @@ class TextEditor(ModalScreen[Result | None]):
     TextEditor {
         align: center middle;
         & > Vertical { width: 100; max-width: 100%; height: auto; max-height: 100%; }
-        & .problem { height: auto; padding: 0 2; background: $background; color: $text-warning; }
+        & .problem {
+            height: auto; padding: 0 2; display: none; background: $background; color: $text-warning;
+        }
         & EditorArea {
             height: auto; min-height: 8; max-height: 80vh;
             padding: 0 1; border: round $accent; background: $background;
@@ -91,4 +94,6 @@ class TextEditor(ModalScreen[Result | None]):
         try:
             self.dismiss(self._accept(self.query_one(EditorArea).text))
         except UserError as error:
-            self.query_one(".problem", Static).update(display_text(str(error)))
+            problem = self.query_one(".problem", Static)
+            problem.update(display_text(str(error)))
+            problem.display = True

@@ -16,7 +16,6 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import TextArea
 
 from agent.config.keys import KeyBindings
 from agent.util.images import CANNOT_SEE, is_pasted_image
@@ -26,6 +25,7 @@ from tui.state.prompt_history import PromptHistory
 from tui.util.attachments import without_attachments
 from tui.util.format import display_text
 from tui.widgets.completion_menu import CompletionMenu
+from tui.widgets.wrapped_area import WrappedArea
 
 if TYPE_CHECKING:
     from tui.util.completion import PromptCompleter, Suggestions
@@ -34,7 +34,7 @@ BURST_SECONDS = 0.03
 """Keys that follow each other faster were not pressed: they come from a paste."""
 
 
-class PromptInput(TextArea):
+class PromptInput(WrappedArea):
     """Writes prompts: Enter sends, the arrows at its edges go through what was sent before."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

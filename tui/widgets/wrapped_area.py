@@ -1,0 +1,16 @@
+"""A text area that shows its text and its cursor after a resize, too."""
+
+from __future__ import annotations
+
+from textual.widgets import TextArea
+
+
+class WrappedArea(TextArea):
+    """Is painted anew after a resize: Textual does that only where the number of rows has changed.
+    Else the text on the screen would stay wrapped for the former width, and the cursor and what is
+    typed be elsewhere."""
+
+    def on_resize(self) -> None:
+        """Paint the text as it is wrapped now, and keep the cursor in sight (extends Textual's)."""
+        self.refresh()
+        self.call_after_refresh(self.scroll_cursor_visible)

@@ -76,7 +76,12 @@ def process(
         )
         await engine.load()
         try:
-            return [await generate(engine, prompt, **fields) for prompt in prompts]
+            replies = [await generate(engine, prompt, **fields) for prompt in prompts]
+            # At its end it writes for a time only, however busy this machine is.
+            assert engine._worker is not None
+            cache = engine._worker.loaded.result().loop._cache
+            await wait_until(lambda: not cache.unsaved)
+            return replies
         finally:
             await engine.close()
 

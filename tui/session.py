@@ -86,7 +86,7 @@ class Session:
         self._switched_off: dict[str, set[str]] = {}
         """By server: the tools that `toggle_server_tools` has switched off."""
         self._turns_read: tuple[str, dict[str, StoredTurn]] = ("", {})
-        """The id of a conversation, and its turns as `stored_turn` has read them."""
+        """The id of a conversation, and its ended turns as `stored_turn` has read them."""
         self._titles: bool | None = None
         self._store: Store | None = None
         self._recorder: TurnRecorder | None = None
@@ -191,12 +191,16 @@ class Session:
         return self._store.turns(self.conversation.id) if self._store else []
 
     def stored_turn(self, response_id: str) -> StoredTurn | None:
-        """One of them, by its response's id. What was read stays for the next call: a turn that has
-        ended does not change any more."""
-        conversation, turns = self._turns_read
-        if conversation != self.conversation.id or response_id not in turns:
-            turns = {turn.response.id: turn for turn in self.stored_turns()}
-            self._turns_read = self.conversation.id, turns
+        """One of them, by its response's id. Those that had ended are read once: they do not change
+        any more."""
+        conversation, ended = self._turns_read
+        if conversation == self.conversation.id and response_id in ended:
+            return ended[response_id]
+        turns = {turn.response.id: turn for turn in self.stored_turns()}
+        ended = {
+            name: turn for name, turn in turns.items() if turn.response.status != "in_progress"
+        }
+        self._turns_read = self.conversation.id, ended
         return turns.get(response_id)
 
     def damage(self) -> list[str]:

@@ -34,13 +34,13 @@ def open_session(
     )
 
 
+async def never(*_: object) -> bool:
+    return False
+
+
 async def ask(session: Session, text: str) -> tuple[Response, list[str]]:
     """The response and the notices."""
-
-    async def approver(*_: object) -> bool:
-        return False
-
-    return await ended(session, session.start_turn(text, approver))
+    return await ended(session, session.start_turn(text, never))
 
 
 async def ended(session: Session, turn: Turn) -> tuple[Response, list[str]]:
@@ -203,4 +203,19 @@ async def test_token_probabilities_are_recorded_where_the_setting_says_so(
     assert settings.options.token_probabilities is wanted and settings.scripted
     assert session.format is not None
     assert await settings.new_constraint(session.format, first=True) is None
+    await session.close()
+
+
+async def test_turn_that_was_read_while_it_ran_is_read_again(open_session: Open) -> None:
+    session = open_session()
+    await session.begin()
+    first, _ = await ask(session, "one")
+    running = session.start_turn("two", never)
+    await running.started_generating.wait()
+    assert session.stored_turn(first.id) is not None
+    early = session.stored_turn(running.response.id)
+    assert early is not None and early.response.status == "in_progress"
+    await ended(session, running)
+    turn = session.stored_turn(running.response.id)
+    assert turn is not None and turn.response.output == running.response.output != []
     await session.close()

@@ -1,4 +1,4 @@
-"""A server that behaves, with some of the tools of plain.py: it starts in a twentieth of its time."""
+"""A server that behaves, with some of the tools of plain.py, and without the SDK's import."""
 
 import sys
 from pathlib import Path

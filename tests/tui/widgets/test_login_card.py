@@ -6,7 +6,7 @@ import asyncio
 
 from textual.widgets import Button, Input
 
-from tests.support.fake_app import drive_app
+from tests.support.fake_app import ScreenDriver, drive_app
 from tools.mcp.login import LoginDialog, LoginError, LoginRequest
 from tui.widgets.login_card import LoginCard
 
@@ -37,15 +37,21 @@ class Login:
         raise LoginError("the login timed out")
 
 
+async def begin(driver: ScreenDriver, login: Login) -> asyncio.Future[bool]:
+    """Begin the login on its card, up to where a code can be pasted."""
+    request = LoginRequest("guarded", "It wants a login.", login.run)
+    answer = asyncio.ensure_future(driver.app.chat.cards.log_in(request))
+    await driver.wait_for(lambda: driver.app.query(LoginCard))
+    await driver.pilot.press("tab", "enter")
+    await driver.expect_text(PAGE)
+    await driver.wait_for(lambda: isinstance(driver.app.focused, Input))
+    return answer
+
+
 async def test_login_card_asks_again_for_text_without_a_code() -> None:
     async with drive_app() as driver:
         login = Login()
-        request = LoginRequest("guarded", "It wants a login.", login.run)
-        answer = asyncio.ensure_future(driver.app.chat.cards.log_in(request))
-        await driver.wait_for(lambda: driver.app.query(LoginCard))
-        await driver.pilot.press("tab", "enter")
-        await driver.expect_text(PAGE)
-        await driver.wait_for(lambda: isinstance(driver.app.focused, Input))
+        answer = await begin(driver, login)
         await driver.pilot.press(*"no code", "enter")
         await driver.expect_text("There is no code in that: paste the address")
         assert not answer.done() and driver.app.query_one(Input).value == ""
@@ -58,12 +64,7 @@ async def test_login_card_asks_again_for_text_without_a_code() -> None:
 async def test_login_card_that_was_left_takes_no_focus() -> None:
     async with drive_app() as driver:
         login, prompt = Login(), driver.app.prompt
-        request = LoginRequest("guarded", "It wants a login.", login.run)
-        answer = asyncio.ensure_future(driver.app.chat.cards.log_in(request))
-        await driver.wait_for(lambda: driver.app.query(LoginCard))
-        await driver.pilot.press("tab", "enter")
-        await driver.expect_text(PAGE)
-        await driver.wait_for(lambda: isinstance(driver.app.focused, Input))
+        answer = await begin(driver, login)
         prompt.focus()
         await driver.pilot.press(*"what")
         login.failure.set_result(None)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 
 import pytest
+from _pytest._code.code import ExceptionRepr
 
 # Started in the background of a script, pytest ignores Ctrl-C, and every program that it starts would.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -30,13 +32,25 @@ pytest_plugins = [
     "tests.support.oauth",
 ]
 LONG_FILES = (
-    "engine/remote/test_generation.py", "load/test_replicas.py", "terminal/test_screen.py",
-    "e2e/test_mcp.py", "e2e/test_servers.py", "e2e/test_models.py", "load/test_faults.py",
+    "engine/remote/test_generation.py", "terminal/test_screen.py", "e2e/test_mcp.py",
+    "e2e/test_servers.py", "e2e/test_models.py", "load/test_replicas.py", "load/test_faults.py",
     "e2e/test_run.py",
 )  # fmt: skip
-"""Those of about a minute and more."""
+"""Those of about a minute and more; servers of vLLM do not start beside each other."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long files first: `make test` gives a file to one process, and waits for none at the end."""
-    items.sort(key=lambda item: not item.path.as_posix().endswith(LONG_FILES))
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.as_posix()
+        return next(
+            (n for n, name in enumerate(LONG_FILES) if path.endswith(name)), len(LONG_FILES)
+        )
+
+    items.sort(key=place)
+
+
+def pytest_internalerror(excrepr: ExceptionRepr) -> None:
+    """Say at the very end what failed in pytest first, where logs are cut to their last lines."""
+    atexit.register(print, f"The first error within pytest:\n{excrepr}"[-4000:])

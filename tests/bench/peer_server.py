@@ -33,7 +33,7 @@ class PeerServer:
             free.bind(("127.0.0.1", 0))
             self.port: int = port or free.getsockname()[1]
         self._log = CACHE / f"{self.name}.log"
-        self._process: subprocess.Popen[bytes]
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -83,15 +83,17 @@ class PeerServer:
         """Ask it to end, and wait for that: it may have processes of its own."""
         self.terminate()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_SECONDS)
+            self._started.wait(STOP_SECONDS)
         self.kill()
 
     def terminate(self) -> None:
         """Ask it to end."""
-        self._process.terminate()
+        self._started.terminate()
 
     def kill(self) -> None:
-        """Kill it and its processes, and wait for its end; harmless when it has ended."""
+        """Kill it and its processes, and wait for its end; harmless when it does not run."""
+        if self._process is None or self._process.returncode is not None:
+            return  # an ended process's number may be another's by now
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -99,7 +101,12 @@ class PeerServer:
     @property
     def is_running(self) -> bool:
         """Whether its process has not ended."""
-        return self._process.poll() is None
+        return self._started.poll() is None
+
+    @property
+    def _started(self) -> subprocess.Popen[bytes]:
+        assert self._process
+        return self._process
 
     def _is_healthy(self) -> bool:
         try:

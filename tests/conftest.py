@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 from _pytest._code.code import ExceptionRepr
@@ -38,6 +40,9 @@ LONG_FILES = (
 )  # fmt: skip
 """Those of about a minute and more; servers of vLLM do not start beside each other."""
 
+ALARM_SECONDS = 20
+"""From one alarm of a test that takes too long to the next."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long files first: `make test` gives a file to one process, and waits for none at the end."""
@@ -49,6 +54,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
 
     items.sort(key=place)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, object, object]:
+    """Repeat the alarm of a test that takes too long: what it raises in a callback, asyncio keeps."""
+    done = yield
+    if settings.method == "signal":
+        signal.setitimer(signal.ITIMER_REAL, settings.timeout, ALARM_SECONDS)
+    return done
 
 
 def pytest_internalerror(excrepr: ExceptionRepr) -> None:

@@ -106,7 +106,7 @@ class TokenExplorer:
             return False
         if self._app.token_view is not None:
             # Its prompt may be longer than that in which the token was: it has the turn's reasoning.
-            self._app.token_view.await_turn(len(begun.ids) - 1)
+            self._app.token_view.await_turn(begun.ids)
         await self._chat.continue_from(written.view, begun)
         return True
 

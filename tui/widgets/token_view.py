@@ -115,8 +115,8 @@ class TokenView(Vertical):
         self._repairs: defaultdict[int, list[str]] = defaultdict(list)
         """Names of the repair rules applied in that generation, by the index of the token."""
         self._rest_timer: Timer | None = None
-        self._awaited: tuple[int, RunningTurn | None, RunningTurn | None] | None = None
-        """Which token of the next turn's first generation gets the cursor; the turn before, and that
+        self._awaited: tuple[Sequence[int], RunningTurn | None, RunningTurn | None] | None = None
+        """What the next turn begins with, whose last token gets the cursor; the turn before, and that
         turn once it has begun."""
         self._state = self._title = ""
         """What the title says of the tokens."""
@@ -161,7 +161,7 @@ class TokenView(Vertical):
     def _move_to_awaited(
         self,
         turn: RunningTurn | None,
-        index: int,
+        ids: Sequence[int],
         before: RunningTurn | None,
         awaited: RunningTurn | None,
     ) -> None:
@@ -169,13 +169,17 @@ class TokenView(Vertical):
         if awaited is None:
             if turn is None or turn is before or turn.source != "app":
                 return
-            self._awaited = index, before, turn
+            self._awaited = ids, before, turn
         elif turn is not awaited:
             self._awaited = None
             return
-        if index < (first := self._log.generations[0]).count:
-            self._awaited = None
-            self._stream.move_cursor_to(first.start + index - self._left_out)
+        first = self._log.generations[0]
+        if first.count < len(ids):
+            return
+        self._awaited = None
+        end = first.start + len(ids)
+        if self._log.ids[first.start : end] == list(ids):  # else the branch never began
+            self._stream.move_cursor_to(end - 1 - self._left_out)
             self._stream.follows_last = False
 
     def _begin(self, turn: RunningTurn | None, conversation: Conversation, form: Format) -> None:
@@ -410,9 +414,9 @@ class TokenView(Vertical):
         self._stream.anchor()
         self._on_moved()
 
-    def await_turn(self, index: int) -> None:
-        """Put the cursor on this token of the next turn's first generation once it has it."""
-        self._awaited = index, self._turn, None
+    def await_turn(self, ids: Sequence[int]) -> None:
+        """Put the cursor on the last of these tokens once the next turn has begun with them."""
+        self._awaited = ids, self._turn, None
 
     def focus_tokens(self) -> bool:
         """Give the tokens the focus, and with it a cursor; return whether there are any."""

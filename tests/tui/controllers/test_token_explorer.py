@@ -391,6 +391,22 @@ async def test_cursor_after_a_token_of_an_earlier_turn_is_on_the_new_token(
         await driver.wait_for(lambda: view._cursor_number == view._log.ids.index(token))
 
 
+async def test_turn_after_a_branch_that_never_began_moves_no_cursor(
+    open_app: Any, tmp_path: Path
+) -> None:
+    script = tmp_path / "s.jsonl"
+    replies = final("One."), thought("Two.") + final("Three four five six.")
+    script.write_text("".join(json.dumps({"markup": each}) + "\n" for each in replies))
+    async with open_app(size=(120, 50), launch={"engine": f"script:{script}"}) as driver:
+        await ask(driver, "go")
+        view = await open_tokens(driver)
+        await driver.pilot.press("escape")
+        view.await_turn(driver.app.session.require_format().encode_text("Seven eight"))
+        await ask(driver, "more")
+        await driver.wait_for(lambda: view._awaited is None)
+        assert view._cursor_number is None
+
+
 async def test_letters_on_the_tokens_all_reach_the_prompt(open_app: Any) -> None:
     async with open_app(size=(120, 50), launch={"engine": None, "tools": "none"}) as driver:
         await ask(driver, "hello")

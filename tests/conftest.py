@@ -47,13 +47,13 @@ ALARM_SECONDS = 20
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long files first: `make test` gives a file to one process, and waits for none at the end."""
 
-    def place(item: pytest.Item) -> int:
+    def file_order(item: pytest.Item) -> int:
         path = item.path.as_posix()
         return next(
             (n for n, name in enumerate(LONG_FILES) if path.endswith(name)), len(LONG_FILES)
         )
 
-    items.sort(key=place)
+    items.sort(key=file_order)
 
 
 @pytest.hookimpl(wrapper=True)

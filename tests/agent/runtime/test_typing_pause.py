@@ -12,11 +12,15 @@ from agent import bootstrap
 from agent.config.launch import LaunchOptions
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
+from agent.engine.protocol import Sampling
 from agent.runtime import typing_pause
 from agent.runtime.typing_pause import TypingPause
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.runtimes import MakeRuntime
+
+OPTIONS = TurnOptions(tools=(), sampling=Sampling(temperature=0))
+"""At a temperature, an answer may be a long one."""
 
 
 @pytest.fixture
@@ -58,7 +62,7 @@ async def test_turn_does_not_wait_for_pause(
     try:
         runtime.on_keystroke()
         ready = asyncio.create_task(runtime.ready())
-        turn = Turn(runtime, Conversation("c"), [User("2+2")], TurnOptions(tools=()))
+        turn = Turn(runtime, Conversation("c"), [User("2+2")], OPTIONS)
         response = await turn.start().done()
         assert response.status == "completed"
         await ready
@@ -71,7 +75,7 @@ async def test_load_after_a_turn_waits_for_pause(
 ) -> None:
     monkeypatch.setattr(typing_pause, "PAUSE_SECONDS", 3600.0)
     runtime = await make_runtime()
-    turn = Turn(runtime, Conversation("c"), [User("2+2")], TurnOptions(tools=()))
+    turn = Turn(runtime, Conversation("c"), [User("2+2")], OPTIONS)
     await turn.start().done()
     async with runtime.in_use():
         pass

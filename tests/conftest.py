@@ -6,7 +6,6 @@ import atexit
 import os
 import signal
 from collections.abc import Generator
-from typing import Any
 
 import pytest
 from _pytest._code.code import ExceptionRepr
@@ -38,10 +37,9 @@ LONG_FILES = (
     "e2e/test_servers.py", "e2e/test_models.py", "load/test_replicas.py", "load/test_faults.py",
     "e2e/test_run.py",
 )  # fmt: skip
-"""Those of about a minute and more; servers of vLLM do not start beside each other."""
-
+"""Those of about a minute and more. The two that start vLLM are apart: it needs both cores."""
 ALARM_SECONDS = 20
-"""From one alarm of a test that takes too long to the next."""
+"""Seconds from one alarm of a test that takes too long to the next."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,11 +55,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, object, object]:
+def pytest_timeout_set_timer() -> Generator[None, object, object]:
     """Repeat the alarm of a test that takes too long: what it raises in a callback, asyncio keeps."""
     done = yield
-    if settings.method == "signal":
-        signal.setitimer(signal.ITIMER_REAL, settings.timeout, ALARM_SECONDS)
+    left, _ = signal.getitimer(signal.ITIMER_REAL)
+    if left:
+        signal.setitimer(signal.ITIMER_REAL, left, ALARM_SECONDS)
     return done
 
 

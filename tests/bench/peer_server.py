@@ -80,33 +80,33 @@ class PeerServer:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """Ask it to end, and wait for that: it may have processes of its own."""
+        """Ask it to end, and wait for that; what is left of its own processes is killed."""
         self.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self._started.wait(STOP_SECONDS)
+        deadline = time.monotonic() + STOP_SECONDS
+        while self.is_running and time.monotonic() < deadline:
+            time.sleep(0.05)
         self.kill()
 
     def terminate(self) -> None:
         """Ask it to end."""
-        self._started.terminate()
+        if self._process and self.is_running:
+            os.kill(self._process.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it and its processes, and wait for its end; harmless when it does not run."""
+        """Kill it and its processes, and wait for its end; harmless when it was never started."""
         if self._process is None or self._process.returncode is not None:
-            return  # an ended process's number may be another's by now
+            return  # its number may be another's by now
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     @property
     def is_running(self) -> bool:
-        """Whether its process has not ended."""
-        return self._started.poll() is None
-
-    @property
-    def _started(self) -> subprocess.Popen[bytes]:
-        assert self._process
-        return self._process
+        """Whether its process has not ended; `kill` alone gives the number of an ended one free."""
+        if self._process is None or self._process.returncode is not None:
+            return False
+        look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self._process.pid, look) is None
 
     def _is_healthy(self) -> bool:
         try:

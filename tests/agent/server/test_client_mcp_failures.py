@@ -149,7 +149,8 @@ async def test_failure_is_that_of_the_transport_that_the_server_speaks(
     served = await serve(final("Without it."), server={"private_urls": True})
     with streamable_server({method: (status, rest)}) as url:
         response = check(await served.stream(input="x", tools=[tool(url)]))
-    assert words in response["output"][0]["error"] and "405" not in response["output"][0]["error"]
+    error = response["output"][0]["error"]
+    assert words in error and "HTTP 405" not in error  # a port may be 40525
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from functools import cache
 
-from agent.tiny.train import corpus, phrases
+from agent.tiny.train import code_form, corpus, phrases
 from agent.tiny.train.corpus import slots
 from agent.tiny.train.phrases import SYMBOLS
 from agent.tiny.train.words import Split, expand, number
@@ -22,16 +22,16 @@ OPERATIONS = [
 
 
 def run(code: str) -> str:
-    """What python prints for a generated expression (only digits, operators and brackets)."""
+    """What python prints for a generated expression (only numbers, operators, `round` and `sum`)."""
     try:
-        return repr(eval(code, {"__builtins__": {}}))
+        return repr(eval(code, {"__builtins__": {"round": round, "sum": sum}}))
     except (ZeroDivisionError, OverflowError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
 
 
 def spaced(code: str) -> str:
     """An expression with a space on each side of an operator, as the corpus writes its code."""
-    return re.sub(r" ?(\*\*|//|[-+*/%]) ?", r" \1 ", code)
+    return re.sub(r" ?(?<!\()(\*\*|//|[-+*/%]) ?", r" \1 ", code)
 
 
 @cache
@@ -47,12 +47,14 @@ def _thoughts() -> dict[str, str]:
             code = code.replace(f"{{{name}}}", "x" if "." in value.code else "a")
         if re.fullmatch(r"[ax()+*/% -]+", code):
             shape = counts.setdefault(code, Counter())
-            shape[entry.fields["thought"]] += len(entry.requests)
+            shape[code_form.form(entry, entry.requests[0], False)[0]] += len(entry.requests)
     return {code: thoughts.most_common(1)[0][0] for code, thoughts in counts.items()}
 
 
 def thought(code: str) -> str:
     """What is thought of a spaced expression: as in the corpus, so that one text is right."""
+    if "sum(" in code:
+        return f"{code_form.LIST_SUM} I run python."
     numbers = re.sub(r"\d+", "a", re.sub(r"\d+\.\d+", "x", code))
     found = _thoughts().get(numbers) or _thoughts().get(numbers.replace("x", "a"))
     return f"{found or 'This is arithmetic.'} I run python."
@@ -83,16 +85,18 @@ def _request(rng: random.Random, split: Split) -> tuple[str, str]:
         shape = rng.random()
         op = rng.choice("+-**//")
         gap = rng.choice(["", " ", " "])
-        if shape < 0.55:
+        if shape < 0.45:
             code = f"{a}{gap}{op}{gap}{b}"
-        elif shape < 0.62:
+        elif shape < 0.5:
+            code = f"{a}{gap}{op}{gap}(-{b})"
+        elif shape < 0.56:
             code = f"{rng.randint(2, 30)}{gap}**{gap}{rng.randint(2, 12)}"
         else:
             c, op2 = number(rng, split), rng.choice("+-*/")
             code = f"{a}{gap}{op}{gap}{b}{gap}{op2}{gap}{c}"
-            if shape > 0.95:
+            if shape > 0.88:
                 code = f"{a}{gap}{op}{gap}({b}{gap}{op2}{gap}{c})"
-            elif shape > 0.84:
+            elif shape > 0.75:
                 code = f"({a}{gap}{op}{gap}{b}){gap}{op2}{gap}{c}"
             if rng.random() < 0.15:
                 code += f"{gap}{rng.choice('+-*')}{gap}{number(rng, split)}"
@@ -102,13 +106,19 @@ def _request(rng: random.Random, split: Split) -> tuple[str, str]:
         values = [number(rng, split) for _ in range(rng.randint(3, 4))]
         listed = ", ".join(values[:-1]) + rng.choice([" and ", ", ", " and "]) + values[-1]
         verb = rng.choice(MANY)
-        return expand(rng, verb, [listed]), " + ".join(values)
+        return expand(rng, verb, [listed]), _total(values)
     if op == "**":
         a, b = str(rng.randint(2, 60)), str(rng.randint(2, 14))
     if op == "/" and rng.random() < 0.5 and "." not in a + b:
         a = str(int(a) * int(b))
     sentence = expand(rng, rng.choice(WORDS[op]), [a, b])
     return sentence, f"{a} {op[0] if op != '**' else '**'} {b}"
+
+
+def _total(values: list[str]) -> str:
+    """The code of a sum of several numbers, as the corpus has it."""
+    code = f"sum([{', '.join(values)}])"
+    return f"round({code}, 2)" if "." in code else code
 
 
 def _repeating(rng: random.Random) -> tuple[str, str]:
@@ -120,7 +130,7 @@ def _repeating(rng: random.Random) -> tuple[str, str]:
     if kind < 0.35:
         values = rng.sample(near, rng.choice([3, 3, 4, 4]))
         listed = ", ".join(values[:-1]) + rng.choice([" and ", ", ", " and "]) + values[-1]
-        return expand(rng, rng.choice(MANY), [listed]), " + ".join(values)
+        return expand(rng, rng.choice(MANY), [listed]), _total(values)
     gap = rng.choice(["", " ", " "])
     if kind < 0.65:
         code = f"{rng.randint(1, 99)}{gap}/{gap}{rng.choice([3, 6, 7, 9, 11, 12, 13, 15, 30])}"
@@ -132,6 +142,8 @@ def _repeating(rng: random.Random) -> tuple[str, str]:
             code += f"{gap}{op2}{gap}{c}"
         if kind < 0.75:
             code = f"({a}{gap}{op}{gap}{b}){gap}{op2}{gap}{c}"
+        elif kind < 0.81:
+            code = f"{a}{gap}{op}{gap}({b}{gap}{op2}{gap}{c})"
     if kind < 0.7 or rng.random() < 0.6 or "(" in code:
         return expand(rng, rng.choice(SYMBOLS), [code]), code
     a, b, op = near[0], near[4], rng.choice("+-*/")

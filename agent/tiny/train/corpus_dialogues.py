@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from agent.tiny import vocabulary
-from agent.tiny.train import corpus, phrases, results
+from agent.tiny.train import code_form, corpus, phrases, results, typing_noise
 from agent.tiny.train.corpus import CorpusEntry, MarkedRequest, slots
 from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import DialogueTool, Param
 from agent.tiny.train.turns import AGAIN, DialogueCall, DialogueRequest, DialogueTurn
-from agent.tiny.train.words import Split, belongs, expand, folder, path, query
+from agent.tiny.train.words import Split, belongs, folder, path, phrase, query
 
-OPENINGS = ("hi, ", "hey ", "hello, ", "please ", "ok ", "so ", "well, ", "now ", "quick one: ")
-ENDINGS = (" please", " thanks", " pls", ", thank you", " asap", "?", ".")
 MAX_DESCRIPTION_WORDS = 7
 """Words of a function's description that the thought quotes."""
 MAX_RESULT_CHARACTERS = 160
@@ -39,6 +37,9 @@ class FilledIntent:
     entry: CorpusEntry
     text: str
     values: dict[str, slots.SlotValue]
+    thought: str
+    code: str
+    """With the slots."""
 
 
 def in_split(text: str, split: Split) -> bool:
@@ -71,16 +72,60 @@ def argument_values() -> dict[tuple[str, str], tuple[str, ...]]:
     return {key: tuple(sorted(values)) for key, values in pools.items()}
 
 
-def function_tool(entry: CorpusEntry) -> DialogueTool:
-    """The declared function of an entry."""
+def function_tool(entry: CorpusEntry, rng: random.Random | None = None) -> DialogueTool:
+    """The declared function of an entry; with ``rng`` as another developer would declare it."""
     schema = json.loads(entry.fields["parameters"])
+    name, description = entry.fields["name"], entry.fields["description"]
+    if rng is not None:
+        name, description = _rename(rng, name), _redescribe(rng, name, description)
+        properties = list(schema["properties"].items())
+        if rng.random() < 0.4:
+            rng.shuffle(properties)
+        if rng.random() < 0.3:
+            for _, kind in properties:
+                kind.pop("description", None)
+        schema["properties"] = dict(properties)
     required = set(schema.get("required", []))
     params = tuple(
-        Param(name, kind["type"], name in required, kind.get("description", ""))
-        for name, kind in schema["properties"].items()
+        Param(param, kind["type"], param in required, kind.get("description", ""))
+        for param, kind in schema["properties"].items()
     )
-    name, description = entry.fields["name"], entry.fields["description"]
-    return DialogueTool(CORPUS_FAMILY, name, description, params, entry=entry)
+    return DialogueTool(
+        CORPUS_FAMILY, name, description, params, entry=entry, parameters=json.dumps(schema)
+    )
+
+
+def _rename(rng: random.Random, name: str) -> str:
+    """A function's name, mostly as it is, or in other words or another style."""
+    kind = rng.random()
+    if kind < 0.45:
+        return name
+    words = re.findall(r"[A-Za-z][a-z]*|\d+", name)
+    parts: list[str] = [word.lower() for word in words]
+    if parts[0] in phrases.NAME_VERBS and rng.random() < 0.4:
+        parts[0] = rng.choice(phrases.NAME_VERBS[parts[0]])
+    if kind < 0.6:
+        return parts[0] + "".join(part.title() for part in parts[1:])
+    if kind < 0.67:
+        return "-".join(parts)
+    if kind < 0.73 and len(parts) > 1:
+        parts = [*parts[1:], parts[0]]
+    return "_".join(parts)
+
+
+def _redescribe(rng: random.Random, name: str, description: str) -> str:
+    """A function's description, mostly as it is, or shorter, or with words around it."""
+    kind = rng.random()
+    if kind < 0.65:
+        return description
+    if kind < 0.75:
+        return description.rstrip(".")
+    if kind < 0.85:
+        opening = rng.choice(phrases.DESCRIPTION_OPENINGS)
+        return f"{opening} {description[:1].lower()}{description[1:]}"
+    if kind < 0.93:
+        return described(description) + "."
+    return " ".join(re.findall(r"[A-Za-z][a-z]*|\d+", name)).lower()
 
 
 @cache
@@ -108,13 +153,28 @@ def choose_functions(rng: random.Random, split: Split) -> list[DialogueTool]:
     if not chosen:
         chosen = [rng.choice(functions)]
     rng.shuffle(chosen)
-    return [function_tool(entry) for entry in chosen]
+    tools = [function_tool(entry, rng if split == "train" else None) for entry in chosen]
+    if len({tool.name for tool in tools}) < len(tools):
+        return [function_tool(entry) for entry in chosen]
+    return tools
 
 
 def described(description: str) -> str:
     """The first words of a description, as the thought quotes them."""
     first = re.split(r"[.;:,(]", description, maxsplit=1)[0]
     return " ".join(first.split()[:MAX_DESCRIPTION_WORDS])
+
+
+def _rename_file(rng: random.Random, name: str) -> str:
+    """A described file's name, half of the time with other joints or another ending."""
+    stem, dot, ending = name.rpartition(".")
+    if rng.random() < 0.5 or not stem or "/" in name:
+        return name
+    joint = rng.choice(("_", "-", "", "_"))
+    stem = joint.join(re.split(r"[_-]", stem)) if rng.random() < 0.5 else stem
+    if ending in ("txt", "md") and rng.random() < 0.5:
+        ending = rng.choice(("txt", "md", "md", "txt", "rst", "log"))
+    return stem + dot + ending
 
 
 class CorpusTalker:
@@ -126,22 +186,6 @@ class CorpusTalker:
         self.rng, self.split, self.encode = talker.rng, talker.split, talker.encode
         self.by_family = {tool.family: tool for tool in tools}
         self.functions = [tool for tool in tools if tool.family == CORPUS_FAMILY]
-
-    def noise(self, text: str) -> str:
-        """A request with a little of the noise of typing around it; slots stay as they are."""
-        rng = self.rng
-        if rng.random() < 0.07 and text[:1].isalpha():
-            text = rng.choice(OPENINGS) + text[:1].lower() + text[1:]
-        elif rng.random() < 0.12:
-            text = text[:1].swapcase() + text[1:]
-        if rng.random() < 0.1:
-            text = text.rstrip(".?! ") + rng.choice(("", "", *ENDINGS))
-        if rng.random() < 0.04:
-            at = rng.randrange(len(text))
-            outside = text.count("{", 0, at + 1) == text.count("}", 0, at + 1)
-            if text[at].isalpha() and outside:
-                text = text[:at] + rng.choice(("", text[at] * 2)) + text[at + 1 :]
-        return text
 
     # --- python ---
 
@@ -159,10 +203,12 @@ class CorpusTalker:
             return None
         entry, lines = rng.choice(entries)
         values = slots.fill(rng, entry.fields.get("slots", {}))
-        text = self.noise(rng.choice(lines))
+        text = typing_noise.vary(rng, rng.choice(lines))
+        decimals = any("." in value.code for value in values.values())
+        thought, code = code_form.form(entry, text, decimals)
         for name, value in values.items():
             text = text.replace(f"{{{name}}}", value.text)
-        self.last_intent = FilledIntent(entry, text, values)
+        self.last_intent = FilledIntent(entry, text, values, thought, code)
         return self._run(self.last_intent, text, previous)
 
     def again(self, before: FilledIntent) -> DialogueRequest | None:
@@ -180,9 +226,10 @@ class CorpusTalker:
         forms = phrases.CHANGED if len(values) == 1 or rng.random() < 0.3 else phrases.REPLACED
         if len(values) > 1 and forms is phrases.CHANGED and not self._stands_out(before, name):
             forms = phrases.REPLACED
-        text = expand(rng, rng.choice(forms), [new[name].text, before.values[name].text])
+        text = typing_noise.say(rng, rng.choice(forms), [new[name].text, before.values[name].text])
         # Values are copied from where they stand: the new one first, the others from before.
-        request = self._run(FilledIntent(before.entry, f"{text}\n{before.text}", values), text)
+        both = replace(before, text=f"{text}\n{before.text}", values=values)
+        request = self._run(both, text)
         if request is not None:
             request.own_thought = f"The same with another value. {request.own_thought}"
         return request
@@ -197,8 +244,7 @@ class CorpusTalker:
         self, filled: FilledIntent, text: str, previous: str | None = None
     ) -> DialogueRequest | None:
         """The call of a filled intent with its result; None if the code fails or writes too much."""
-        entry = filled.entry
-        parts = self._fill_code(entry.fields["code"].strip(), filled.text, filled.values, previous)
+        parts = self._fill_code(filled.code, filled.text, filled.values, previous)
         if parts is None:
             return None
         tokens = vocabulary.tokens()
@@ -212,7 +258,7 @@ class CorpusTalker:
         if len(result) > MAX_RESULT_CHARACTERS:
             return None
         request = self.talker.python_call(text, code, tuple(parts), result)
-        thought: str = entry.fields["thought"]
+        thought = filled.thought
         if previous is not None:
             thought = f"{thought.rstrip('.')}: {previous}."
         request.own_thought = f"{thought} I run python."
@@ -282,7 +328,7 @@ class CorpusTalker:
             return None
         entry, lines = rng.choices(pairs, [len(lines) for _, lines in pairs])[0]
         tool = self.by_family[entry.fields["action"]]
-        text = self.noise(rng.choice(lines))
+        text = typing_noise.vary(rng, rng.choice(lines))
         names = corpus.SLOT.findall(text)
         make = {"path": path, "folder": folder, "query": query}
         values = {name: make[name](rng, self.split) for name in dict.fromkeys(names)}
@@ -303,10 +349,11 @@ class CorpusTalker:
         if not entries:
             return None
         entry, lines = rng.choice(entries)
-        wanted, content = entry.fields["file"], entry.fields["content"].strip()
+        wanted, content = _rename_file(rng, entry.fields["file"]), entry.fields["content"].strip()
         if "/" in wanted or wanted.startswith("."):
             return None
-        others = {one.fields["file"] for one, _ in rng.sample(entries, min(len(entries), 8))}
+        some = rng.sample(entries, min(len(entries), 8))
+        others = {_rename_file(rng, one.fields["file"]) for one, _ in some if one is not entry}
         names = [name for name in others if "/" not in name and name != wanted]
         names = names[: rng.randint(0, 7)] + [
             path(rng, self.split).split("/")[-1] for _ in range(rng.choice([0, 1, 2]))
@@ -323,7 +370,10 @@ class CorpusTalker:
             f"A file is only described. I call {list_tool.name}.",
             f"The file fits: {wanted}. I call {read_tool.name}.",
         ]
-        text = self.noise(rng.choice(lines))
+        text = typing_noise.vary(rng, rng.choice(lines))
+        if rng.random() < 0.25:  # so that it is read and not remembered
+            content = results.of(rng, self.split, read_tool, [wanted])
+            reading = DialogueCall(read_tool, [wanted], content, [argument])
         return DialogueTurn(text, thoughts, [listing, reading], kind="described", reported_calls=1)
 
     def file_reference(self, before: DialogueTurn) -> DialogueTurn | None:
@@ -351,7 +401,7 @@ class CorpusTalker:
             forms += phrases.FILE_REFERENCES["ending"]
         if not forms:
             return None
-        text = expand(rng, rng.choice(forms), [ending])
+        text = typing_noise.say(rng, rng.choice(forms), [ending])
         argument = (tool.params[0].name, "string", self.encode(wanted))
         result = results.of(rng, self.split, tool, [wanted])
         thought = f"The file fits: {wanted}. I call {tool.name}."
@@ -382,7 +432,9 @@ class CorpusTalker:
             return None
         new = rng.choice(others)
         alone = len(before.arguments) == 1 or rng.random() < 0.3
-        text = expand(rng, rng.choice(phrases.CHANGED if alone else phrases.REPLACED), [new, old])
+        text = typing_noise.say(
+            rng, rng.choice(phrases.CHANGED if alone else phrases.REPLACED), [new, old]
+        )
         arguments = list(before.arguments)
         arguments[at] = (name, "string", self.talker.ids(text, new))
         values = [*before.values[:at], new, *before.values[at + 1 :]]
@@ -400,13 +452,13 @@ class CorpusTalker:
         lines = [line for line in tool.entry.requests if in_split(line, self.split)]
         if not lines:
             return None
-        marked = corpus.parse_marks(self.noise(rng.choice(lines)))
+        marked = corpus.parse_marks(typing_noise.vary(rng, rng.choice(lines)))
         return self._calls(marked, [tool])[0]
 
     def sequence(self) -> DialogueTurn | None:
         """A request for several calls of declared functions."""
         rng = self.rng
-        by_name = {tool.name: tool for tool in self.functions}
+        by_name = {tool.entry.fields["name"]: tool for tool in self.functions if tool.entry}
         fitting = [
             (entry, lines)
             for entry, lines in requests_of("sequence", self.split)
@@ -417,7 +469,7 @@ class CorpusTalker:
             return None
         entry, lines = rng.choice(fitting)
         tools = [by_name[name] for name in entry.fields["functions"]]
-        calls = self._calls(corpus.parse_marks(rng.choice(lines)), tools)
+        calls = self._calls(corpus.parse_marks(typing_noise.vary(rng, rng.choice(lines))), tools)
         order = ["First:", "Now the second:", "Now the third:", "Now the fourth:"]
         count = {2: "Two", 3: "Three", 4: "Four"}.get(len(calls))
         if count is None:
@@ -468,11 +520,17 @@ class CorpusTalker:
         match kind["type"]:
             case "string" if "enum" in kind:
                 return value
+            case "string" if rng.random() < 0.2:  # any words: where they stand has to tell
+                return phrase(rng, self.split, 3)
             case "string":
                 return rng.choice(argument_values().get((name, "string"), (value,)))
-            case "integer" if value.isdigit() and not value.startswith("0"):
+            case "integer" | "number" if value.isdigit() and not value.startswith("0"):
                 low = 10 ** (len(value) - 1)
                 return str(rng.randint(low, low * 10 - 1))
+            case "number" if re.fullmatch(r"[1-9]\d*\.\d+", value):
+                whole, _, rest = value.partition(".")
+                low = 10 ** (len(whole) - 1)
+                return f"{rng.randint(low, low * 10 - 1)}.{rng.randint(1, 9)}{rest[1:]}"
             case _:
                 return value
 
@@ -504,7 +562,7 @@ class CorpusTalker:
         if not entries:
             return None
         entry, lines = self.rng.choices(entries, [len(lines) ** 0.5 for _, lines in entries])[0]
-        text = self.noise(self.rng.choice(lines))
+        text = typing_noise.vary(self.rng, self.rng.choice(lines))
         return DialogueTurn(
             text, [entry.fields["thought"]], reply=entry.fields["reply"], kind="chat"
         )
@@ -522,6 +580,8 @@ class CorpusTalker:
         }
         for _ in range(4):
             text = rng.choice(rng.choice(entries)[1])
+            if table == "decline":
+                text = typing_noise.vary(rng, text)
             if declared.isdisjoint(TOPIC_WORD.findall(text.lower())):
                 return DialogueTurn(text, [thought], reply=reply, kind=table)
         return None

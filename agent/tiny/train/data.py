@@ -293,11 +293,11 @@ def make_prefix(rng: random.Random, split: Split) -> Prefix:
     """Choose tools and render a prefix."""
     python = rng.random() < 0.75
     kind = rng.random()
-    if kind < 0.28:  # as clients declare them
+    if kind < 0.32:  # as clients declare them
         python, tools = python and rng.random() < 0.3, choose_functions(rng, split)
-    elif kind < 0.33:
+    elif kind < 0.37:
         tools = [*choose_functions(rng, split), *(fixed(rng, name, 1.0) for name in FILE_TOOLS)]
-    elif kind < 0.73:  # as a fresh installation declares them
+    elif kind < 0.74:  # as a fresh installation declares them
         python, tools = True, [fixed(rng, name, 1.0) for name in FILE_TOOLS]
     else:
         tools = choose_tools(rng, split)

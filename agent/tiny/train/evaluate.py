@@ -168,6 +168,13 @@ class Score:
     well_formed: int = 0
 
 
+SUM_NODES = (
+    ast.Expression, ast.BinOp, ast.UnaryOp, ast.Constant, ast.operator, ast.unaryop, ast.Call,
+    ast.Name, ast.List, ast.Load,
+)  # fmt: skip
+"""What code may hold that is judged by its result."""
+
+
 def right_arguments(wanted: Expected, body: str) -> tuple[bool, bool]:
     """Equal after stripping spaces of strings, and equal as they are."""
     code = wanted.arguments.get("code") if wanted.name == "python" else None
@@ -178,13 +185,11 @@ def right_arguments(wanted: Expected, body: str) -> tuple[bool, bool]:
             tree = ast.parse(body, mode="eval")
         except (SyntaxError, ValueError):
             return False, False
-        plain = all(
-            isinstance(
-                n, (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Constant, ast.operator, ast.unaryop)
-            )
-            for n in ast.walk(tree)
-        )
-        if not plain or len(body) > 80 or body.count("**") > 2:
+        if (
+            not all(isinstance(node, SUM_NODES) for node in ast.walk(tree))
+            or len(body) > 80
+            or body.count("**") > 2
+        ):
             return False, False
         code = wanted.arguments.get("code")
         same = arithmetic.run(body) == (arithmetic.run(code) if code else wanted.result)

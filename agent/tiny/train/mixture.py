@@ -43,7 +43,7 @@ class Mixture:
             (2.2 * ({"read", "list"} <= families), self.corpus.by_description),
             (1.5 * files + 3.0 * fixed, self._fixed),
             (5.5 * functions, self.function),
-            (2.0 * functions, self.corpus.sequence),
+            (2.5 * functions, self.corpus.sequence),
             (0.5, self.corpus.chat),
             (0.2, talker.chat),
             (1.0, self.decline),

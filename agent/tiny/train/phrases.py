@@ -69,6 +69,12 @@ SYMBOLS: list[str] = _GRAMMAR["arithmetic"]["symbols"]
 WORDS: dict[str, Any] = json.loads((PROMPTS / "words.json").read_text(encoding="utf-8"))
 """Word lists, separated by spaces or by `|`."""
 
+NOISE: dict[str, Any] = json.loads((PROMPTS / "noise.json").read_text(encoding="utf-8"))
+"""What people say around a request, and what says the same as something else."""
+NAME_VERBS: dict[str, list[str]] = NOISE["name_verbs"]
+"""Other words for the verb that a function's name begins with."""
+DESCRIPTION_OPENINGS: list[str] = NOISE["description_openings"]
+
 
 def word_list(name: str) -> list[str]:
     """A word list of the file."""

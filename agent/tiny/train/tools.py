@@ -38,6 +38,8 @@ class DialogueTool:
     words: tuple[str, ...] = field(default=())
     entry: CorpusEntry | None = None
     """Of a function of the corpus: what it is made of."""
+    parameters: str = ""
+    """Of a function of the corpus: its JSON Schema, as text."""
 
     @property
     def path(self) -> Path | None:
@@ -46,8 +48,8 @@ class DialogueTool:
 
     def schema(self) -> dict[str, Any]:
         """Its parameters as JSON Schema."""
-        if self.entry is not None:
-            schema: dict[str, Any] = json.loads(self.entry.fields["parameters"])
+        if self.parameters:
+            schema: dict[str, Any] = json.loads(self.parameters)
             return schema
         properties: dict[str, Any] = {}
         for param in self.params:

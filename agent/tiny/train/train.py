@@ -34,7 +34,7 @@ NEGATIVE_SAMPLES = (1024, 768)
 """Of the trained rows that the batch lacks, and of all other ordinary tokens."""
 TRIM_STEPS = 50
 """Steps after which a process gives freed memory back: batches of all sizes fragment it."""
-TRAINED_ROWS = 9000
+TRAINED_ROWS = 12000
 """Tokens with rows of their own."""
 
 

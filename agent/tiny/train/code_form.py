@@ -1,0 +1,187 @@
+"""One thought and one code for what is the same task, however the corpus's writers put it.
+
+Sums are written in the order in which a request names their numbers, so that the code is copied
+from left to right; the thought says the sum's form. Two entries with the same code think the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache, partial, reduce
+
+from agent.tiny.train import corpus
+from agent.tiny.train.corpus import CorpusEntry
+
+TWO_OPERANDS = {
+    "a + b": "A sum of two numbers is asked.",
+    "a - b": "A difference of two numbers is asked.",
+    "a * b": "A product of two numbers is asked.",
+    "a / b": "A quotient of two numbers is asked.",
+}
+"""What is thought of a bare sum, and of a story that comes to it."""
+LIST_SUM = "The sum of a list is asked."
+"""What is thought where three numbers or more are added."""
+NUMBER_SLOTS = frozenset({"int", "decimal", "spelled", "year", "map"})
+"""Sorts of slots that sums are made of."""
+CONSTANTS = (1, 2, 100)
+"""Numbers that a sum may have besides those of the request; others are a unit's, and named."""
+_NODES = (ast.BinOp, ast.Name, ast.Constant, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div)
+
+
+def form(entry: CorpusEntry, request: str, decimals: bool) -> tuple[str, str]:
+    """The thought and the code (with slots) of an intent for a request (with slots).
+
+    ``decimals``: whether a value of the request has decimal places.
+    """
+    fields = entry.fields
+    slots, code = fields.get("slots", {}), fields["code"].strip()
+    used = tuple((name, slots.get(name, "")) for name in corpus.SLOT.findall(code))
+    found = _sum(code, used) if entry.table == "intent" else None
+    if found is None:
+        return _first_thought(entry), code
+    tree, wrapper = found
+    places = {name: request.find("{" + name + "}") for name in fields["slots"]}
+    tree = _reorder(tree, places)
+    code = ast.unparse(tree)
+    if not wrapper and re.fullmatch(r"_\w+( \+ _\w+){2,}", code):
+        terms = re.sub(r"_(\w+)", r"{\1}", code.replace(" +", ","))
+        return LIST_SUM, f"round(sum([{terms}]), 2)" if decimals else f"sum([{terms}])"
+    letters: dict[str, str] = {}
+    shape = re.sub(r"_\w+", lambda m: letters.setdefault(m[0], "abcdefgh"[len(letters)]), code)
+    code = re.sub(r"_(\w+)", r"{\1}", code)
+    if shape in TWO_OPERANDS and not wrapper:
+        return TWO_OPERANDS[shape], code
+    if wrapper:
+        return f"This is arithmetic, rounded up: {shape}.", f"import math\nmath.ceil({code})"
+    if decimals or "/" in shape:
+        code = f"round({code}, 2)"
+    return f"This is arithmetic: {shape}.", code
+
+
+@cache
+def _sum(code: str, slots: tuple[tuple[str, str], ...]) -> tuple[ast.expr, str] | None:
+    """Code that is a sum of at least two slots, as one expression, and whether it is rounded up."""
+    if len(slots) < 2 or not all(_is_number(kind) for _, kind in slots):
+        return None
+    try:
+        body = ast.parse(corpus.SLOT.sub(r"_\1", code)).body
+    except SyntaxError:
+        return None
+    names: dict[str, ast.expr] = {}
+    for line in body[:-1]:
+        match line:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                names[name] = _put_in(value, names)
+            case ast.Import(names=[ast.alias(name="math")]):
+                pass
+            case _:
+                return None
+    if not isinstance(body[-1], ast.Expr):
+        return None
+    tree, wrapper = _put_in(body[-1].value, names), ""
+    match tree:
+        case ast.Call(func=ast.Name(id="round"), args=[inner, ast.Constant(value=1 | 2)]):
+            tree = inner
+        case ast.Call(func=ast.Attribute(attr="ceil"), args=[inner]):
+            tree, wrapper = inner, "ceil"
+    tree = _percent(tree)
+    for node in ast.walk(tree):
+        if not isinstance(node, _NODES):
+            return None
+        if isinstance(node, ast.Constant) and node.value not in CONSTANTS:
+            return None
+        if isinstance(node, ast.Name) and not node.id.startswith("_"):
+            return None
+    used = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return (tree, wrapper) if len(set(used)) > 1 else None
+
+
+def _is_number(kind: str) -> bool:
+    """Whether a slot's values are numbers."""
+    sort, _, rest = kind.partition(" ")
+    return sort in NUMBER_SLOTS or (sort == "choice" and re.fullmatch(r"[\d.|]+", rest) is not None)
+
+
+def _put_in(tree: ast.expr, names: dict[str, ast.expr]) -> ast.expr:
+    """An expression with the values of the names in it."""
+
+    class PutIn(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return names.get(node.id, node)
+
+    result: ast.expr = PutIn().visit(tree)
+    return result
+
+
+_PERCENT = (
+    (r"(.+) \* \(1 ([-+]) (\w+) / 100\)", r"\1 * (100 \2 \3) / 100"),
+    (r"(\w+) ([-+]) \1 \* (\w+) / 100", r"\1 * (100 \2 \3) / 100"),
+    (r"(\w+) \* 100 / (\w+)", r"\1 / \2 * 100"),
+)
+"""Ways to write percentages, and the one that is taken."""
+
+
+def _percent(tree: ast.expr) -> ast.expr:
+    text = ast.unparse(tree)
+    for pattern, usual in _PERCENT:
+        if re.fullmatch(pattern, text):
+            return ast.parse(re.sub(pattern, usual, text), mode="eval").body
+    return tree
+
+
+def _reorder(tree: ast.expr, places: dict[str, int]) -> ast.expr:
+    """A sum whose terms, and products whose factors, stand as the request names them."""
+    if not isinstance(tree, ast.BinOp):
+        return tree
+    if isinstance(tree.op, ast.Add | ast.Mult):
+        kind = type(tree.op)
+        parts = _chain(tree, kind)
+        undone = ast.Sub if kind is ast.Add else ast.Div
+        if not (isinstance(parts[0], ast.BinOp) and isinstance(parts[0].op, undone)):
+            parts = sorted((_reorder(part, places) for part in parts), key=partial(_place, places))
+            return reduce(lambda left, right: ast.BinOp(left, kind(), right), parts)
+    return ast.BinOp(_reorder(tree.left, places), tree.op, _reorder(tree.right, places))
+
+
+def _chain(tree: ast.expr, kind: type[ast.operator]) -> list[ast.expr]:
+    """The terms of a sum, or the factors of a product."""
+    if isinstance(tree, ast.BinOp) and isinstance(tree.op, kind):
+        return [*_chain(tree.left, kind), tree.right]
+    return [tree]
+
+
+def _place(places: dict[str, int], tree: ast.expr) -> int:
+    """Where the request names the first number of an expression; constants come first."""
+    used = [places[node.id[1:]] for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return min(used, default=-1)
+
+
+def _kinds(entry: CorpusEntry) -> str:
+    """Whether an entry's values are words: the same code sorts both."""
+    return " ".join(
+        "words" if kind.split()[0] in ("words", "word", "phrase") else "other"
+        for kind in entry.fields.get("slots", {}).values()
+    )
+
+
+def _code(entry: CorpusEntry) -> str:
+    """An entry's code with its slots numbered."""
+    seen = {"previous": "{previous}"}
+    return corpus.SLOT.sub(
+        lambda m: seen.setdefault(m[1], f"{{{len(seen) - 1}}}"), entry.fields["code"].strip()
+    )
+
+
+@cache
+def _thoughts() -> dict[tuple[str, str, str], str]:
+    found: dict[tuple[str, str, str], str] = {}
+    for table in ("intent", "follow"):
+        for entry in corpus.entries(table):
+            found.setdefault((table, _code(entry), _kinds(entry)), entry.fields["thought"])
+    return found
+
+
+def _first_thought(entry: CorpusEntry) -> str:
+    """The thought of the first entry with the same code."""
+    return _thoughts()[entry.table, _code(entry), _kinds(entry)]

@@ -62,6 +62,7 @@ class PeerServer:
 
     def start(self) -> None:
         """Start it, also again after its end, and wait until it is ready."""
+        self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 self.command(),

@@ -24,7 +24,7 @@ LIST_SUM = "The sum of a list is asked."
 """What is thought where three numbers or more are added."""
 NUMBER_SLOTS = frozenset({"int", "decimal", "spelled", "year", "map"})
 """Sorts of slots that sums are made of."""
-CONSTANTS = (1, 2, 100)
+UNIT_FREE_NUMBERS = (1, 2, 100)
 """Numbers that a sum may have besides those of the request; others are a unit's, and named."""
 _NODES = (ast.BinOp, ast.Name, ast.Constant, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div)
 
@@ -41,8 +41,8 @@ def form(entry: CorpusEntry, request: str, decimals: bool) -> tuple[str, str]:
     if found is None:
         return _first_thought(entry), code
     tree, wrapper = found
-    places = {name: request.find("{" + name + "}") for name in fields["slots"]}
-    tree = _reorder(tree, places)
+    positions = {name: request.find("{" + name + "}") for name in fields["slots"]}
+    tree = _reorder(tree, positions)
     code = ast.unparse(tree)
     if not wrapper and re.fullmatch(r"_\w+( \+ _\w+){2,}", code):
         terms = re.sub(r"_(\w+)", r"{\1}", code.replace(" +", ","))
@@ -89,7 +89,7 @@ def _sum(code: str, slots: tuple[tuple[str, str], ...]) -> tuple[ast.expr, str] 
     for node in ast.walk(tree):
         if not isinstance(node, _NODES):
             return None
-        if isinstance(node, ast.Constant) and node.value not in CONSTANTS:
+        if isinstance(node, ast.Constant) and node.value not in UNIT_FREE_NUMBERS:
             return None
         if isinstance(node, ast.Name) and not node.id.startswith("_"):
             return None
@@ -130,7 +130,7 @@ def _percent(tree: ast.expr) -> ast.expr:
     return tree
 
 
-def _reorder(tree: ast.expr, places: dict[str, int]) -> ast.expr:
+def _reorder(tree: ast.expr, positions: dict[str, int]) -> ast.expr:
     """A sum whose terms, and products whose factors, stand as the request names them."""
     if not isinstance(tree, ast.BinOp):
         return tree
@@ -139,9 +139,12 @@ def _reorder(tree: ast.expr, places: dict[str, int]) -> ast.expr:
         parts = _chain(tree, kind)
         undone = ast.Sub if kind is ast.Add else ast.Div
         if not (isinstance(parts[0], ast.BinOp) and isinstance(parts[0].op, undone)):
-            parts = sorted((_reorder(part, places) for part in parts), key=partial(_place, places))
+            parts = sorted(
+                (_reorder(part, positions) for part in parts),
+                key=partial(_first_position, positions),
+            )
             return reduce(lambda left, right: ast.BinOp(left, kind(), right), parts)
-    return ast.BinOp(_reorder(tree.left, places), tree.op, _reorder(tree.right, places))
+    return ast.BinOp(_reorder(tree.left, positions), tree.op, _reorder(tree.right, positions))
 
 
 def _chain(tree: ast.expr, kind: type[ast.operator]) -> list[ast.expr]:
@@ -151,9 +154,9 @@ def _chain(tree: ast.expr, kind: type[ast.operator]) -> list[ast.expr]:
     return [tree]
 
 
-def _place(places: dict[str, int], tree: ast.expr) -> int:
+def _first_position(positions: dict[str, int], tree: ast.expr) -> int:
     """Where the request names the first number of an expression; constants come first."""
-    used = [places[node.id[1:]] for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    used = [positions[node.id[1:]] for node in ast.walk(tree) if isinstance(node, ast.Name)]
     return min(used, default=-1)
 
 

@@ -169,11 +169,11 @@ def test_full_attention_restores_any_length(plain: Path, tmp_path: Path, common:
 def test_restored_prefix_gives_the_same_tokens_on_the_embedded_model(
     tiny_gguf: Path, tmp_path: Path
 ) -> None:
-    # A conversation as it knows them: where it cannot tell what follows, rounding decides.
+    # Each ends with what the model knows: where it cannot tell what follows, rounding decides.
     sums = [f"What is {a} + {a + 7}?" for a in range(100, 180)]
-    long, other = _conversation(sums), _conversation(["hi", "2 * 8", *sums[:3]])
+    long, other = _conversation([*sums, "hi"]), _conversation(["hi", "2 * 8", *sums[:3], "hi"])
     head = next(at for at, (a, b) in enumerate(zip(long, other, strict=False)) if a != b)
-    prompts = [long, [*long, *_conversation(sums[:2])[head:]], other]
+    prompts = [long, [*long, *_conversation([sums[0], "hi"])[head:]], other]
     anew = [process(tiny_gguf, None, prompt)[0] for prompt in prompts]
     process(tiny_gguf, tmp_path, long, head_tokens=head)
     restored = [process(tiny_gguf, tmp_path, prompt, head_tokens=head)[0] for prompt in prompts]

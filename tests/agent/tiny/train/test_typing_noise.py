@@ -29,11 +29,11 @@ def test_braces_stay_as_they_are(request_text: str) -> None:
         assert varied.strip()
 
 
-def test_one_request_is_said_in_many_ways() -> None:
+def test_one_request_has_many_wordings() -> None:
     rng = random.Random(3)
-    said = {
+    wordings = {
         typing_noise.vary(rng, "How many children are there in {n} classes?") for _ in range(300)
     }
-    assert len(said) > 150 and "how many kids are there in {n} classes?" in {
-        text.lower() for text in said
+    assert len(wordings) > 150 and "how many kids are there in {n} classes?" in {
+        text.lower() for text in wordings
     }

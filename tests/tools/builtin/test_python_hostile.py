@@ -25,8 +25,8 @@ FLOOD = SENDER + "for _ in range(12_000): send(b'o', 'x' * 16_000)"
 
 
 def worker() -> psutil.Process:
-    """The process that runs the code: the innermost child of this one."""
-    return psutil.Process().children(True)[-1]
+    """The process that runs the code: the youngest child, whose number may be lower than others'."""
+    return max(psutil.Process().children(True), key=psutil.Process.create_time)
 
 
 async def test_worker_flood_ends_it_and_takes_no_memory(confined: Interpreter) -> None:

@@ -87,7 +87,8 @@ async def test_tokens_that_a_server_leaves_out_have_no_logprob(
 ) -> None:
     """llama-server streams the last of several tokens that are one character."""
     first, second, last = parts = form.encode_text(f" {LLAMA}")
-    request = Request(parts * 20, 6, sampling=Sampling(temperature=0), logprobs=0)
+    likely = Sampling(temperature=0, logit_bias=tuple((token, 100.0) for token in parts))
+    request = Request(parts * 20, 6, sampling=likely, logprobs=0)
     rows: list[Logprob | None] = []
     result = await read_generation(
         remote.generate(request),

@@ -40,19 +40,19 @@ def form(entry: CorpusEntry, request: str, decimals: bool) -> tuple[str, str]:
     found = _sum(code, used) if entry.table == "intent" else None
     if found is None:
         return _first_thought(entry), code
-    tree, wrapper = found
+    tree, rounded_up = found
     positions = {name: request.find("{" + name + "}") for name in fields["slots"]}
     tree = _reorder(tree, positions)
     code = ast.unparse(tree)
-    if not wrapper and re.fullmatch(r"_\w+( \+ _\w+){2,}", code):
+    if not rounded_up and re.fullmatch(r"_\w+( \+ _\w+){2,}", code):
         terms = re.sub(r"_(\w+)", r"{\1}", code.replace(" +", ","))
         return LIST_SUM, f"round(sum([{terms}]), 2)" if decimals else f"sum([{terms}])"
     letters: dict[str, str] = {}
     shape = re.sub(r"_\w+", lambda m: letters.setdefault(m[0], "abcdefgh"[len(letters)]), code)
     code = re.sub(r"_(\w+)", r"{\1}", code)
-    if shape in TWO_OPERANDS and not wrapper:
+    if shape in TWO_OPERANDS and not rounded_up:
         return TWO_OPERANDS[shape], code
-    if wrapper:
+    if rounded_up:
         return f"This is arithmetic, rounded up: {shape}.", f"import math\nmath.ceil({code})"
     if decimals or "/" in shape:
         code = f"round({code}, 2)"
@@ -60,7 +60,7 @@ def form(entry: CorpusEntry, request: str, decimals: bool) -> tuple[str, str]:
 
 
 @cache
-def _sum(code: str, slots: tuple[tuple[str, str], ...]) -> tuple[ast.expr, str] | None:
+def _sum(code: str, slots: tuple[tuple[str, str], ...]) -> tuple[ast.expr, bool] | None:
     """Code that is a sum of at least two slots, as one expression, and whether it is rounded up."""
     if len(slots) < 2 or not all(_is_number(kind) for _, kind in slots):
         return None
@@ -79,12 +79,12 @@ def _sum(code: str, slots: tuple[tuple[str, str], ...]) -> tuple[ast.expr, str] 
                 return None
     if not isinstance(body[-1], ast.Expr):
         return None
-    tree, wrapper = _put_in(body[-1].value, names), ""
+    tree, rounded_up = _put_in(body[-1].value, names), False
     match tree:
         case ast.Call(func=ast.Name(id="round"), args=[inner, ast.Constant(value=1 | 2)]):
             tree = inner
         case ast.Call(func=ast.Attribute(attr="ceil"), args=[inner]):
-            tree, wrapper = inner, "ceil"
+            tree, rounded_up = inner, True
     tree = _percent(tree)
     for node in ast.walk(tree):
         if not isinstance(node, _NODES):
@@ -94,7 +94,7 @@ def _sum(code: str, slots: tuple[tuple[str, str], ...]) -> tuple[ast.expr, str] 
         if isinstance(node, ast.Name) and not node.id.startswith("_"):
             return None
     used = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    return (tree, wrapper) if len(set(used)) > 1 else None
+    return (tree, rounded_up) if len(set(used)) > 1 else None
 
 
 def _is_number(kind: str) -> bool:

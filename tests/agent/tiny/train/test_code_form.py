@@ -72,7 +72,7 @@ def test_code_of_every_intent_gives_the_corpus_result() -> None:
             for name, value in values.items():
                 text = text.replace(f"{{{name}}}", value.code)
             results.append(ast.literal_eval(corpus.run_code(text)))
-        assert results[1] == pytest.approx(results[0], rel=0.06, abs=0.6), (
+        assert results[1] == pytest.approx(results[0], rel=1e-6, abs=0.051), (
             one.fields["name"],
             code,
         )

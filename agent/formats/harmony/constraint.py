@@ -3,7 +3,8 @@
 While a header is written, its grammar allows the kinds of message that may come next. At
 ``<|message|>`` the parser tells which segment has begun: a call's arguments or an answer may have a
 grammar; other bodies are free text up to the id that ends them. With calls optional and no grammar
-for the answer, headers are unconstrained too, unless only declared tools are allowed.
+for the answer, headers are free too, unless only declared tools are allowed; what follows
+``to=functions`` is a declared function all the same.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ _END_IDS = {
     SegmentKind.PREAMBLE: END_ID,
     SegmentKind.FINAL: RETURN_ID,
 }
+_TYPED = f'" "? <[{CONSTRAIN_ID}]> "json"'
+_CALL_RULES = ('channel: "commentary" | "analysis"', f'kind: {_TYPED} | " json" | " code"')
+"""Rules of the headers of calls."""
 
 
 class HarmonyConstraint:
@@ -75,6 +79,7 @@ class HarmonyConstraint:
             or constraints.answer_grammar is not None
         )
         self._headers = _HeaderGrammars(constraints, recipients, grammars)
+        self._namespace_ids = encoding.encode(" to=functions")
         self._opened_kinds: set[SegmentKind] = set()
         self._unconstrained = not self._strict
         """Whether any token is allowed next."""
@@ -85,7 +90,8 @@ class HarmonyConstraint:
         """Ids that may end the body once its grammar is satisfied."""
         self._in_body = False
         self._unread: list[int] = []
-        """Ids that the parser has not seen yet: only special ids change what is allowed."""
+        """Ids that the parser has not seen yet: only special ids change what is allowed, and what
+        names the functions' namespace in a header."""
         if self._strict:
             self._begin_header(started=True)
 
@@ -101,7 +107,19 @@ class HarmonyConstraint:
             self._unread.clear()
             if token >= FIRST_SPECIAL_ID:
                 self._on_special(token)
+        elif self._at_function_name():
+            self._unconstrained = False
+            self._constrain_by(self._headers.compile_function_name())
         return True
+
+    def _at_function_name(self) -> bool:
+        """Whether a free header has just named the functions' namespace."""
+        return (
+            self._unconstrained
+            and not self._in_body
+            and self._headers.has_functions
+            and self._unread[-len(self._namespace_ids) :] == self._namespace_ids
+        )
 
     def _is_allowed(self, token: int) -> bool:
         """Tell whether the token may come next; the grammar's matcher consumes it."""
@@ -131,7 +149,7 @@ class HarmonyConstraint:
         opened = self._parser.open_segment
         if token == MESSAGE_ID and opened is not None:
             self._begin_body(opened)
-        elif opened is None and self._in_body:
+        elif opened is None and (self._in_body or token == MESSAGE_ID):
             self._in_body = False
             self._matcher, self._end_ids = None, _NO_IDS
             self._unconstrained = not self._strict
@@ -184,6 +202,19 @@ class _HeaderGrammars:
     ) -> None:
         self._constraints, self._grammars = constraints, grammars
         self._names = [header_name(name) for name in recipients.declared]
+        self.has_functions = any(name.startswith("functions.") for name in self._names)
+
+    def compile_function_name(self) -> Future[CompiledGrammar]:
+        """What follows ``to=functions`` up to the body.
+
+        The model's own tools are among it: what it writes as ``functions.python`` means ``python``.
+        """
+        names = (json.dumps("." + name.removeprefix("functions.")) for name in self._names)
+        lines = [
+            f"start: ({' | '.join(names)}) (<[{CHANNEL_ID}]> channel)? kind? <[{MESSAGE_ID}]>",
+            *_CALL_RULES,
+        ]
+        return self._grammars.submit(Grammar("lark", "\n".join(lines), trusted=True))
 
     def compile(
         self, started: bool, opened_kinds: Iterable[SegmentKind]
@@ -206,8 +237,7 @@ class _HeaderGrammars:
         }
         allowed = " | ".join(kind for kind, is_allowed in kinds.items() if is_allowed)
         begin = "" if started else f'<[{START_ID}]> "assistant" '
-        typed = f'" "? <[{CONSTRAIN_ID}]> "json"'
-        kind = f"({typed})?" if constraints.answer_grammar else ""
+        kind = f"({_TYPED})?" if constraints.answer_grammar else ""
         names = " | ".join(map(json.dumps, self._names))
         lines = [
             f"start: {begin}({allowed})",
@@ -219,8 +249,7 @@ class _HeaderGrammars:
             lines += [
                 f"call: <[{CHANNEL_ID}]> channel to kind? <[{MESSAGE_ID}]>",
                 f"    | to <[{CHANNEL_ID}]> channel kind? <[{MESSAGE_ID}]>",
-                'channel: "commentary" | "analysis"',
                 f'to: " to=" ({names})',
-                f'kind: {typed} | " json" | " code"',
+                *_CALL_RULES,
             ]
         return "\n".join(lines)

@@ -191,14 +191,18 @@ REJECTED = [
     ),
     ("<|channel|>analysis to=mcp.add code<|message|>{", "<|start|>"),
     ('<|start|>assistant<|channel|>commentary to=functions.add<|message|>{"a": 1, "b": 2}', " "),
+    ("<|channel|>commentary to=functions", ".subtract"),
+    ("<|channel|>commentary to=functions.", "mcp"),
+    ("<|channel|>commentary to=functions.add", "ition"),
+    ("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant to=functions", ".multiply"),
 ]
 
 
 @pytest.mark.parametrize(("before", "after"), REJECTED)
-def test_constraint_any_header_enforces_arguments(
+def test_constraint_any_header_enforces_names_and_arguments(
     harmony_format: HarmonyFormat, encoding: HarmonyEncoding, before: str, after: str
 ) -> None:
-    """Without other constraints, headers are free."""
+    """Without other constraints, headers are free but for the name of a function."""
     constraint = new_constraint(harmony_format)
     for token in encoding.encode(before, allowed_special="all"):
         assert constraint.accept(token)
@@ -229,6 +233,16 @@ def test_constraint_without_grammar_accepts_anything(
     constraint = new_constraint(harmony_format)
     odd = "<|channel|>fnal<|message|>x<|channel|><|start|>user"
     for token in encoding.encode(odd, allowed_special="all"):
+        assert constraint.accept(token)
+
+
+def test_own_tool_may_be_called_as_function(
+    harmony_format: HarmonyFormat, encoding: HarmonyEncoding
+) -> None:
+    """gpt-oss also writes ``functions.python``; the parser takes it for python."""
+    constraint = new_constraint(harmony_format)
+    call = "<|channel|>analysis to=functions.python code<|message|>print(1)"
+    for token in encoding.encode(call, allowed_special="all"):
         assert constraint.accept(token)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections import Counter
@@ -55,6 +56,11 @@ def thought(code: str) -> str:
     """What is thought of a spaced expression: as in the corpus, so that one text is right."""
     if "sum(" in code:
         return f"{code_form.LIST_SUM} I run python."
+    if re.fullmatch(r"[\d.()+*/ -]+", code) and "**" not in code and "//" not in code:
+        count = itertools.count()
+        shape = code_form.shape_of(re.sub(r"\d+(?:\.\d+)?", lambda _: f"_{next(count)}", code))
+        usual = code_form.TWO_OPERANDS.get(shape, f"This is arithmetic: {shape}.")
+        return f"{usual} I run python."
     numbers = re.sub(r"\d+", "a", re.sub(r"\d+\.\d+", "x", code))
     found = _thoughts().get(numbers) or _thoughts().get(numbers.replace("x", "a"))
     return f"{found or 'This is arithmetic.'} I run python."
@@ -94,11 +100,16 @@ def _request(rng: random.Random, split: Split) -> tuple[str, str]:
         else:
             c, op2 = number(rng, split), rng.choice("+-*/")
             code = f"{a}{gap}{op}{gap}{b}{gap}{op2}{gap}{c}"
-            if shape > 0.88:
+            d, op3 = str(rng.randint(1, 99)), rng.choice("+-*/")
+            if shape > 0.97:
+                code = f"(({a}{gap}{op}{gap}{b}){gap}{op2}{gap}{c}){gap}{op3}{gap}{d}"
+            elif shape > 0.92:
+                code = f"({a}{gap}{op}{gap}{b}){gap}{op2}{gap}({c}{gap}{op3}{gap}{d})"
+            elif shape > 0.88:
                 code = f"{a}{gap}{op}{gap}({b}{gap}{op2}{gap}{c})"
             elif shape > 0.75:
                 code = f"({a}{gap}{op}{gap}{b}){gap}{op2}{gap}{c}"
-            if rng.random() < 0.15:
+            if shape < 0.88 and rng.random() < 0.15:
                 code += f"{gap}{rng.choice('+-*')}{gap}{number(rng, split)}"
         return expand(rng, rng.choice(SYMBOLS), [code]), code
     op = rng.choice(OPERATIONS)

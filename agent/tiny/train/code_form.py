@@ -1,7 +1,8 @@
 """One thought and one code for what is the same task, however the corpus's writers put it.
 
 Sums are written in the order in which a request names their numbers, so that the code is copied
-from left to right; the thought says the sum's form. Two entries with the same code think the same.
+from left to right; the thought says the sum's form. An expression that a request writes out is copied
+as it stands. Two entries with the same code think the same.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ NUMBER_SLOTS = frozenset({"int", "decimal", "spelled", "year", "map"})
 """Sorts of slots that sums are made of."""
 UNIT_FREE_NUMBERS = (1, 2, 100)
 """Numbers that a sum may have besides those of the request; others are a unit's, and named."""
+_WRITTEN_OPERATOR = re.compile(r"[)}]\s*[-+*/x×·÷:]\s*(?=[({])")
+"""An operator between two slots of a request."""
 _NODES = (ast.BinOp, ast.Name, ast.Constant, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div)
 
 
@@ -44,19 +47,26 @@ def form(entry: CorpusEntry, request: str, decimals: bool) -> tuple[str, str]:
     positions = {name: request.find("{" + name + "}") for name in fields["slots"]}
     tree = _reorder(tree, positions)
     code = ast.unparse(tree)
-    if not rounded_up and re.fullmatch(r"_\w+( \+ _\w+){2,}", code):
+    operators = sum(isinstance(node, ast.BinOp) for node in ast.walk(tree))
+    written_out = not rounded_up and len(_WRITTEN_OPERATOR.findall(request)) == operators
+    if not (rounded_up or written_out) and re.fullmatch(r"_\w+( \+ _\w+){2,}", code):
         terms = re.sub(r"_(\w+)", r"{\1}", code.replace(" +", ","))
         return LIST_SUM, f"round(sum([{terms}]), 2)" if decimals else f"sum([{terms}])"
-    letters: dict[str, str] = {}
-    shape = re.sub(r"_\w+", lambda m: letters.setdefault(m[0], "abcdefgh"[len(letters)]), code)
+    shape = shape_of(code)
     code = re.sub(r"_(\w+)", r"{\1}", code)
     if shape in TWO_OPERANDS and not rounded_up:
         return TWO_OPERANDS[shape], code
     if rounded_up:
         return f"This is arithmetic, rounded up: {shape}.", f"import math\nmath.ceil({code})"
-    if decimals or "/" in shape:
+    if (decimals or "/" in shape) and not written_out:
         code = f"round({code}, 2)"
     return f"This is arithmetic: {shape}.", code
+
+
+def shape_of(code: str) -> str:
+    """A sum with letters for its slots, ``_name``."""
+    letters: dict[str, str] = {}
+    return re.sub(r"_\w+", lambda m: letters.setdefault(m[0], "abcdefgh"[len(letters)]), code)
 
 
 @cache

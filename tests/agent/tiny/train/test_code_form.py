@@ -36,6 +36,10 @@ def entry(code: str, **kinds: str) -> CorpusEntry:
          "This is arithmetic: a * b / c.", "round({a} * {b} / {c}, 2)"),
         ("import math\nmath.ceil({a} / {b})", "{a}{b}", False,
          "This is arithmetic, rounded up: a / b.", "import math\nmath.ceil({a} / {b})"),
+        ("round(({a} + {b}) / {c}, 2)", "({a}+{b})/{c}=?", False,
+         "This is arithmetic: (a + b) / c.", "({a} + {b}) / {c}"),
+        ("{a} + {b} + {c}", "sum {a} + {b} + {c}", True, "This is arithmetic: a + b + c.",
+         "{a} + {b} + {c}"),
         ("{a} + {b} + {c}", "{b}{c}{a}", True, code_form.LIST_SUM, "round(sum([{b}, {c}, {a}]), 2)"),
     ],
 )  # fmt: skip

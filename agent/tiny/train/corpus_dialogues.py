@@ -59,7 +59,7 @@ def requests_of(table: str, split: Split) -> tuple[tuple[CorpusEntry, tuple[str,
 
 @cache
 def argument_values() -> dict[tuple[str, str], tuple[str, ...]]:
-    """The values that stand in requests as they are, by parameter's name and type."""
+    """The strings that stand in requests as they are, by file (or "" for all) and parameter's name."""
     pools: dict[tuple[str, str], set[str]] = {}
     for entry in corpus.entries("function"):
         properties = json.loads(entry.fields["parameters"])["properties"]
@@ -68,7 +68,8 @@ def argument_values() -> dict[tuple[str, str], tuple[str, ...]]:
                 if isinstance(part, tuple) and part[2] == part[3]:
                     kind = properties[part[1]]
                     if kind["type"] == "string" and "enum" not in kind:
-                        pools.setdefault((part[1], "string"), set()).add(part[2])
+                        for file in ("", entry.path.name):
+                            pools.setdefault((file, part[1]), set()).add(part[2])
     return {key: tuple(sorted(values)) for key, values in pools.items()}
 
 
@@ -161,6 +162,8 @@ def choose_functions(rng: random.Random, split: Split) -> list[DialogueTool]:
 
 def described(description: str) -> str:
     """The first words of a description, as the thought quotes them."""
+    for opening in phrases.DESCRIPTION_OPENINGS:  # says nothing of what the function does
+        description = description.removeprefix(f"{opening} ")
     first = re.split(r"[.;:,(]", description, maxsplit=1)[0]
     return " ".join(first.split()[:MAX_DESCRIPTION_WORDS])
 
@@ -425,7 +428,7 @@ class CorpusTalker:
             return None
         at = rng.choice(free)
         name = before.arguments[at][0]
-        pool = argument_values().get((name, "string"), ())
+        pool = argument_values().get((tool.entry.path.name, name), ())
         old = before.values[at]
         others = [value for value in pool if value != old]
         if not others:
@@ -508,22 +511,24 @@ class CorpusTalker:
                 entry = tools[part[0]].entry
                 assert entry is not None
                 kind = json.loads(entry.fields["parameters"])["properties"][part[1]]
-                value = self._other_value(part[1], kind, part[2])
+                value = self._other_value(part[1], kind, part[2], entry.path.name)
                 part = (part[0], part[1], value, value)
             parts.append(part)
         return MarkedRequest(tuple(parts))
 
-    def _other_value(self, name: str, kind: dict[str, Any], value: str) -> str:
+    def _other_value(self, name: str, kind: dict[str, Any], value: str, file: str) -> str:
+        """Another value of a parameter; strings are mostly of the same subject."""
         rng = self.rng
         if rng.random() < 0.35:
             return value
         match kind["type"]:
             case "string" if "enum" in kind:
                 return value
-            case "string" if rng.random() < 0.2:  # any words: where they stand has to tell
+            case "string" if rng.random() < 0.06:  # any words: where they stand has to tell
                 return phrase(rng, self.split, 3)
             case "string":
-                return rng.choice(argument_values().get((name, "string"), (value,)))
+                subject = file if rng.random() < 0.7 else ""
+                return rng.choice(argument_values().get((subject, name), (value,)))
             case "integer" | "number" if value.isdigit() and not value.startswith("0"):
                 low = 10 ** (len(value) - 1)
                 return str(rng.randint(low, low * 10 - 1))

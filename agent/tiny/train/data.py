@@ -29,17 +29,26 @@ from openai_harmony import (
 
 from agent.formats.harmony.encoding import load_encoding
 from agent.tiny import vocabulary
-from agent.tiny.train import mixture, phrases, words
+from agent.tiny.train import mixture, phrases, results, words
 from agent.tiny.train.corpus_dialogues import choose_functions
+from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import FILE_TOOLS, DialogueTool, choose_tools, fixed
 from agent.tiny.train.turns import DialogueCall, DialogueTurn
 from agent.tiny.train.words import Split, pool
 
 MAX_SEGMENT_TOKENS = 320
 """Longer conversations are left out."""
-CONVERSATIONS_PER_PACK = 24
-PACKS_PER_PREFIX = 6
+CONVERSATIONS_PER_PACK = 12
+PACKS_PER_PREFIX = 8
 """Packs of one prefix: its conversations are sorted by length, so that little is padding."""
+KEPT_PACKS = 3
+"""Packs of one prefix that are trained on: choosing a tool is learned from many prefixes."""
+MAX_PREFIX_TOKENS = 640
+"""Of system and developer message; longer ones are left out."""
+MAX_PAST_TOKENS = 1000
+"""Of finished turns, or of a turn with a long result, that a prefix has besides."""
+PAST_SHARE, LONG_RESULT_SHARE = 0.12, 0.03
+"""Of the prefixes, those with such turns."""
 CUT_SHARE = 0.6
 """Of the conversations with a call, those that end with it: what follows is copying, and known."""
 START_ID, END_ID, MESSAGE_ID, CHANNEL_ID = 200_006, 200_007, 200_008, 200_005
@@ -249,21 +258,71 @@ def write_turns(turns: list[DialogueTurn], cut: bool = False) -> ConversationWri
     ``cut``: what follows the last call is left out.
     """
     out = ConversationWriter()
-    for index, turn in enumerate(turns):
-        last = index == len(turns) - 1
-        out.learn = last
-        write_user(out, turn.user)
-        if last:
-            write_analysis(out, turn.thoughts[0])
-        for number, call in enumerate(turn.calls):
-            if last and number:
-                write_analysis(out, turn.thoughts[number])
-            write_call(out, call)
-            if cut and last and number == len(turn.calls) - 1:
-                return out
-            write_result(out, call)
-        write_final(out, turn.answer(encode), last)
+    out.learn = False
+    for turn in turns[:-1]:
+        write_finished(out, turn)
+    out.learn = True
+    turn = turns[-1]
+    write_user(out, turn.user)
+    write_analysis(out, turn.thoughts[0])
+    for number, call in enumerate(turn.calls):
+        if number:
+            write_analysis(out, turn.thoughts[number])
+        write_call(out, call)
+        if cut and number == len(turn.calls) - 1:
+            return out
+        write_result(out, call)
+    write_final(out, turn.answer(encode), last=True)
     return out
+
+
+def write_finished(out: ConversationWriter, turn: DialogueTurn) -> None:
+    """A turn as a later one sees it: without its analysis."""
+    write_user(out, turn.user)
+    for call in turn.calls:
+        write_call(out, call)
+        write_result(out, call)
+    write_final(out, turn.answer(encode), last=False)
+
+
+def past_turns(rng: random.Random, prefix: Prefix) -> list[int]:
+    """Finished turns of a prefix, so that what is asked after them stands far from its start."""
+    out = ConversationWriter(learn=False)
+    enough = rng.randint(200, MAX_PAST_TOKENS - MAX_SEGMENT_TOKENS)
+    while len(out.ids) < enough:
+        turns = mixture.conversation(rng, "train", prefix.python, prefix.tools, clean, encode)
+        past = ConversationWriter(learn=False)
+        for turn in turns:
+            write_finished(past, turn)
+        if len(past.ids) <= MAX_SEGMENT_TOKENS:
+            out.ids += past.ids
+    return out.ids
+
+
+def long_result(rng: random.Random, prefix: Prefix) -> tuple[list[int], ConversationWriter] | None:
+    """A turn of a file tool up to a result of many lines, and its answer; None: no such tool."""
+    tools = [tool for tool in prefix.tools if tool.family in FILE_TOOLS]
+    if not tools:
+        return None
+    tool = rng.choice(tools)
+    talker = Talker(rng, "train", prefix.python, [tool], clean, encode)
+    request = talker.of_tool(tool)
+    call, lines = request.call, list[str]()
+    enough = rng.randint(200, MAX_PAST_TOKENS - 150)
+    while sum(map(len, lines)) < 3 * enough:
+        text = results.of(rng, "train", tool, call.values)
+        if not (results.is_error(text) or text in ("no matches", "the folder is empty")):
+            lines += text.splitlines()
+    call.result = "\n".join(lines)
+    past, answer = ConversationWriter(learn=False), ConversationWriter()
+    write_user(past, request.text)
+    write_analysis(past, request.thought())
+    write_call(past, call)
+    write_result(past, call)
+    del past.ids[-len(ASSISTANT) :]
+    answer.put_context(ASSISTANT)  # what predicts the answer's first token
+    write_final(answer, DialogueTurn(request.text, [], [call]).answer(encode), last=True)
+    return past.ids, answer
 
 
 def write_copy(rng: random.Random) -> ConversationWriter:
@@ -293,11 +352,11 @@ def make_prefix(rng: random.Random, split: Split) -> Prefix:
     """Choose tools and render a prefix."""
     python = rng.random() < 0.75
     kind = rng.random()
-    if kind < 0.32:  # as clients declare them
+    if kind < 0.45:  # as clients declare them
         python, tools = python and rng.random() < 0.3, choose_functions(rng, split)
-    elif kind < 0.37:
+    elif kind < 0.50:
         tools = [*choose_functions(rng, split), *(fixed(rng, name, 1.0) for name in FILE_TOOLS)]
-    elif kind < 0.74:  # as a fresh installation declares them
+    elif kind < 0.85:  # as a fresh installation declares them
         python, tools = True, [fixed(rng, name, 1.0) for name in FILE_TOOLS]
     else:
         tools = choose_tools(rng, split)
@@ -339,18 +398,28 @@ def write_shard(path: Path, number: int, prefixes: int, per_pack: int) -> None:
     """One shard: packs as flat arrays with offsets, neighbours of like length in pairs."""
     rng = random.Random(f"tiny {number}")
     packs: list[tuple[list[int], list[ConversationWriter]]] = []
-    while len(packs) < prefixes * PACKS_PER_PREFIX:
+    while len(packs) < prefixes * KEPT_PACKS:
         prefix = make_prefix(rng, "train")
-        if len(prefix.ids) > 640:
+        if len(prefix.ids) > MAX_PREFIX_TOKENS:
             continue
+        kind = rng.random()
+        if kind < LONG_RESULT_SHARE and (turn := long_result(rng, prefix)) is not None:
+            past, answer = turn
+            if len(past) <= MAX_PAST_TOKENS and len(answer.ids) <= MAX_SEGMENT_TOKENS:
+                stress([*prefix.ids, *past], answer)
+                packs.append(([*prefix.ids, *past], [answer] * per_pack))
+            continue
+        if kind < LONG_RESULT_SHARE + PAST_SHARE:
+            prefix.ids += past_turns(rng, prefix)
         segments = sorted(
             make_segments(rng, prefix, per_pack * PACKS_PER_PREFIX), key=lambda w: len(w.ids)
         )
-        for segment in segments:
-            stress(prefix.ids, segment)
-        packs += [
-            (prefix.ids, segments[at : at + per_pack]) for at in range(0, len(segments), per_pack)
-        ]
+        starts = rng.sample(range(0, len(segments), per_pack), KEPT_PACKS)
+        for at in starts:
+            kept = segments[at : at + per_pack]
+            for segment in kept:
+                stress(prefix.ids, segment)
+            packs.append((prefix.ids, kept))
     packs.sort(key=lambda p: len(p[0]) // 64 * 1000 + len(p[1][-1].ids))
     ids = [np.array(p, dtype=np.int32) for p, _ in packs]
     flat = [w for _, segments in packs for w in segments]
@@ -372,7 +441,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--shards", type=int, default=40)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--prefixes", type=int, default=135, help="prefixes a shard")
+    parser.add_argument("--prefixes", type=int, default=540, help="prefixes a shard")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for number in range(options.first, options.first + options.shards):

@@ -58,7 +58,8 @@ def load(run: Path) -> tuple[Tiny, dict[str, Any]]:
     saved = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
     layers = 1 + max(int(name.split(".")[1]) for name in saved["model"] if name[:6] == "blocks")
     with np.load(run / "rows.npz") as chosen:
-        model = Tiny(Shape(layers=layers), chosen["trained"], chosen["full"])
+        width = len(saved["model"]["blocks.0.gate"]) // Shape.experts
+        model = Tiny(Shape(layers=layers, expert_dim=width), chosen["trained"], chosen["full"])
     model.load_state_dict(saved["model"])
     return model, saved
 

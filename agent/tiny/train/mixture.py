@@ -37,11 +37,11 @@ class Mixture:
         functions = CORPUS_FAMILY in families
         weighted: list[tuple[float, TurnMaker]] = [
             (9.0 * talker.python, self.intent),
-            (2.0 * talker.python, lambda: self._turn(talker.of_python(), "python")),
-            (1.5 * talker.python, self.bare_sum),
+            (1.4 * talker.python, lambda: self._turn(talker.of_python(), "python")),
+            (1.0 * talker.python, self.bare_sum),
             (2.2 * files, self.files),
             (2.2 * ({"read", "list"} <= families), self.corpus.by_description),
-            (1.5 * files + 3.0 * fixed, self._fixed),
+            (1.2 * files + 3.0 * fixed, self._fixed),
             (5.5 * functions, self.function),
             (2.5 * functions, self.corpus.sequence),
             (0.5, self.corpus.chat),
@@ -130,7 +130,7 @@ class Mixture:
 
     def row(self) -> list[DialogueTurn]:
         """Two or three turns that have nothing to do with each other, or sums that look alike."""
-        if self.talker.python and self.rng.random() < 0.35:
+        if self.talker.python and self.rng.random() < 0.25:
             sums = (self.bare_sum() for _ in range(self.rng.choice([2, 2, 3, 4])))
             return [turn for turn in sums if turn is not None]
         return [self.single() for _ in range(self.rng.choice([2, 2, 3]))]

@@ -105,6 +105,18 @@ def time_json(rng: random.Random, split: Split, zone: str) -> str:
     return json.dumps(data, indent=rng.choice([2, 2, 2, None]), ensure_ascii=False)
 
 
+def listing(rng: random.Random, split: Split) -> list[str]:
+    """The names in a folder, hidden ones among them, mostly sorted as the file tool sorts them."""
+    names = []
+    for _ in range(rng.choice([1, 2, 2, 3, 3, 4, 5, 7, 9, 12, 15])):
+        is_folder = rng.random() < 0.25
+        name = words.stem(rng, split) if is_folder else words.path(rng, split).split("/")[-1]
+        names.append("." * (rng.random() < 0.06) + name + "/" * is_folder)
+    if rng.random() < 0.7:
+        names.sort(key=str.lower)
+    return names
+
+
 def of(rng: random.Random, split: Split, tool: DialogueTool, values: list[str]) -> str:
     """A result of a call, sometimes an error."""
     first = values[0] if values else "here"
@@ -119,13 +131,7 @@ def of(rng: random.Random, split: Split, tool: DialogueTool, values: list[str]) 
         case "list":
             if rng.random() < 0.04:
                 return "the folder is empty"
-            names = [
-                words.stem(rng, split) + "/"
-                if rng.random() < 0.25
-                else words.path(rng, split).split("/")[-1]
-                for _ in range(rng.choice([1, 2, 2, 3, 3, 4, 5, 7]))
-            ]
-            return "\n".join(names)
+            return "\n".join(listing(rng, split))
         case "search":
             if rng.random() < 0.25:
                 return "no matches"

@@ -413,7 +413,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=90.0, help="of the whole schedule")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=2, help="packs a step and process")
+    parser.add_argument("--batch", type=int, default=4, help="packs a step and process")
     parser.add_argument("--every", type=float, default=180.0, help="seconds between checkpoints")
     parser.add_argument("--exchange", type=float, default=15.0, help="seconds between exchanges")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)

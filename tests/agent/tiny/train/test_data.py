@@ -6,13 +6,15 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agent.tiny.train import data
 from agent.tiny.train.dialogues import Talker
-from agent.tiny.train.tools import FIXED, unseen
+from agent.tiny.train.tools import FILE_TOOLS, FIXED, fixed, unseen
 
 
 def test_stress_copies_at_fork_weigh_more() -> None:
@@ -61,3 +63,42 @@ def test_thought_of_unseen_tool_names_its_task() -> None:
         assert request.thought().endswith(f"I call {tool.name}.")
         assert (f": {tool.verb} {tool.noun}. " in request.thought()) is not request.named
     assert all(counts.values())
+
+
+def test_shard_has_few_packs_of_each_prefix(tmp_path: Path) -> None:
+    path = tmp_path / "shard0000.npz"
+    data.write_shard(path, 0, prefixes=4, per_pack=5)
+    with np.load(path) as shard:
+        packs = len(shard["prefix_length"])
+        prefixes = np.split(shard["prefix"], shard["prefix_length"].cumsum()[:-1])
+        assert shard["segment_length"].shape == (packs * 5,)
+        assert len(shard["weight"]) == len(shard["segment"]) == shard["segment_length"].sum()
+    copies = Counter(prefix.tobytes() for prefix in prefixes)
+    assert len(copies) >= 4 and max(copies.values()) <= data.KEPT_PACKS
+
+
+def file_tools() -> data.Prefix:
+    tools = [fixed(random.Random(1), name, 1.0) for name in FILE_TOOLS]
+    return data.Prefix([], True, tools)
+
+
+def text_of(ids: list[int]) -> str:
+    return data.encoding().decode(ids)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_long_result_is_quoted_in_its_first_lines(seed: int) -> None:
+    past, answer = data.long_result(random.Random(seed), file_tools()) or pytest.fail("no tool")
+    result = text_of(past).rpartition("<|message|>")[2].removesuffix("<|end|><|start|>assistant")
+    said = text_of(answer.ids).rpartition("<|message|>")[2].removesuffix("<|return|>")
+    quoted = said.partition("\n")[2].removesuffix("…")
+    assert result.startswith(quoted) and len(result) > len(quoted) > 0 and said.endswith("…")
+    assert not text_of(answer.ids).startswith("<|channel|>analysis") and max(answer.weights) > 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_past_turns_are_finished(seed: int) -> None:
+    text = text_of(data.past_turns(random.Random(seed), file_tools()))
+    assert text.startswith("<|start|>user") and text.endswith("<|end|>")
+    assert "<|start|>assistant<|channel|>analysis<|message|>" not in text
+    assert text.count("<|start|>user") == text.count("<|channel|>final")

@@ -41,7 +41,7 @@ MAX_SEGMENT_TOKENS = 320
 CONVERSATIONS_PER_PACK = 12
 PACKS_PER_PREFIX = 8
 """Packs of one prefix: its conversations are sorted by length, so that little is padding."""
-KEPT_PACKS = 3
+CHOSEN_PACKS = 3
 """Packs of one prefix that are trained on: choosing a tool is learned from many prefixes."""
 MAX_PREFIX_TOKENS = 640
 """Of system and developer message; longer ones are left out."""
@@ -398,7 +398,7 @@ def write_shard(path: Path, number: int, prefixes: int, per_pack: int) -> None:
     """One shard: packs as flat arrays with offsets, neighbours of like length in pairs."""
     rng = random.Random(f"tiny {number}")
     packs: list[tuple[list[int], list[ConversationWriter]]] = []
-    while len(packs) < prefixes * KEPT_PACKS:
+    while len(packs) < prefixes * CHOSEN_PACKS:
         prefix = make_prefix(rng, "train")
         if len(prefix.ids) > MAX_PREFIX_TOKENS:
             continue
@@ -414,7 +414,7 @@ def write_shard(path: Path, number: int, prefixes: int, per_pack: int) -> None:
         segments = sorted(
             make_segments(rng, prefix, per_pack * PACKS_PER_PREFIX), key=lambda w: len(w.ids)
         )
-        starts = rng.sample(range(0, len(segments), per_pack), KEPT_PACKS)
+        starts = rng.sample(range(0, len(segments), per_pack), CHOSEN_PACKS)
         for at in starts:
             kept = segments[at : at + per_pack]
             for segment in kept:

@@ -74,7 +74,7 @@ def test_shard_has_few_packs_of_each_prefix(tmp_path: Path) -> None:
         assert shard["segment_length"].shape == (packs * 5,)
         assert len(shard["weight"]) == len(shard["segment"]) == shard["segment_length"].sum()
     copies = Counter(prefix.tobytes() for prefix in prefixes)
-    assert len(copies) >= 4 and max(copies.values()) <= data.KEPT_PACKS
+    assert len(copies) >= 4 and max(copies.values()) <= data.CHOSEN_PACKS
 
 
 def file_tools() -> data.Prefix:

@@ -309,7 +309,7 @@ def long_result(rng: random.Random, prefix: Prefix) -> tuple[list[int], Conversa
     request = talker.of_tool(tool)
     call, lines = request.call, list[str]()
     enough = rng.randint(200, MAX_PAST_TOKENS - 150)
-    while sum(map(len, lines)) < 3 * enough:
+    while sum(map(len, lines)) < 3 * enough:  # a token is three characters or more
         text = results.of(rng, "train", tool, call.values)
         if not (results.is_error(text) or text in ("no matches", "the folder is empty")):
             lines += text.splitlines()

@@ -48,7 +48,7 @@ MAX_PREFIX_TOKENS = 640
 MAX_PAST_TOKENS = 1000
 """Of finished turns, or of a turn with a long result, that a prefix has besides."""
 PAST_SHARE, LONG_RESULT_SHARE = 0.12, 0.03
-"""Of the prefixes, those with such turns."""
+"""Of the prefixes, those with such turns; a long result only where a file tool is declared."""
 CUT_SHARE = 0.6
 """Of the conversations with a call, those that end with it: what follows is copying, and known."""
 START_ID, END_ID, MESSAGE_ID, CHANNEL_ID = 200_006, 200_007, 200_008, 200_005
@@ -257,8 +257,7 @@ def write_turns(turns: list[DialogueTurn], cut: bool = False) -> ConversationWri
 
     ``cut``: what follows the last call is left out.
     """
-    out = ConversationWriter()
-    out.learn = False
+    out = ConversationWriter(learn=False)
     for turn in turns[:-1]:
         write_finished(out, turn)
     out.learn = True
@@ -407,6 +406,7 @@ def write_shard(path: Path, number: int, prefixes: int, per_pack: int) -> None:
             past, answer = turn
             if len(past) <= MAX_PAST_TOKENS and len(answer.ids) <= MAX_SEGMENT_TOKENS:
                 stress([*prefix.ids, *past], answer)
+                # There is one answer: a pack of it is short, and what it costs is the prefix.
                 packs.append(([*prefix.ids, *past], [answer] * per_pack))
             continue
         if kind < LONG_RESULT_SHARE + PAST_SHARE:

@@ -113,7 +113,7 @@ def listing(rng: random.Random, split: Split) -> list[str]:
         name = words.stem(rng, split) if is_folder else words.path(rng, split).split("/")[-1]
         names.append("." * (rng.random() < 0.06) + name + "/" * is_folder)
     if rng.random() < 0.7:
-        names.sort(key=str.lower)
+        names.sort()
     return names
 
 

@@ -227,22 +227,19 @@ def test_allowed_ids_equal_accepted_ids(
         assert constraint.accept(token)
 
 
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "<|channel|>fnal<|message|>x<|channel|><|start|>user",
+        # gpt-oss also writes this; the parser takes it for python.
+        "<|channel|>analysis to=functions.python code<|message|>print(1)",
+    ],
+)
 def test_constraint_without_grammar_accepts_anything(
-    harmony_format: HarmonyFormat, encoding: HarmonyEncoding
+    harmony_format: HarmonyFormat, encoding: HarmonyEncoding, markup: str
 ) -> None:
     constraint = new_constraint(harmony_format)
-    odd = "<|channel|>fnal<|message|>x<|channel|><|start|>user"
-    for token in encoding.encode(odd, allowed_special="all"):
-        assert constraint.accept(token)
-
-
-def test_own_tool_may_be_called_as_function(
-    harmony_format: HarmonyFormat, encoding: HarmonyEncoding
-) -> None:
-    """gpt-oss also writes ``functions.python``; the parser takes it for python."""
-    constraint = new_constraint(harmony_format)
-    call = "<|channel|>analysis to=functions.python code<|message|>print(1)"
-    for token in encoding.encode(call, allowed_special="all"):
+    for token in encoding.encode(markup, allowed_special="all"):
         assert constraint.accept(token)
 
 

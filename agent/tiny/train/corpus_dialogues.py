@@ -506,8 +506,16 @@ class CorpusTalker:
 
     def _vary(self, marked: MarkedRequest, tools: list[DialogueTool]) -> MarkedRequest:
         parts: list[str | tuple[int, str, str, str]] = []
+        marks = [part for part in marked.parts if isinstance(part, tuple)]
+        # "Pack 9 of W-603. W-159: as well.": the first 9 could not change alone.
+        meant_again = {value for _, _, value, shown in marks if value != shown}
         for part in marked.parts:
-            if isinstance(part, tuple) and part[2] == part[3] and part[0] < len(tools):
+            if (
+                isinstance(part, tuple)
+                and part[2] == part[3]
+                and part[2] not in meant_again
+                and part[0] < len(tools)
+            ):
                 entry = tools[part[0]].entry
                 assert entry is not None
                 kind = json.loads(entry.fields["parameters"])["properties"][part[1]]

@@ -11,8 +11,9 @@ import sys
 import pytest
 from jsonschema import Draft202012Validator
 
-from agent.tiny.train import corpus, data, mixture
+from agent.tiny.train import corpus, corpus_dialogues, data, mixture
 from agent.tiny.train.corpus import slots
+from agent.tiny.train.dialogues import Talker
 from tests.support.program import ROOT
 
 KINDS = {"intent": 15_000, "function": 6_000, "decline": 3_000, "odd": 1_500, "described": 1_900}
@@ -107,3 +108,22 @@ def test_conversations_calls_fit_their_schemas() -> None:
                 Draft202012Validator(schemas[call.tool.name]).validate(arguments)
                 checked += 1
     assert checked > 60
+
+
+def test_value_that_is_said_again_in_other_words_stays() -> None:
+    """Of "W-603: 9. W-159: as well." only the orders may change: the second 9 is not written."""
+    entries = corpus_dialogues.requests_of("function", "train")
+    tool = next(
+        corpus_dialogues.function_tool(entry)
+        for entry, _ in entries
+        if entry.fields["name"] == "change_order_quantity"
+    )
+    talker = Talker(random.Random(5), "train", False, [], data.clean, data.encode)
+    corpus_talker = corpus_dialogues.CorpusTalker(talker, [tool])
+    turns = [turn for _ in range(300) if (turn := corpus_talker.sequence()) is not None]
+    tool_names = [param.name for param in tool.params]
+    said_again = [turn for turn in turns if "as well" in turn.user]
+    assert said_again
+    for turn in said_again:
+        packs = [dict(zip(tool_names, call.values, strict=True))["packs"] for call in turn.calls]
+        assert packs[0] == packs[1]

@@ -66,6 +66,11 @@ class TurnContext(Protocol):
         """Decides which calls may run."""
         ...
 
+    @property
+    def max_result_tokens(self) -> int:
+        """Tokens that the prompt may have of the tool result that was added last."""
+        ...
+
     def emit(self, event: ev.Event) -> None:
         """Append an event to the turn's log."""
         ...

@@ -61,6 +61,8 @@ from tools.policy.approvals import Policy
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+MIN_RESULT_TOKENS = 64
+"""Of a result that is shortened; without them it would say nothing."""
 NO_RESULT = "Error: the call was not run: there is no result"
 """The result of a call that an earlier turn left to a client which did not answer it."""
 
@@ -162,6 +164,15 @@ class Turn:
     def format(self) -> Format:
         """The format of the loaded model; the turn has to be prepared."""
         return self._require_prepared().format
+
+    @property
+    def max_result_tokens(self) -> int:
+        """Half of the context that is free without the result added last, or less where the model's
+        entry says so: the rest is for what follows the result."""
+        added = self.conversation.entries[-1].prompt_ids
+        free = self.runtime.context_length - len(self.conversation.ids()) + len(added)
+        most = self.runtime.model.max_result_tokens or free
+        return max(MIN_RESULT_TOKENS, min(free // 2, most))
 
     @property
     def settings(self) -> TurnSettings:

@@ -30,6 +30,7 @@ from itertools import takewhile
 
 from agent import events as ev
 from agent.conversation.messages import Assistant
+from agent.conversation.summary import shorten_entry
 from agent.formats.protocol import FunctionTool, Opened, SegmentKind
 from agent.formats.recipients import BUILTIN_TOOL_SERVERS, PYTHON_TOOL, Recipients
 from agent.formats.tokenizer_text import replace_surrogates
@@ -317,7 +318,21 @@ class ToolCallRunner:
         self.pending = []
 
     def _record_result(self, call: ToolCall, text: str) -> None:
-        self._context.conversation.add_result(self._context.format, call.recipient, text)
+        """Add a result to the conversation; the prompt has only the two ends of a long one."""
+        context = self._context
+        context.conversation.add_result(context.format, call.recipient, text)
+        entry, limit = context.conversation.entries[-1], context.max_result_tokens
+        if len(entry.ids) <= limit:
+            return
+        shortened = shorten_entry(context.format, entry, limit)
+        if len(shortened) < len(entry.ids):
+            entry.shortened_ids = shortened
+            name = f"{call.server_writer.server}.{call.server_writer.name}"
+            message = (
+                f"The result of {name} is long: of its {len(entry.ids):,} tokens the model reads"
+                f" the first and the last, {limit:,} together."
+            )
+            context.emit(ev.AgentNotice(level="info", message=message))
 
     async def _run_batch(self, batch: list[ToolCall]) -> None:
         """Give each call its result. People are asked about one call at a time."""

@@ -1,0 +1,71 @@
+"""A result that would fill the context leaves room for the answer, and none of it is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.config.paths import Paths
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import User
+from agent.conversation.prompt_choices import toggle_fold
+from agent.engine.protocol import Sampling
+from agent.models import resolve
+from agent.turn.loop import Turn
+from agent.turn.options import TurnOptions
+from tests.support.invariants import check
+from tests.support.runtimes import MakeRuntime
+from tests.support.turns import read_events
+
+LINES = [f"{number} tins of paint are in the cellar" for number in range(1, 901)]
+
+
+@pytest.mark.parametrize(
+    ("most", "context", "bounds"), [(None, 4096, (1500, 2000)), (500, 8192, (500, 530))]
+)
+async def test_long_result_is_shortened_in_the_prompt_alone(
+    make_runtime: MakeRuntime,
+    tmp_path: Path,
+    model_cache: Path,
+    most: int | None,
+    context: int,
+    bounds: tuple[int, int],
+) -> None:
+    """On the embedded model; the file has about 8,100 tokens."""
+    (tmp_path / "paint.txt").write_text("\n".join(LINES))
+    tiny = resolve.resolve_model("tiny", Paths(tmp_path, model_cache, tmp_path))
+    runtime = await make_runtime(
+        tools="files", root=tmp_path, context=context, model=replace(tiny, max_result_tokens=most)
+    )
+    conversation = Conversation("c")
+    options = TurnOptions(sampling=Sampling(temperature=0))
+    turn = Turn(runtime, conversation, [User("Read paint.txt")], options).start()
+    events = await read_events(turn)
+    response = check(events)
+    assert response["status"] == "completed"
+    call = next(item for item in response["output"] if item["type"] == "mcp_call")
+    assert LINES[450] in call["output"]
+    result = next(entry for entry in conversation.entries if entry.recipient)
+    decode = runtime.format.encoding.decode  # type: ignore[attr-defined]
+    prompt = decode(result.prompt_ids)
+    assert bounds[0] <= len(result.prompt_ids) <= bounds[1]
+    assert LINES[0] in prompt and LINES[-1] in prompt and LINES[450] not in prompt
+    assert prompt.endswith("<|end|>")
+    notice = next(event for event in events if event["type"] == "agent.notice")
+    assert notice["message"].startswith("The result of files.read is long: of its 8,")
+    toggle_fold(runtime.format, conversation, conversation.entries.index(result))
+    assert any(LINES[450] in decode(entry.prompt_ids) for entry in conversation.entries)
+
+
+async def test_result_that_fits_is_read_whole(make_runtime: MakeRuntime, tmp_path: Path) -> None:
+    (tmp_path / "paint.txt").write_text("\n".join(LINES[:60]))
+    runtime = await make_runtime(tools="files", root=tmp_path, context=4096)
+    conversation = Conversation("c")
+    options = TurnOptions(sampling=Sampling(temperature=0))
+    turn = Turn(runtime, conversation, [User("Read paint.txt")], options).start()
+    events = await read_events(turn)
+    check(events)
+    assert all(entry.shortened_ids is None for entry in conversation.entries)
+    assert not [event for event in events if event["type"] == "agent.notice"]

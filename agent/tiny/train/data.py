@@ -29,7 +29,7 @@ from openai_harmony import (
 
 from agent.formats.harmony.encoding import load_encoding
 from agent.tiny import vocabulary
-from agent.tiny.train import mixture, phrases, results, words
+from agent.tiny.train import excerpts, mixture, phrases, results, words
 from agent.tiny.train.corpus_dialogues import choose_functions
 from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import FILE_TOOLS, DialogueTool, choose_tools, fixed
@@ -146,6 +146,10 @@ def render_prefix(
     return ids
 
 
+COPY_SHARE = 0.1
+"""Of the conversations, those that only copy."""
+MAX_COPIED_TOKENS = 120
+"""Of real lines that are copied and nothing else."""
 ASSISTANT = (START_ID, *encode("assistant"))
 
 
@@ -325,16 +329,19 @@ def long_result(rng: random.Random, prefix: Prefix) -> tuple[list[int], Conversa
 
 
 def write_copy(rng: random.Random) -> ConversationWriter:
-    """Pure copying, which erodes if it is not kept in the mix."""
+    """Pure copying, of words and tokens in any order or of real lines; it erodes if it is left out."""
     out = ConversationWriter()
-    lower, upper = pool("train")
-    text = " ".join(rng.choice(lower if rng.random() < 0.7 else upper) for _ in range(5))
-    text += f" {words.phrase(rng, 'train', 9)} {words.number(rng, 'train')}"
-    ids = [*encode(text)[:20], *(rng.randrange(vocabulary.ORDINARY_TOKENS) for _ in range(6))]
-    rng.shuffle(ids)
+    if rng.random() < 0.6:
+        ids = list(encode(excerpts.excerpt(rng, "train"))[:MAX_COPIED_TOKENS])
+    else:
+        lower, upper = pool("train")
+        text = " ".join(rng.choice(lower if rng.random() < 0.7 else upper) for _ in range(5))
+        text += f" {words.phrase(rng, 'train', 9)} {words.number(rng, 'train')}"
+        ids = [*encode(text)[:20], *(rng.randrange(vocabulary.ORDINARY_TOKENS) for _ in range(6))]
+        rng.shuffle(ids)
     out.put_context([START_ID, *encode("user"), MESSAGE_ID, *ids, END_ID, START_ID])
     out.put_context(ids[:2])
-    out.put(ids[2:], 0.6)
+    out.put(ids[2:], 0.6, copy=True)
     return out
 
 
@@ -367,7 +374,7 @@ def make_segments(rng: random.Random, prefix: Prefix, count: int) -> list[Conver
     """Write conversations that follow a prefix."""
     out: list[ConversationWriter] = []
     while len(out) < count:
-        if rng.random() < 0.05:
+        if rng.random() < COPY_SHARE:
             out.append(write_copy(rng))
             continue
         turns = mixture.conversation(rng, "train", prefix.python, prefix.tools, clean, encode)

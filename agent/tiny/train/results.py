@@ -7,7 +7,7 @@ import random
 import re
 from typing import TYPE_CHECKING
 
-from agent.tiny.train import phrases, words
+from agent.tiny.train import excerpts, phrases, words
 from agent.tiny.train.words import Split
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def sentence(rng: random.Random, split: Split, most: int = 8) -> str:
 
 
 def file_text(rng: random.Random, split: Split) -> str:
-    """A file's content."""
+    """A file's content; in half of the cases lines of a real one."""
+    if rng.random() < 0.5:
+        return excerpts.excerpt(rng, split) + rng.choice(["", "\n"])
     lines: list[str] = []
     for _ in range(rng.choice([1, 1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 12])):
         kind = rng.random()

@@ -11,7 +11,7 @@ from typing import Any
 from agent.tiny.train import data, dialogues, mixture, results
 from agent.tiny.train.corpus_dialogues import CORPUS_FAMILY
 from agent.tiny.train.tools import FILE_TOOLS, FIXED, DialogueTool, Param, fixed
-from agent.tiny.train.turns import DialogueTurn
+from agent.tiny.train.turns import TOO_LONG, DialogueTurn
 from agent.tiny.train.words import Split
 
 PROMPTS = Path(__file__).with_name("prompts")
@@ -81,7 +81,8 @@ def step_of(turn: DialogueTurn) -> Step:
             arguments = {name: typed(kinds[name], value) for name, value in pairs}
         calls.append(Expected(call.tool.name if call.tool else "python", arguments, call.result))
         moment = results.moment(call.result) if call.family == "time" else None
-        answer.append(moment or call.result.split("\n")[0])
+        first_line = TOO_LONG if call.is_too_long(data.encode) else call.result.split("\n")[0]
+        answer.append(moment or first_line)
     if turn.reported_calls is not None:
         answer = answer[-turn.reported_calls :]
     if not turn.calls:

@@ -332,7 +332,9 @@ def write_copy(rng: random.Random) -> ConversationWriter:
     """Pure copying, of words and tokens in any order or of real lines; it erodes if it is left out."""
     out = ConversationWriter()
     if rng.random() < 0.6:
-        ids = list(encode(excerpts.excerpt(rng, "train"))[:MAX_COPIED_TOKENS])
+        ids = list[int]()
+        while len(ids) < 4:
+            ids = list(encode(excerpts.excerpt(rng, "train"))[:MAX_COPIED_TOKENS])
     else:
         lower, upper = pool("train")
         text = " ".join(rng.choice(lower if rng.random() < 0.7 else upper) for _ in range(5))

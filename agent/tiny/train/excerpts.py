@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 OWN_FILES = ("*.md", "*.toml", "Makefile", "docs/*.md", "[at]*/**/*.py", "tui/*.tcss")
 """Patterns of its text files; what teaches or judges the model is left out."""
 MAX_LINE_CHARACTERS = 200
-MAX_EXCERPT_CHARACTERS = 600
+MAX_EXCERPT_CHARACTERS = 900
 
 
 @cache
@@ -42,7 +42,7 @@ def excerpt(rng: random.Random, split: Split) -> str:
     """A few lines of a file that follow each other; a third of them begin it."""
     while True:
         lines = rng.choice(files(split))
-        count = rng.choice([1, 1, 2, 2, 3, 4, 5, 6, 8, 10])
+        count = rng.choice([1, 1, 2, 2, 3, 4, 5, 6, 8, 12, 20])
         start = 0 if rng.random() < 0.33 else rng.randrange(max(1, len(lines) - count))
         text = "\n".join(lines[start : start + count]).strip("\n")
         if 3 <= len(text) <= MAX_EXCERPT_CHARACTERS:

@@ -20,6 +20,9 @@ PLAIN_EXPRESSION = re.compile(r"[-+*/%().\d ]+")
 """Code that an answer repeats: numbers and operators."""
 MAX_QUOTED_LINES = 8
 """So many lines of a result are quoted; an ellipsis stands for the others."""
+MAX_QUOTED_TOKENS = 150
+"""A file of more tokens or lines is not quoted at all."""
+TOO_LONG = "too long for me to repeat here"
 
 THOUGHTS = {
     "python": "This is arithmetic. I run python.",
@@ -64,6 +67,12 @@ class DialogueCall:
         """The code's tokens, in parts, each with whether it is a copy."""
         return self.code_parts or ((encode(self.code), True),)
 
+    def is_too_long(self, encode: Encode) -> bool:
+        """Whether it read a file that is not quoted: of long ones the model soon loses its place."""
+        lines = self.result.rstrip("\n").count("\n") + 1
+        ids = encode(self.result)
+        return self.family == "read" and (lines > MAX_QUOTED_LINES or len(ids) > MAX_QUOTED_TOKENS)
+
     def piece(self, encode: Encode) -> tuple[tuple[int, ...], ...]:
         """The part of the answer that tells this call's result; its parts are copies or words."""
         quoted = quote(encode(self.result), encode)
@@ -76,6 +85,8 @@ class DialogueCall:
             case "python":
                 code = tuple(token for part, _ in self.code_tokens(encode) for token in part)
                 return (code, encode(" = "), encode(self.result), encode("."))
+            case "read" if self.is_too_long(encode):
+                return (encode("I have read "), subject, encode(f"; it is {TOO_LONG}."))
             case "read":
                 return (subject, encode(" says:\n"), quoted)
             case "list":

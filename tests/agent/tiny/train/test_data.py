@@ -87,12 +87,15 @@ def text_of(ids: list[int]) -> str:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_long_result_is_quoted_in_its_first_lines(seed: int) -> None:
+def test_long_result_is_quoted_in_its_first_lines_or_a_file_not_at_all(seed: int) -> None:
     past, answer = data.long_result(random.Random(seed), file_tools()) or pytest.fail("no tool")
     result = text_of(past).rpartition("<|message|>")[2].removesuffix("<|end|>")
     said = text_of(answer.ids).rpartition("<|message|>")[2].removesuffix("<|return|>")
-    quoted = said.partition("\n")[2].removesuffix("…")
-    assert result.startswith(quoted) and len(result) > len(quoted) > 0 and said.endswith("…")
+    if said.startswith("I have read "):
+        assert said.endswith("; it is too long for me to repeat here.")
+    else:
+        quoted = said.partition("\n")[2].removesuffix("…")
+        assert result.startswith(quoted) and len(result) > len(quoted) > 0 and said.endswith("…")
     # A loss stands at the token before: the first of a segment has none.
     assert text_of(answer.ids).startswith("<|start|>assistant<|channel|>final")
     assert answer.weights[0] == 0 and max(answer.weights) > 1

@@ -59,7 +59,7 @@ async def test_long_result_is_shortened_in_the_prompt_alone(
     assert any(LINES[450] in decode(entry.prompt_ids) for entry in conversation.entries)
 
 
-async def test_result_that_fits_is_read_whole(make_runtime: MakeRuntime, tmp_path: Path) -> None:
+async def test_result_that_fits_stays_as_it_is(make_runtime: MakeRuntime, tmp_path: Path) -> None:
     (tmp_path / "paint.txt").write_text("\n".join(LINES[:60]))
     runtime = await make_runtime(tools="files", root=tmp_path, context=4096)
     conversation = Conversation("c")

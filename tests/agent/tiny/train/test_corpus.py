@@ -110,7 +110,7 @@ def test_conversations_calls_fit_their_schemas() -> None:
     assert checked > 60
 
 
-def test_value_that_is_said_again_in_other_words_stays() -> None:
+def test_value_that_is_meant_again_stays() -> None:
     """Of "W-603: 9. W-159: as well." only the orders may change: the second 9 is not written."""
     entries = corpus_dialogues.requests_of("function", "train")
     tool = next(
@@ -122,8 +122,8 @@ def test_value_that_is_said_again_in_other_words_stays() -> None:
     corpus_talker = corpus_dialogues.CorpusTalker(talker, [tool])
     turns = [turn for _ in range(300) if (turn := corpus_talker.sequence()) is not None]
     tool_names = [param.name for param in tool.params]
-    said_again = [turn for turn in turns if "as well" in turn.user]
-    assert said_again
-    for turn in said_again:
+    meant_again = [turn for turn in turns if "as well" in turn.user]
+    assert meant_again
+    for turn in meant_again:
         packs = [dict(zip(tool_names, call.values, strict=True))["packs"] for call in turn.calls]
         assert packs[0] == packs[1]

@@ -12,7 +12,7 @@ def test_excerpt_is_lines_of_a_file_of_its_split() -> None:
     texts = ["\n".join(lines) for lines in excerpts.files("train")]
     for _ in range(30):
         text = excerpts.excerpt(rng, "train")
-        assert any(text in whole for whole in texts)
+        assert any(text in file_text for file_text in texts)
     assert 50 < len(excerpts.files("eval")) < len(texts) / 4
 
 

@@ -272,7 +272,7 @@ class _Compaction:
         """Shorten the long results before ``end``, if that is enough; whether it was."""
         entries = self._conversation.entries
         shortened = self._shortened_results(end)
-        saved = sum(len(entries[at].ids) - len(ids) for at, ids in shortened.items())
+        saved = sum(len(entries[at].prompt_ids) - len(ids) for at, ids in shortened.items())
         if self._tokens_before - saved >= SHORTENED_SHARE * self._generator.context_length:
             return False
         for at, ids in shortened.items():
@@ -289,8 +289,7 @@ class _Compaction:
         return {
             at: shorten_entry(form, entry, limit, note if at < conversation.saved else "")
             for at, entry in enumerate(conversation.entries[self._base : end], self._base)
-            if entry.recipient and not entry.pinned and len(entry.ids) > 2 * limit
-            if entry.prompt_ids is entry.ids
+            if entry.recipient and not entry.pinned and len(entry.prompt_ids) > 2 * limit
         }
 
     async def summary(self, end: int, sampling: Sampling) -> str:

@@ -25,6 +25,7 @@ from agent.conversation.messages import (
     User,
 )
 from agent.conversation.prompt_choices import PromptChoiceError, toggle_dropped, toggle_pinned
+from agent.conversation.summary import shorten_entry
 from agent.engine.protocol import EngineError, Generation, Request, Sampling
 from agent.formats.protocol import PromptHeader
 from agent.models.catalog import Model
@@ -156,6 +157,21 @@ async def test_long_results_are_shortened_first(new_recorder: NewRecorder) -> No
     assert prompt.count("<|call|>") == prompt.count("<|start|>functions.f to=assistant") == 4
     assert "3 long results of tools shortened" in notices(events)
     assert [entry.ids for entry in conversation.entries[: len(before)]] == before
+
+
+async def test_results_shortened_when_they_came_are_shortened_further(
+    new_recorder: NewRecorder,
+) -> None:
+    """A result that would have filled the context takes half of it: too much for an old turn."""
+    recorder = await new_recorder(FINAL_REPLY)
+    conversation = recorder.conversation(4, words=5, result=400)
+    for entry in conversation.entries:
+        if entry.recipient:
+            entry.shortened_ids = shorten_entry(recorder.runtime.format, entry, 200)
+    events, _ = await recorder.run_turn(conversation)
+    assert "3 long results of tools shortened" in notices(events)
+    sizes = [len(entry.prompt_ids) for entry in conversation.entries if entry.recipient]
+    assert max(sizes[:3]) < 150 < 200 <= sizes[3]
 
 
 async def test_compacted_conversation_is_compacted_again(new_recorder: NewRecorder) -> None:

@@ -78,7 +78,6 @@ _FIELDS = {
     "examples": FieldSpec("a list of prompts", _is_name_list),
     "download_size": FieldSpec("a number of bytes", _is_count),
     "keep_alive": _SECONDS,
-    "max_result_tokens": _COUNT,
     "loop_guard": FieldSpec(
         "true, false, or a table, as in { min_tokens = 512 }", lambda v: isinstance(v, bool | dict)
     ),
@@ -120,8 +119,6 @@ class Model:
     """When a reply that repeats itself is stopped; None: never."""
     keep_alive: float | None = None
     """Seconds without a turn after which it is unloaded; None: config.toml's."""
-    max_result_tokens: int | None = None
-    """Tokens of a tool's result in the prompt; None: what the context allows."""
     endpoint: RemoteEndpoint | None = None
     """The server that runs it; None: it runs here."""
     problem: str | None = None
@@ -209,7 +206,6 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
         draft=entry.get("draft"),
         loop_limits=_loop_limits(entry.get("loop_guard", True)),
         keep_alive=_optional_float(entry, "keep_alive"),
-        max_result_tokens=entry.get("max_result_tokens"),
         endpoint=_endpoint(entry),
     )
 

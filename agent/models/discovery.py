@@ -103,7 +103,6 @@ def to_model(discovered: DiscoveredModel, catalog: dict[str, Model]) -> Model:
                 sampling=model.sampling,
                 placement_request=model.placement_request,
                 keep_alive=model.keep_alive,
-                max_result_tokens=model.max_result_tokens,
             )
     return own
 

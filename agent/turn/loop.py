@@ -167,12 +167,11 @@ class Turn:
 
     @property
     def max_result_tokens(self) -> int:
-        """Half of the context that is free without the result added last, or less where the model's
-        entry says so: the rest is for what follows the result."""
+        """Half of the context that is free without the result added last: the rest is for what
+        follows it."""
         added = self.conversation.entries[-1].prompt_ids
         free = self.runtime.context_length - len(self.conversation.ids()) + len(added)
-        most = self.runtime.model.max_result_tokens or free
-        return max(MIN_RESULT_TOKENS, min(free // 2, most))
+        return max(MIN_RESULT_TOKENS, free // 2)
 
     @property
     def settings(self) -> TurnSettings:

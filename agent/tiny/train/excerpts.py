@@ -15,10 +15,13 @@ from pathlib import Path
 from agent.tiny.train import words
 from agent.tiny.train.words import Split
 
-ROOT = Path(__file__).parents[3]
-"""The checkout."""
-OWN_FILES = ("*.md", "*.toml", "Makefile", "docs/*.md", "[at]*/**/*.py", "tui/*.tcss")
-"""Patterns of its text files; what teaches or judges the model is left out."""
+TRAINING, ROOT = Path(__file__).parent, Path(__file__).parents[3]
+"""What teaches and judges the model; the checkout."""
+OWN_FILES = (
+    "*.md", "*.toml", "Makefile", "docs/*.md", "tui/*.tcss",
+    "agent/**/*.py", "tests/**/*.py", "tools/**/*.py", "tui/**/*.py",
+)  # fmt: skip
+"""Patterns of its text files; those of TRAINING are left out."""
 MAX_LINE_CHARACTERS = 200
 MAX_EXCERPT_CHARACTERS = 900
 
@@ -30,7 +33,7 @@ def files(split: Split) -> tuple[tuple[str, ...], ...]:
     library = Path(sysconfig.get_path("stdlib")).glob("*.py")
     found = []
     for path in [*sorted(own), *sorted(library)]:
-        if "train" in path.parts or not words.belongs(path.name, split):
+        if path.is_relative_to(TRAINING) or not words.belongs(path.name, split):
             continue
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         if lines:

@@ -103,6 +103,15 @@ class LoopLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Hedge:
+    """What a model says after its answer if it was unsure of a call that led there."""
+
+    below: float
+    """It was, if a token of the call, or of the reasoning before it, had a lower probability (0…1)."""
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Logprob:
     """A sampled token's natural-log probability in the model's own distribution (before any
     sampling setting), and the likeliest alternatives as (id, logprob), best first."""

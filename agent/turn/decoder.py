@@ -40,12 +40,16 @@ class GenerationDecoder:
         *,
         token_events: bool = False,
         entry: int = 0,
+        hedge: Sequence[int] = (),
+        max_tokens: int | None = None,
     ) -> None:
         """``token_events``: emit ``agent.tokens`` with the ids, before the events that they become.
-        ``entry``: how many messages the turn has."""
+        ``entry``: how many messages the turn has. ``hedge``: ids that an answer is to end with.
+        ``max_tokens``: of the generation."""
         self._context, self._parser, self._open_call = context, parser, open_call
         self._format = context.format
         self._token_events, self._entry = token_events, entry
+        self._hedge, self._max_tokens = hedge, max_tokens
         self.ids: list[int] = []
         """The generated ids, up to where the message stopped."""
         self.stopped = False
@@ -55,6 +59,8 @@ class GenerationDecoder:
         self.incomplete = False
         """The generation ended within a message."""
         self.reasoning_tokens = 0
+        self.least_logprob = 0.0
+        """Of its least likely token, where log probabilities are known."""
         self.spans: list[Span] = []
         """The finished messages among the ids."""
         limits = context.options.loop_limits
@@ -83,14 +89,18 @@ class GenerationDecoder:
 
         ``logprobs``: one per id, None where it is not known. The ids are then parsed one by one, to
         know which of them a piece of text is made of; so they are where the first call, or a text in
-        the answer, ends the generation.
+        the answer, ends the generation, and where the answer gets a hedge.
         """
         options = self._context.options
+        known = [row.logprob for row in logprobs or () if row is not None]
+        self.least_logprob = min([self.least_logprob, *known])
         reported = None if options.logprobs is None else logprobs
-        if reported is None and options.parallel_tool_calls and not options.stop:
+        if reported is None and options.parallel_tool_calls and not (options.stop or self._hedge):
             self._feed(ids, logprobs)
             return
         for index, token in enumerate(ids):
+            if self.open_kind is SegmentKind.FINAL and token in self._format.stop_ids:
+                self._add_hedge()
             if reported is not None:
                 row = reported[index]
                 self._logprobs.add(token, row and replace(row, top=row.top[: options.logprobs]))
@@ -106,6 +116,11 @@ class GenerationDecoder:
                 if self._is_cut:
                     return
             self.looped = self.looped or self._loops()
+
+    def _add_hedge(self) -> None:
+        """End the answer with the hedge, where the generation may be that long."""
+        if self._max_tokens is None or len(self.ids) + len(self._hedge) < self._max_tokens:
+            self._feed(self._hedge, None)
 
     def _emit_tokens(self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None) -> None:
         rows: list[ev.TokenProbability | None] | None = None

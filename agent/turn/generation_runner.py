@@ -4,6 +4,7 @@ come."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
@@ -34,7 +35,7 @@ from agent.util.process import EXIT_USAGE
 def _alternatives(options: TurnOptions) -> int | None:
     """With how many alternatives the engine reports log probabilities; None: not at all."""
     if not options.token_probabilities:
-        return options.logprobs
+        return 0 if options.logprobs is None and options.hedge else options.logprobs
     return max(OTHER_CHOICES + 1, options.logprobs or 0)
 
 
@@ -124,6 +125,8 @@ class GenerationRunner:
             self._calls.open,
             token_events=self._token_events,
             entry=len(conversation.entries) - self._first_entry,
+            hedge=self._hedge_ids(),
+            max_tokens=remaining,
         )
         self.decoders.append(decoder)
         if further is None:
@@ -150,6 +153,16 @@ class GenerationRunner:
         if decoder.stopped:
             return "stop"
         return "unfinished" if decoder.incomplete and end.reason == "stop" else end.reason
+
+    def _hedge_ids(self) -> list[int]:
+        """What the answer is to end with: nothing, unless the model was unsure of a call before."""
+        options = self._context.options
+        if (hedge := options.hedge) is None or options.answer_form is not None:
+            return []
+        least = math.log(hedge.below)
+        if all(decoder.least_logprob >= least for decoder in self.decoders):
+            return []
+        return self._context.format.encode_text(f"\n\n{hedge.words}")
 
     def _ends_in(self, begun: Sequence[int]) -> bool:
         """Whether what a generation begins with is all of it."""

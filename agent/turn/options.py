@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from agent import events as ev
 from agent.conversation.project_instructions import ProjectInstructions
-from agent.engine.protocol import LoopLimits, Sampling
+from agent.engine.protocol import Hedge, LoopLimits, Sampling
 from agent.formats.protocol import Format, FunctionTool, PromptHeader
 from agent.formats.recipients import PYTHON_TOOL, TOOL_ALIASES, Recipients
 from agent.turn.reasoning_summary import SummaryStyle
@@ -126,6 +126,8 @@ class TurnOptions:
     """Calls that the client has approved; they run first."""
     loop_limits: LoopLimits | None = None
     """Stop a generation that repeats itself (`agent.turn.loop_guard`); None: let it go on."""
+    hedge: Hedge | None = None
+    """What free text ends with after a call that the model was unsure of; None: nothing."""
     private: bool = False
     """Keep nothing of the conversation in the prefix cache on disk."""
     streamed: bool = True

@@ -51,6 +51,8 @@ PAST_SHARE, LONG_RESULT_SHARE = 0.12, 0.03
 """Of the prefixes, those with such turns; a long result only where a file tool is declared."""
 CUT_SHARE = 0.6
 """Of the conversations with a call, those that end with it: what follows is copying, and known."""
+HEDGED_SHARE = 0.2
+"""Of the finished turns with a call, those whose answer has a hedge, which the model never writes."""
 START_ID, END_ID, MESSAGE_ID, CHANNEL_ID = 200_006, 200_007, 200_008, 200_005
 RETURN_ID, CALL_ID, CONSTRAIN_ID = 200_002, 200_012, 200_003
 
@@ -256,14 +258,16 @@ def write_final(
         out.put_context((END_ID,))
 
 
-def write_turns(turns: list[DialogueTurn], cut: bool = False) -> ConversationWriter:
+def write_turns(
+    rng: random.Random, turns: list[DialogueTurn], cut: bool = False
+) -> ConversationWriter:
     """Finished turns lose their analysis and carry no loss; the last one is learned.
 
     ``cut``: what follows the last call is left out.
     """
     out = ConversationWriter(learn=False)
     for turn in turns[:-1]:
-        write_finished(out, turn)
+        write_finished(rng, out, turn)
     out.learn = True
     turn = turns[-1]
     write_user(out, turn.user)
@@ -279,13 +283,16 @@ def write_turns(turns: list[DialogueTurn], cut: bool = False) -> ConversationWri
     return out
 
 
-def write_finished(out: ConversationWriter, turn: DialogueTurn) -> None:
-    """A turn as a later one sees it: without its analysis."""
+def write_finished(rng: random.Random, out: ConversationWriter, turn: DialogueTurn) -> None:
+    """A turn as a later one sees it: without its analysis, now and then with a hedge."""
     write_user(out, turn.user)
     for call in turn.calls:
         write_call(out, call)
         write_result(out, call)
-    write_final(out, turn.answer(encode), last=False)
+    pieces = turn.answer(encode)
+    if turn.calls and rng.random() < HEDGED_SHARE:
+        pieces = [*pieces, (encode(phrases.HEDGE),)]
+    write_final(out, pieces, last=False)
 
 
 def past_turns(rng: random.Random, prefix: Prefix) -> list[int]:
@@ -296,7 +303,7 @@ def past_turns(rng: random.Random, prefix: Prefix) -> list[int]:
         turns = mixture.conversation(rng, "train", prefix.python, prefix.tools, clean, encode)
         past = ConversationWriter(learn=False)
         for turn in turns:
-            write_finished(past, turn)
+            write_finished(rng, past, turn)
         if len(past.ids) <= MAX_SEGMENT_TOKENS:
             out.ids += past.ids
     return out.ids
@@ -380,7 +387,7 @@ def make_segments(rng: random.Random, prefix: Prefix, count: int) -> list[Conver
             out.append(write_copy(rng))
             continue
         turns = mixture.conversation(rng, "train", prefix.python, prefix.tools, clean, encode)
-        written = write_turns(turns, cut=rng.random() < CUT_SHARE)
+        written = write_turns(rng, turns, cut=rng.random() < CUT_SHARE)
         if len(written.ids) <= MAX_SEGMENT_TOKENS:
             out.append(written)
     return out

@@ -42,7 +42,9 @@ MAX_ROUND_TOKENS = 300
 """Tokens of a response that ended by itself in good time."""
 MAX_ROUNDS = 4
 """Requests of one case with functions."""
-UNCERTAIN = re.compile(r"cannot|did not understand|did not work|no matches|nothing was found", re.I)
+UNCERTAIN = re.compile(
+    r"cannot|not sure|did not understand|did not work|no matches|nothing was found", re.I
+)
 """An answer that claims nothing."""
 
 Json = dict[str, Any]

@@ -26,6 +26,8 @@ from typing import Any
 
 import httpx2
 
+from agent.tiny.train import phrases
+
 HANDS = [
     {
         "type": "mcp", "server_label": "code_interpreter", "server_url": "IGNORED",
@@ -207,6 +209,7 @@ def measure(path: Path, model: str, temperature: float, *, show_misses: bool) ->
     content = json.loads(path.read_text(encoding="utf-8"))
     right: Counter[str] = Counter()
     count: Counter[str] = Counter()
+    hedged: Counter[str] = Counter()
     confident: Counter[str] = Counter()
     loops: Counter[str] = Counter()
     with serve(content.get("fixture", {}), model) as url:
@@ -219,6 +222,7 @@ def measure(path: Path, model: str, temperature: float, *, show_misses: bool) ->
             text = text_of(response)
             count[kind] += 1
             right[kind] += passed
+            hedged[kind] += passed and phrases.HEDGE in text
             ended = response["status"] == "completed"
             loops[kind] += not ended
             confident[kind] += not passed and ended and not UNCERTAIN.search(text)
@@ -226,14 +230,15 @@ def measure(path: Path, model: str, temperature: float, *, show_misses: bool) ->
                 made = [(call["name"], call["arguments"]) for call in calls_of(response)]
                 asked = " | ".join(turn["user"] for turn in case["turns"])
                 print(f"{kind}: {asked!r} → {made} {text!r}\n", file=sys.stderr)
-    count["**all**"], right["**all**"] = count.total(), right.total()
-    confident["**all**"], loops["**all**"] = confident.total(), loops.total()
+    counts = (count, right, hedged, confident, loops)
+    for some in counts:
+        some["**all**"] = some.total()
     table = [
-        "| kind | cases | right % | confidently wrong % | not ended % |",
-        "|---|---|---|---|---|",
+        "| kind | cases | right % | right, but hedged % | confidently wrong % | not ended % |",
+        "|---|---|---|---|---|---|",
     ]
     for kind, cases in count.items():
-        shares = (100 * some[kind] / cases for some in (right, confident, loops))
+        shares = (100 * some[kind] / cases for some in counts[1:])
         table.append(
             f"| {kind} | {cases} | " + " | ".join(f"{share:.1f}" for share in shares) + " |"
         )

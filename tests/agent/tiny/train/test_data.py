@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.tiny.train import data
+from agent.config.paths import Paths
+from agent.models.catalog import load_catalog
+from agent.tiny.train import data, phrases
 from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import FILE_TOOLS, FIXED, fixed, unseen
 
@@ -107,3 +109,17 @@ def test_past_turns_are_finished(seed: int) -> None:
     assert text.startswith("<|start|>user") and text.endswith("<|end|>")
     assert "<|start|>assistant<|channel|>analysis<|message|>" not in text
     assert text.count("<|start|>user") == text.count("<|channel|>final")
+
+
+def test_hedge_stands_in_finished_turns_and_is_never_learned() -> None:
+    hedge = load_catalog(Paths(Path("none"), Path("none"), Path("none")))["tiny"].hedge
+    assert hedge is not None and hedge.words == phrases.HEDGE
+    prefix = data.Prefix([], True, [fixed(random.Random(1), name, 1.0) for name in FILE_TOOLS])
+    tail = data.encode(phrases.HEDGE)
+    hedged = 0
+    for out in data.make_segments(random.Random(1), prefix, 150):
+        for at in range(len(out.ids) - len(tail)):
+            if tuple(out.ids[at : at + len(tail)]) == tail:
+                hedged += 1
+                assert not any(out.weights[at : at + len(tail)])
+    assert hedged

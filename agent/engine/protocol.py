@@ -104,10 +104,10 @@ class LoopLimits:
 
 @dataclass(frozen=True, slots=True)
 class Hedge:
-    """What a model says after its answer if it was unsure of a call that led there."""
+    """What is added to a model's answer after a call if the model was unsure in that turn."""
 
     below: float
-    """It was, if a token of the call, or of the reasoning before it, had a lower probability (0…1)."""
+    """It was, if a token of the turn had a lower probability (0…1)."""
     words: str
 
 

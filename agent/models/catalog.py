@@ -122,7 +122,7 @@ class Model:
     loop_limits: LoopLimits | None = field(default_factory=LoopLimits)
     """When a reply that repeats itself is stopped; None: never."""
     hedge: Hedge | None = None
-    """What it says after a call that it was unsure of; None: nothing."""
+    """What its answer ends with if it was unsure; None: nothing more."""
     keep_alive: float | None = None
     """Seconds without a turn after which it is unloaded; None: config.toml's."""
     endpoint: RemoteEndpoint | None = None

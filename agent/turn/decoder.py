@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from agent import events as ev
 from agent.conversation.conversation import Span
-from agent.engine.protocol import Logprob
+from agent.engine.protocol import Hedge, Logprob
 from agent.formats.protocol import (
     Closed,
     Delta,
@@ -40,16 +41,18 @@ class GenerationDecoder:
         *,
         token_events: bool = False,
         entry: int = 0,
-        hedge: Sequence[int] = (),
         max_tokens: int | None = None,
+        hedge: Hedge | None = None,
+        least_logprob: float = 0.0,
     ) -> None:
         """``token_events``: emit ``agent.tokens`` with the ids, before the events that they become.
-        ``entry``: how many messages the turn has. ``hedge``: ids that an answer is to end with.
-        ``max_tokens``: of the generation."""
+        ``entry``: how many messages the turn has. ``max_tokens``: of the generation.
+        ``hedge``: what an answer ends with if the turn had an unlikely token. ``least_logprob``: of the
+        turn's least likely token so far."""
         self._context, self._parser, self._open_call = context, parser, open_call
         self._format = context.format
         self._token_events, self._entry = token_events, entry
-        self._hedge, self._max_tokens = hedge, max_tokens
+        self._max_tokens, self._hedge = max_tokens, hedge
         self.ids: list[int] = []
         """The generated ids, up to where the message stopped."""
         self.stopped = False
@@ -59,8 +62,8 @@ class GenerationDecoder:
         self.incomplete = False
         """The generation ended within a message."""
         self.reasoning_tokens = 0
-        self.least_logprob = 0.0
-        """Of its least likely token, where log probabilities are known."""
+        self.least_logprob = least_logprob
+        """Of the turn's least likely token, where log probabilities are known."""
         self.spans: list[Span] = []
         """The finished messages among the ids."""
         limits = context.options.loop_limits
@@ -118,9 +121,12 @@ class GenerationDecoder:
             self.looped = self.looped or self._loops()
 
     def _add_hedge(self) -> None:
-        """End the answer with the hedge, where the generation may be that long."""
-        if self._max_tokens is None or len(self.ids) + len(self._hedge) < self._max_tokens:
-            self._feed(self._hedge, None)
+        """End the answer with the hedge, if it is due and the generation may be that long."""
+        if (hedge := self._hedge) is None or self.least_logprob >= math.log(hedge.below):
+            return
+        ids = self._format.encode_text(f"\n\n{hedge.words}")
+        if self._max_tokens is None or len(self.ids) + len(ids) < self._max_tokens:
+            self._feed(ids, None)
 
     def _emit_tokens(self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None) -> None:
         rows: list[ev.TokenProbability | None] | None = None

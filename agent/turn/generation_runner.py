@@ -4,7 +4,6 @@ come."""
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
@@ -125,8 +124,10 @@ class GenerationRunner:
             self._calls.open,
             token_events=self._token_events,
             entry=len(conversation.entries) - self._first_entry,
-            hedge=self._hedge_ids(),
             max_tokens=remaining,
+            # Without a call there is nothing to be unsure of; a schema's answer has no room for it.
+            hedge=None if first or options.answer_form else options.hedge,
+            least_logprob=0.0 if first else self.decoders[-1].least_logprob,
         )
         self.decoders.append(decoder)
         if further is None:
@@ -153,16 +154,6 @@ class GenerationRunner:
         if decoder.stopped:
             return "stop"
         return "unfinished" if decoder.incomplete and end.reason == "stop" else end.reason
-
-    def _hedge_ids(self) -> list[int]:
-        """What the answer is to end with: nothing, unless the model was unsure of a call before."""
-        options = self._context.options
-        if (hedge := options.hedge) is None or options.answer_form is not None:
-            return []
-        least = math.log(hedge.below)
-        if all(decoder.least_logprob >= least for decoder in self.decoders):
-            return []
-        return self._context.format.encode_text(f"\n\n{hedge.words}")
 
     def _ends_in(self, begun: Sequence[int]) -> bool:
         """Whether what a generation begins with is all of it."""

@@ -127,7 +127,7 @@ class TurnOptions:
     loop_limits: LoopLimits | None = None
     """Stop a generation that repeats itself (`agent.turn.loop_guard`); None: let it go on."""
     hedge: Hedge | None = None
-    """What free text ends with after a call that the model was unsure of; None: nothing."""
+    """What free text after a call ends with if the model was unsure; None: nothing more."""
     private: bool = False
     """Keep nothing of the conversation in the prefix cache on disk."""
     streamed: bool = True

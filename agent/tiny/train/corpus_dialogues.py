@@ -317,13 +317,18 @@ class CorpusTalker:
 
     # --- files ---
 
-    def files(self, follow_tool: DialogueTool | None = None) -> DialogueRequest | None:
-        """A request that a file tool answers; a follow-up of ``follow_tool`` if that is given."""
+    def files(
+        self, follow_tool: DialogueTool | None = None, family: str | None = None
+    ) -> DialogueRequest | None:
+        """A request that a file tool answers; a follow-up of ``follow_tool`` if that is given.
+
+        ``family``: of the tool; None: any.
+        """
         rng = self.rng
         pairs = [
             (entry, lines)
             for entry, lines in requests_of("files", self.split)
-            if entry.fields["action"] in self.by_family
+            if entry.fields["action"] in ({family} if family else self.by_family)
             and entry.fields["name"].startswith("follow") == (follow_tool is not None)
             and (follow_tool is None or entry.fields["action"] == follow_tool.family)
         ]

@@ -46,8 +46,10 @@ CHOSEN_PACKS = 3
 MAX_PREFIX_TOKENS = 640
 """Of system and developer message; longer ones are left out."""
 MAX_PAST_TOKENS = 1000
-"""Of finished turns, or of a turn with a long result, that a prefix has besides."""
-PAST_SHARE, LONG_RESULT_SHARE = 0.12, 0.03
+"""Of finished turns that a prefix has besides, and of most turns with a long result."""
+MAX_LONG_RESULT_TOKENS = 2000
+"""Of a third of the turns with a long result."""
+PAST_SHARE, LONG_RESULT_SHARE = 0.12, 0.06
 """Of the prefixes, those with such turns; a long result only where a file tool is declared."""
 CUT_SHARE = 0.6
 """Of the conversations with a call, those that end with it: what follows is copying, and known."""
@@ -318,12 +320,13 @@ def long_result(rng: random.Random, prefix: Prefix) -> tuple[list[int], Conversa
     talker = Talker(rng, "train", prefix.python, [tool], clean, encode)
     request = talker.of_tool(tool)
     call, lines = request.call, list[str]()
-    enough = rng.randint(200, MAX_PAST_TOKENS - 150)
+    most = MAX_LONG_RESULT_TOKENS if rng.random() < 0.33 else MAX_PAST_TOKENS
+    enough = rng.randint(200, most - 150)
     while sum(map(len, lines)) < 3 * enough:  # a token is three characters or more
         text = results.of(rng, "train", tool, call.values)
         if not (results.is_error(text) or text in ("no matches", "the folder is empty")):
             lines += text.splitlines()
-    call.result = "\n".join(lines)
+    call.result = "\n".join(sorted(set(lines)) if tool.family == "list" else lines)
     past, answer = ConversationWriter(learn=False), ConversationWriter()
     write_user(past, request.text)
     write_analysis(past, request.thought())
@@ -341,7 +344,13 @@ def write_copy(rng: random.Random) -> ConversationWriter:
     if rng.random() < 0.6:
         ids = list[int]()
         while len(ids) < 4:
-            ids = list(encode(excerpts.excerpt(rng, "train"))[:MAX_COPIED_TOKENS])
+            listed = rng.random() < 0.4
+            text = (
+                "\n".join(excerpts.folder(rng, "train"))
+                if listed
+                else excerpts.excerpt(rng, "train")
+            )
+            ids = list(encode(text)[:MAX_COPIED_TOKENS])
     else:
         lower, upper = pool("train")
         text = " ".join(rng.choice(lower if rng.random() < 0.7 else upper) for _ in range(5))
@@ -420,7 +429,7 @@ def write_shard(path: Path, number: int, prefixes: int, per_pack: int) -> None:
         kind = rng.random()
         if kind < LONG_RESULT_SHARE and (turn := long_result(rng, prefix)) is not None:
             past, answer = turn
-            if len(past) <= MAX_PAST_TOKENS and len(answer.ids) <= MAX_SEGMENT_TOKENS:
+            if len(past) <= MAX_LONG_RESULT_TOKENS and len(answer.ids) <= MAX_SEGMENT_TOKENS:
                 stress([*prefix.ids, *past], answer)
                 # There is one answer: a pack of it is short, and what it costs is the prefix.
                 packs.append(([*prefix.ids, *past], [answer] * per_pack))

@@ -40,6 +40,7 @@ class Mixture:
             (1.4 * talker.python, lambda: self._turn(talker.of_python(), "python")),
             (1.0 * talker.python, self.bare_sum),
             (2.2 * files, self.files),
+            (1.2 * ("list" in families), self.listing),
             (2.2 * ({"read", "list"} <= families), self.corpus.by_description),
             (1.2 * files + 3.0 * fixed, self._fixed),
             (5.5 * functions, self.function),
@@ -75,6 +76,10 @@ class Mixture:
     def files(self) -> DialogueTurn | None:
         """A request for a file tool."""
         return self._turn(self.corpus.files(), "files")
+
+    def listing(self) -> DialogueTurn | None:
+        """A request for the names in a folder: copying them is hard."""
+        return self._turn(self.corpus.files(family="list"), "list")
 
     def function(self) -> DialogueTurn | None:
         """A request for a function of the corpus."""

@@ -108,7 +108,10 @@ def time_json(rng: random.Random, split: Split, zone: str) -> str:
 
 
 def listing(rng: random.Random, split: Split) -> list[str]:
-    """The names in a folder, hidden ones among them, mostly sorted as the file tool sorts them."""
+    """The names in a folder, hidden ones among them, mostly sorted as the file tool sorts them; in
+    60 % of the cases real names."""
+    if rng.random() < 0.6:
+        return excerpts.folder(rng, split)
     names = []
     for _ in range(rng.choice([1, 2, 2, 3, 3, 4, 5, 7, 9, 12, 15])):
         is_folder = rng.random() < 0.25

@@ -1,4 +1,4 @@
-"""What an answer ends with after a call that the embedded model was unsure of."""
+"""What an answer after a call ends with if the embedded model was unsure in that turn."""
 
 from __future__ import annotations
 

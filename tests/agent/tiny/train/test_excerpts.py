@@ -34,3 +34,14 @@ def test_real_lines_are_copied_from_the_third_token_on() -> None:
         source = out.ids[3 : 3 + len(copied) + 2]
         assert out.ids[learned[0] - 2 : learned[0]] + copied == source
     assert any(len(out.ids) > 120 for out in written)
+
+
+def test_folder_is_sorted_names_of_its_split() -> None:
+    rng = random.Random(3)
+    made = [excerpts.folder(rng, "train") for _ in range(200)]
+    assert all(names == sorted(set(names)) and names for names in made)
+    assert any(name.endswith("/") for names in made for name in names)
+    real = set(excerpts.folders("train"))
+    assert not real & set(excerpts.folders("eval"))
+    whole = [names for names in made if any(set(names) == set(one) for one in real)]
+    assert 40 < len(whole) < 140

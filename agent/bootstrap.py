@@ -150,7 +150,7 @@ def turn_options(launch: LaunchOptions, model: Model, *, compact: bool = False) 
         compact=_compacts(launch, settings, compact),
         # A script's replies are as somebody wrote them.
         loop_limits=model.loop_limits if launch.loop_guard and launch.engine is None else None,
-        hedge=model.hedge if launch.engine is None else None,
+        hedge_below=model.hedge_below if launch.engine is None else 0.0,
     )
 
 

@@ -513,9 +513,8 @@ class Session:
                 resolve.resolve_model, name, runtime.paths, scripted=runtime.script is not None
             )
             await runtime.switch(model, context=self.launch.context)
-            self.options = replace(
-                options, sampling=bootstrap.turn_options(self.launch, model).sampling
-            )
+            own = bootstrap.turn_options(self.launch, model)
+            self.options = options.with_model_settings(own)
             await runtime.load(progress)
         except EngineError as error:
             if runtime.model is not before:

@@ -103,15 +103,6 @@ class LoopLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Hedge:
-    """What is added to a model's answer after a call if the model was unsure in that turn."""
-
-    below: float
-    """It was, if a token of the turn had a lower probability (0…1)."""
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
 class Logprob:
     """A sampled token's natural-log probability in the model's own distribution (before any
     sampling setting), and the likeliest alternatives as (id, logprob), best first."""

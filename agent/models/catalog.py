@@ -14,7 +14,7 @@ from agent.config.paths import Paths
 from agent.engine.placement.memory_estimate import split_files
 from agent.engine.placement.placement import KvType, Speculation
 from agent.engine.placement.planner import PlacementRequest
-from agent.engine.protocol import EngineError, Hedge, LoopLimits, Sampling
+from agent.engine.protocol import EngineError, LoopLimits, Sampling
 from agent.engine.remote.endpoint import LOCAL_ENGINE, REMOTE_ENGINES, RemoteEndpoint
 
 EMBEDDED = "tiny"
@@ -81,9 +81,8 @@ _FIELDS = {
     "loop_guard": FieldSpec(
         "true, false, or a table, as in { min_tokens = 512 }", lambda v: isinstance(v, bool | dict)
     ),
-    "hedge": FieldSpec(
-        'false, or a table, as in { below = 0.9, words = "I am not sure." }',
-        lambda v: v is False or isinstance(v, dict),
+    "hedge_below": FieldSpec(
+        "a number from 0 to 1", lambda v: type(v) in (int, float) and 0 <= v <= 1
     ),
     **_PLACEMENT_FIELDS,
     **_SERVER_FIELDS,
@@ -121,8 +120,8 @@ class Model:
     """Name of the model that drafts tokens for it (`agent.models.draft`)."""
     loop_limits: LoopLimits | None = field(default_factory=LoopLimits)
     """When a reply that repeats itself is stopped; None: never."""
-    hedge: Hedge | None = None
-    """What its answer ends with if it was unsure; None: nothing more."""
+    hedge_below: float = 0.0
+    """Probability of a token below which its answer ends with a doubt."""
     keep_alive: float | None = None
     """Seconds without a turn after which it is unloaded; None: config.toml's."""
     endpoint: RemoteEndpoint | None = None
@@ -211,7 +210,7 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
         placement_request=_placement_request(entry),
         draft=entry.get("draft"),
         loop_limits=_loop_limits(entry.get("loop_guard", True)),
-        hedge=_hedge(entry.get("hedge") or {}),
+        hedge_below=float(entry.get("hedge_below", 0)),
         keep_alive=_optional_float(entry, "keep_alive"),
         endpoint=_endpoint(entry),
     )
@@ -246,18 +245,6 @@ def _loop_limits(setting: bool | dict[str, Any]) -> LoopLimits | None:
     if wrong := [name for name, value in setting.items() if type(value) is not int or value < 1]:
         raise ValueError(f"{wrong[0]} of loop_guard must be a number of at least 1")
     return LoopLimits(**setting)
-
-
-def _hedge(table: dict[str, Any]) -> Hedge | None:
-    if not table:
-        return None
-    if table.keys() != {each.name for each in fields(Hedge)}:
-        raise ValueError("hedge must have the settings below and words, no others")
-    if type(table["below"]) not in (int, float) or not 0 < table["below"] <= 1:
-        raise ValueError("below of hedge must be a probability, above 0 and at most 1")
-    if not isinstance(table["words"], str):
-        raise ValueError("words of hedge must be text")
-    return Hedge(**table)
 
 
 def _endpoint(entry: dict[str, Any]) -> RemoteEndpoint | None:

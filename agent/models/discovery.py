@@ -102,6 +102,8 @@ def to_model(discovered: DiscoveredModel, catalog: dict[str, Model]) -> Model:
                 format=model.format,
                 sampling=model.sampling,
                 placement_request=model.placement_request,
+                loop_limits=model.loop_limits,
+                hedge_below=model.hedge_below,
                 keep_alive=model.keep_alive,
             )
     return own

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent import events as ev
 from agent.conversation.conversation import Span
-from agent.engine.protocol import Hedge, Logprob
+from agent.engine.protocol import Logprob
 from agent.formats.protocol import (
     Closed,
     Delta,
@@ -27,6 +27,8 @@ from agent.turn.output import MessageWriter, ReasoningWriter
 from agent.turn.stop_sequences import StopSequences
 from agent.turn.tool_calls import ToolCall
 
+HEDGE = "I am not sure of this: check the answer, or ask in other words."
+"""What an answer ends with if the model was unsure. The program says it, not the model."""
 _MESSAGE_KINDS = (SegmentKind.PREAMBLE, SegmentKind.FINAL)
 
 
@@ -41,18 +43,16 @@ class GenerationDecoder:
         *,
         token_events: bool = False,
         entry: int = 0,
-        max_tokens: int | None = None,
-        hedge: Hedge | None = None,
         least_logprob: float = 0.0,
+        hedge_below: float = -math.inf,
     ) -> None:
         """``token_events``: emit ``agent.tokens`` with the ids, before the events that they become.
-        ``entry``: how many messages the turn has. ``max_tokens``: of the generation.
-        ``hedge``: what an answer ends with if the turn had an unlikely token. ``least_logprob``: of the
-        turn's least likely token so far."""
+        ``entry``: how many messages the turn has. ``least_logprob``: of the turn's least likely token
+        so far. ``hedge_below``: an answer ends with `HEDGE` if there was a less likely one."""
         self._context, self._parser, self._open_call = context, parser, open_call
         self._format = context.format
         self._token_events, self._entry = token_events, entry
-        self._max_tokens, self._hedge = max_tokens, hedge
+        self._hedge_below = hedge_below
         self.ids: list[int] = []
         """The generated ids, up to where the message stopped."""
         self.stopped = False
@@ -92,18 +92,16 @@ class GenerationDecoder:
 
         ``logprobs``: one per id, None where it is not known. The ids are then parsed one by one, to
         know which of them a piece of text is made of; so they are where the first call, or a text in
-        the answer, ends the generation, and where the answer gets a hedge.
+        the answer, ends the generation.
         """
         options = self._context.options
         known = [row.logprob for row in logprobs or () if row is not None]
         self.least_logprob = min([self.least_logprob, *known])
         reported = None if options.logprobs is None else logprobs
-        if reported is None and options.parallel_tool_calls and not (options.stop or self._hedge):
+        if reported is None and options.parallel_tool_calls and not options.stop:
             self._feed(ids, logprobs)
             return
         for index, token in enumerate(ids):
-            if self.open_kind is SegmentKind.FINAL and token in self._format.stop_ids:
-                self._add_hedge()
             if reported is not None:
                 row = reported[index]
                 self._logprobs.add(token, row and replace(row, top=row.top[: options.logprobs]))
@@ -119,14 +117,6 @@ class GenerationDecoder:
                 if self._is_cut:
                     return
             self.looped = self.looped or self._loops()
-
-    def _add_hedge(self) -> None:
-        """End the answer with the hedge, if it is due and the generation may be that long."""
-        if (hedge := self._hedge) is None or self.least_logprob >= math.log(hedge.below):
-            return
-        ids = self._format.encode_text(f"\n\n{hedge.words}")
-        if self._max_tokens is None or len(self.ids) + len(ids) < self._max_tokens:
-            self._feed(ids, None)
 
     def _emit_tokens(self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None) -> None:
         rows: list[ev.TokenProbability | None] | None = None
@@ -179,6 +169,9 @@ class GenerationDecoder:
                 if self._kind is SegmentKind.REASONING:
                     self._context.emit(ev.AgentReasoning(item_id=self._writer.id, tokens=tokens))
                     self.reasoning_tokens += tokens
+                unsure = self.least_logprob < self._hedge_below
+                if self._kind is SegmentKind.FINAL and complete and unsure:
+                    self._writer.delta(f"\n\n{HEDGE}")  # the client reads it, the model never does
                 if isinstance(self._writer, ToolCall):
                     self._writer.close(complete, at=len(self.ids))
                 else:

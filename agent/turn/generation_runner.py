@@ -4,6 +4,7 @@ come."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
@@ -34,7 +35,7 @@ from agent.util.process import EXIT_USAGE
 def _alternatives(options: TurnOptions) -> int | None:
     """With how many alternatives the engine reports log probabilities; None: not at all."""
     if not options.token_probabilities:
-        return 0 if options.logprobs is None and options.hedge else options.logprobs
+        return 0 if options.logprobs is None and options.hedge_below else options.logprobs
     return max(OTHER_CHOICES + 1, options.logprobs or 0)
 
 
@@ -124,10 +125,8 @@ class GenerationRunner:
             self._calls.open,
             token_events=self._token_events,
             entry=len(conversation.entries) - self._first_entry,
-            max_tokens=remaining,
-            # Without a call there is nothing to be unsure of; a schema's answer has no room for it.
-            hedge=None if first or options.answer_form else options.hedge,
             least_logprob=0.0 if first else self.decoders[-1].least_logprob,
+            hedge_below=-math.inf if first else self._hedge_below,
         )
         self.decoders.append(decoder)
         if further is None:
@@ -154,6 +153,15 @@ class GenerationRunner:
         if decoder.stopped:
             return "stop"
         return "unfinished" if decoder.incomplete and end.reason == "stop" else end.reason
+
+    @property
+    def _hedge_below(self) -> float:
+        """The log probability below which an answer gets a hedge: never where its end is the client's
+        to say, by a schema or a stop sequence."""
+        options = self._context.options
+        if not options.hedge_below or options.answer_form is not None or options.stop:
+            return -math.inf
+        return math.log(options.hedge_below)
 
     def _ends_in(self, begun: Sequence[int]) -> bool:
         """Whether what a generation begins with is all of it."""

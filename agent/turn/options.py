@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from agent import events as ev
 from agent.conversation.project_instructions import ProjectInstructions
-from agent.engine.protocol import Hedge, LoopLimits, Sampling
+from agent.engine.protocol import LoopLimits, Sampling
 from agent.formats.protocol import Format, FunctionTool, PromptHeader
 from agent.formats.recipients import PYTHON_TOOL, TOOL_ALIASES, Recipients
 from agent.turn.reasoning_summary import SummaryStyle
@@ -126,8 +126,9 @@ class TurnOptions:
     """Calls that the client has approved; they run first."""
     loop_limits: LoopLimits | None = None
     """Stop a generation that repeats itself (`agent.turn.loop_guard`); None: let it go on."""
-    hedge: Hedge | None = None
-    """What free text after a call ends with if the model was unsure; None: nothing more."""
+    hedge_below: float = 0.0
+    """An answer in free text after a call ends with a doubt if a token of the turn had a lower
+    probability."""
     private: bool = False
     """Keep nothing of the conversation in the prefix cache on disk."""
     streamed: bool = True
@@ -140,6 +141,15 @@ class TurnOptions:
     """Passes the questions of a tool's server to the person; without one they are declined."""
     login: OnLogin | None = None
     """Offers the person the login that a server wants; without one, calls that need it fail."""
+
+    def with_model_settings(self, other: TurnOptions) -> TurnOptions:
+        """These options with those of ``other`` that its model's entry sets."""
+        return replace(
+            self,
+            sampling=other.sampling,
+            loop_limits=other.loop_limits,
+            hedge_below=other.hedge_below,
+        )
 
     def prompt_header(self, tools: Collection[Tool]) -> PromptHeader:
         """The system and developer messages' content; ``tools``: the host's that the turn may use."""

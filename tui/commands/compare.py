@@ -49,7 +49,7 @@ async def compare(app: CommandContext, values: str) -> None:
     if model:
         await app.navigator.switch_model(model)
         await app.show_conversation()  # in its own tokens
-        options = replace(options, sampling=session.options.sampling)
+        options = options.with_model_settings(session.options)
     message = app.transcript.own_turns[-1]
     switched, session.options = session.options, options
     try:

@@ -54,7 +54,7 @@ PAST_SHARE, LONG_RESULT_SHARE = 0.12, 0.06
 CUT_SHARE = 0.6
 """Of the conversations with a call, those that end with it: what follows is copying, and known."""
 HEDGED_SHARE = 0.2
-"""Of the finished turns with a call, those whose answer has a hedge, which the model never writes."""
+"""Of the finished turns with a call, those whose answer has a hedge, as clients send them back."""
 START_ID, END_ID, MESSAGE_ID, CHANNEL_ID = 200_006, 200_007, 200_008, 200_005
 RETURN_ID, CALL_ID, CONSTRAIN_ID = 200_002, 200_012, 200_003
 

@@ -50,8 +50,8 @@ FILE_REFERENCES: dict[str, list[str]] = _GRAMMAR["file_references"]
 CHAT: dict[str, list[str]] = _GRAMMAR["chat"]
 REPLY: dict[str, list[str]] = _GRAMMAR["replies"]
 """For each kind of chat the thought and the answer."""
-HEDGE = "I am not sure that I understood this: check the answer, or say it in other words."
-"""What the program adds to an answer after a call that the model was unsure of (models.toml)."""
+HEDGE = "I am not sure of this: check the answer, or ask in other words."
+"""What the program adds to the answer of an unsure model, as `agent.turn.decoder` has it."""
 DECLINE: list[str] = _GRAMMAR["decline"]
 OTHER: list[str] = _GRAMMAR["other"]
 """Requests that no tool of the data serves."""

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from agent import bootstrap
 from agent.config.launch import LaunchOptions
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
-from agent.engine.protocol import Hedge, Sampling
+from agent.engine.protocol import Sampling
 from agent.runtime.runtime import Runtime
+from agent.turn.decoder import HEDGE
 from agent.turn.loop import Turn
 from agent.turn.options import AnswerForm, TurnOptions
 from tests.support.invariants import check
 from tests.support.runtimes import MakeRuntime
 from tests.support.turns import read_events
 
-WORDS = "I may be wrong."
-ALWAYS, NEVER = Hedge(1.0, WORDS), Hedge(1e-9, WORDS)
 SUM = "What is 12 plus 30?"
 
 
@@ -43,61 +41,64 @@ async def ask(
 
 async def test_unsure_call_answer_ends_with_hedge(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime(tools="python")
-    plain, before, _ = await ask(runtime, SUM, hedge=NEVER)
+    plain, before, _ = await ask(runtime, SUM, hedge_below=1e-9)
     runtime.token_events = True
     talk = Conversation("c")
-    hedged, after, events = await ask(runtime, SUM, talk, hedge=ALWAYS)
-    assert plain == "12 + 30 = 42." and hedged == f"{plain}\n\n{WORDS}"
+    hedged, after, events = await ask(runtime, SUM, talk, hedge_below=1.0)
+    assert plain == "12 + 30 = 42." and hedged == f"{plain}\n\n{HEDGE}"
     deltas = [e["delta"] for e in events if e["type"] == "response.output_text.delta"]
     assert "".join(deltas) == hedged
-    added = len(runtime.format.encode_text(f"\n\n{WORDS}"))
-    assert after["usage"]["output_tokens"] == before["usage"]["output_tokens"] + added
+    assert after["usage"]["output_tokens"] == before["usage"]["output_tokens"]
+    # The model never reads it.
     ids = [token for e in events if e["type"] == "agent.tokens" for token in e["ids"]]
-    assert len(ids) == after["usage"]["output_tokens"]
-    # The model reads it in the next turn, as the client does.
-    assert WORDS in runtime.format.encoding.decode(talk.ids())  # type: ignore[attr-defined]
-    assert (await ask(runtime, "times 2", talk, hedge=NEVER))[0] == "42 * 2 = 84."
+    decode = runtime.format.encoding.decode  # type: ignore[attr-defined]
+    assert HEDGE not in decode(ids) and HEDGE not in decode(talk.ids())
+    assert (await ask(runtime, "times 2", talk, hedge_below=1e-9))[0] == "42 * 2 = 84."
 
 
 async def test_no_call_no_hedge(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime(tools="python")
-    answer, response, _ = await ask(runtime, "Hello!", hedge=ALWAYS)
-    assert WORDS not in answer
+    answer, response, _ = await ask(runtime, "Hello!", hedge_below=1.0)
+    assert HEDGE not in answer
     assert [item["type"] for item in response["output"]] == ["reasoning", "message"]
 
 
 async def test_answer_with_schema_has_no_hedge(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime(tools="python")
     form = AnswerForm({"enum": [41, 42]})
-    answer, response, _ = await ask(runtime, SUM, hedge=ALWAYS, answer_form=form)
+    answer, response, _ = await ask(runtime, SUM, hedge_below=1.0, answer_form=form)
     assert "mcp_call" in [item["type"] for item in response["output"]]
     assert json.loads(answer) in (41, 42)
 
 
-@pytest.mark.parametrize(("spare", "hedged"), [(-1, False), (0, True)])
-async def test_hedge_is_within_max_output_tokens(
-    make_runtime: MakeRuntime, spare: int, hedged: bool
-) -> None:
+async def test_answer_that_client_stops_has_no_hedge(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime(tools="python")
-    answer, response, _ = await ask(runtime, SUM, hedge=ALWAYS)
-    most = response["usage"]["output_tokens"] + spare
-    answer, response, _ = await ask(runtime, SUM, hedge=ALWAYS, max_output_tokens=most)
-    assert response["status"] == "completed"
-    assert answer.endswith(WORDS) == hedged and answer.startswith("12 + 30 = 42.")
+    answer, _, _ = await ask(runtime, SUM, hedge_below=1.0, stop=("nowhere",))
+    assert answer == "12 + 30 = 42."
+
+
+async def test_answer_that_is_cut_off_has_no_hedge(make_runtime: MakeRuntime) -> None:
+    runtime = await make_runtime(tools="python")
+    _, response, _ = await ask(runtime, SUM, hedge_below=1.0)
+    most = response["usage"]["output_tokens"] - 3
+    answer, response, _ = await ask(runtime, SUM, hedge_below=1.0, max_output_tokens=most)
+    assert response["status"] == "incomplete" and answer and HEDGE not in answer
 
 
 async def test_tokens_of_hedge_have_no_logprobs(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime(tools="python")
-    _, response, _ = await ask(runtime, SUM, hedge=ALWAYS, logprobs=0)
+    _, response, _ = await ask(runtime, SUM, hedge_below=1.0, logprobs=0)
     (message,) = [item for item in response["output"] if item["type"] == "message"]
     (part,) = message["content"]
     assert "".join(row["token"] for row in part["logprobs"]) == "12 + 30 = 42."
-    assert part["text"].endswith(WORDS)
+    assert part["text"].endswith(HEDGE)
 
 
-async def test_embedded_model_hedges_as_its_entry_says(make_runtime: MakeRuntime) -> None:
-    runtime = await make_runtime(tools="python")
-    options = bootstrap.turn_options(LaunchOptions(), runtime.model)
-    assert options.hedge == runtime.model.hedge is not None
-    scripted = bootstrap.turn_options(LaunchOptions(engine="script:x"), runtime.model)
-    assert scripted.hedge is None
+async def test_model_settings_are_those_of_its_entry(make_runtime: MakeRuntime) -> None:
+    model = (await make_runtime(tools="python")).model
+    own = bootstrap.turn_options(LaunchOptions(), model)
+    assert own.hedge_below == model.hedge_below > 0
+    other = bootstrap.turn_options(LaunchOptions(system="Be brief."), replace(model, hedge_below=0))
+    switched = other.with_model_settings(own)
+    assert switched.hedge_below == own.hedge_below and switched.instructions == "Be brief."
+    assert bootstrap.turn_options(LaunchOptions(engine="script:x"), model).hedge_below == 0

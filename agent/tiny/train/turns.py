@@ -21,7 +21,9 @@ PLAIN_EXPRESSION = re.compile(r"[-+*/%().\d ]+")
 MAX_QUOTED_LINES = 8
 """So many lines of a result are quoted; an ellipsis stands for the others."""
 MAX_QUOTED_TOKENS = 150
-"""A file of more tokens or lines is not quoted at all."""
+"""A file of more tokens or lines is not quoted at all, nor is a folder or what a search found."""
+MAX_LISTED_NAMES = 12
+"""A folder of more is not listed in the answer."""
 TOO_LONG = "too long for me to repeat here"
 
 THOUGHTS = {
@@ -68,10 +70,12 @@ class DialogueCall:
         return self.code_parts or ((encode(self.code), True),)
 
     def is_too_long(self, encode: Encode) -> bool:
-        """Whether it read a file that is not quoted: of long ones the model soon loses its place."""
+        """Whether the result is not quoted: of a long one the model soon loses its place."""
+        if self.family not in ("read", "list", "search"):
+            return False
         lines = self.result.rstrip("\n").count("\n") + 1
-        ids = encode(self.result)
-        return self.family == "read" and (lines > MAX_QUOTED_LINES or len(ids) > MAX_QUOTED_TOKENS)
+        most = MAX_LISTED_NAMES if self.family == "list" else MAX_QUOTED_LINES
+        return lines > most or len(encode(self.result)) > MAX_QUOTED_TOKENS
 
     def piece(self, encode: Encode) -> tuple[tuple[int, ...], ...]:
         """The part of the answer that tells this call's result; its parts are copies or words."""
@@ -87,6 +91,11 @@ class DialogueCall:
                 return (code, encode(" = "), encode(self.result), encode("."))
             case "read" if self.is_too_long(encode):
                 return (encode("I have read "), subject, encode(f"; it is {TOO_LONG}."))
+            case "list" if self.is_too_long(encode):
+                place = subject or encode("the folder")
+                return (encode("I have listed "), place, encode(f"; it is {TOO_LONG}."))
+            case "search" if self.is_too_long(encode):
+                return (encode(f"I have found it; it is {TOO_LONG}."),)
             case "read":
                 return (subject, encode(" says:\n"), quoted)
             case "list":

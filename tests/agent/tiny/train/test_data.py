@@ -15,6 +15,7 @@ import pytest
 from agent.tiny.train import data, phrases
 from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import FILE_TOOLS, FIXED, fixed, unseen
+from agent.tiny.train.turns import DialogueCall
 from agent.turn.decoder import HEDGE
 
 
@@ -87,19 +88,27 @@ def text_of(ids: list[int]) -> str:
     return data.encoding().decode(ids)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_long_result_is_quoted_in_its_first_lines_or_a_file_not_at_all(seed: int) -> None:
-    past, answer = data.long_result(random.Random(seed), file_tools()) or pytest.fail("no tool")
-    result = text_of(past).rpartition("<|message|>")[2].removesuffix("<|end|>")
-    said = text_of(answer.ids).rpartition("<|message|>")[2].removesuffix("<|return|>")
-    if said.startswith("I have read "):
+def test_long_result_is_named_and_not_quoted() -> None:
+    begun = set()
+    for seed in range(12):
+        past, answer = data.long_result(random.Random(seed), file_tools()) or pytest.fail("no tool")
+        assert text_of(past).endswith("<|end|>") and len(past) > 200
+        said = text_of(answer.ids).rpartition("<|message|>")[2].removesuffix("<|return|>")
         assert said.endswith("; it is too long for me to repeat here.")
-    else:
-        quoted = said.partition("\n")[2].removesuffix("…")
-        assert result.startswith(quoted) and len(result) > len(quoted) > 0 and said.endswith("…")
-    # A loss stands at the token before: the first of a segment has none.
-    assert text_of(answer.ids).startswith("<|start|>assistant<|channel|>final")
-    assert answer.weights[0] == 0 and max(answer.weights) > 1
+        begun.add(" ".join(said.split()[:3]))
+        # A loss stands at the token before: the first of a segment has none.
+        assert text_of(answer.ids).startswith("<|start|>assistant<|channel|>final")
+        assert answer.weights[0] == 0 and max(answer.weights) > 1
+    assert "I have found" in begun and len(begun) > 2
+
+
+@pytest.mark.parametrize(("count", "listed"), [(8, 8), (12, 8), (13, 0)])
+def test_folder_of_many_names_is_not_listed(count: int, listed: int) -> None:
+    names = [f"{word}.txt" for word in "abcdefghijklm"[:count]]
+    call = DialogueCall(fixed(random.Random(1), "list", 1.0), [], "\n".join(names))
+    said = "".join(text_of(list(part)) for part in call.piece(data.encode))
+    assert [name in said for name in names] == [True] * listed + [False] * (count - listed)
+    assert ("too long" in said) == (listed == 0)
 
 
 @pytest.mark.parametrize("seed", range(4))

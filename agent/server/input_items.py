@@ -61,6 +61,7 @@ from agent.server.schemas import (
     InputReasoning,
     ItemReference,
 )
+from agent.turn.decoder import CALL_HEDGE
 from agent.turn.options import ApprovedCall
 from agent.util.ids import new_id
 from agent.util.images import CANNOT_SEE
@@ -293,7 +294,8 @@ class ItemReader:
             case InputMessage(role="user"):
                 add(User(self._message_text(item, param)))
             case InputMessage():
-                if text := self._message_text(item, param):
+                text = self._message_text(item, param)
+                if text and text != CALL_HEDGE:  # which the model has not written
                     add(
                         _UnphasedAssistant(text)
                         if item.phase is None

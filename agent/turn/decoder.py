@@ -29,6 +29,8 @@ from agent.turn.tool_calls import ToolCall
 
 HEDGE = "I am not sure of this: check the answer, or ask in other words."
 """What an answer ends with if the model was unsure. The program says it, not the model."""
+CALL_HEDGE = "I am not sure of this call: check it, or ask in other words."
+"""The message that follows calls of the client's then."""
 _MESSAGE_KINDS = (SegmentKind.PREAMBLE, SegmentKind.FINAL)
 
 

@@ -155,6 +155,11 @@ class GenerationRunner:
         return "unfinished" if decoder.incomplete and end.reason == "stop" else end.reason
 
     @property
+    def is_unsure(self) -> bool:
+        """Whether a token of the turn was less likely than what is said without a hedge."""
+        return self.decoders[-1].least_logprob < self._hedge_below
+
+    @property
     def _hedge_below(self) -> float:
         """The log probability below which an answer gets a hedge: never where its end is the client's
         to say, by a schema or a stop sequence."""

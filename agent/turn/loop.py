@@ -29,7 +29,7 @@ from agent.turn.constraints import TurnConstraints, UnenforceableSchemaError
 from agent.turn.context import TurnRuntime
 from agent.turn.context_usage import header_parts, measure_context
 from agent.turn.continuation import Begin, Continuation
-from agent.turn.decoder import GenerationDecoder
+from agent.turn.decoder import CALL_HEDGE, GenerationDecoder
 from agent.turn.endings import (
     CUT_OFF,
     RATE_LIMIT,
@@ -41,7 +41,7 @@ from agent.turn.endings import (
 from agent.turn.generation_runner import GenerationRunner
 from agent.turn.log import EventLog
 from agent.turn.options import DeclaredTools, TurnOptions
-from agent.turn.output import Output
+from agent.turn.output import MessageWriter, Output
 from agent.turn.tool_calls import ToolCallRunner
 from agent.turn.turn_settings import TurnSettings
 from agent.turn.usage import UsageMeter
@@ -533,6 +533,10 @@ class Turn:
                 return False
             self.awaits_client = calls.awaits_client
             if await calls.run():
+                if self.awaits_client and prepared.generations.is_unsure:
+                    hedge = MessageWriter(self.output, "commentary")
+                    hedge.delta(CALL_HEDGE)  # as an answer's: the model never reads it
+                    hedge.close(True)
                 return False  # the client's turn to run its functions, or the calls led nowhere
 
     def _add_steering(self, prepared: PreparedTurn) -> None:

@@ -26,8 +26,6 @@ from typing import Any
 
 import httpx2
 
-from agent.tiny.train import phrases
-
 HANDS = [
     {
         "type": "mcp", "server_label": "code_interpreter", "server_url": "IGNORED",
@@ -48,6 +46,8 @@ UNCERTAIN = re.compile(
     r"cannot|not sure|did not understand|did not work|no matches|nothing was found", re.I
 )
 """An answer that claims nothing."""
+HEDGE = "I am not sure of this"
+"""How the program's doubts of an answer and of a call begin."""
 
 Json = dict[str, Any]
 
@@ -58,6 +58,8 @@ class Asker:
     def __init__(self, url: str, temperature: float) -> None:
         self._http = httpx2.Client(base_url=url, timeout=120)
         self._temperature = temperature
+        self.hedged = False
+        """Whether a response of the case had a doubt."""
 
     def ask(self, body: Json) -> Json:
         """Make a response; one that is refused has the status ``refused``."""
@@ -66,6 +68,7 @@ class Asker:
         if answer.status_code != 200:
             return {"id": None, "status": "refused", "output": [], "usage": {"output_tokens": 0}}
         response: Json = answer.json()
+        self.hedged = self.hedged or HEDGE in text_of(response)
         return response
 
     def ask_turns(self, case: Json) -> tuple[bool, Json]:
@@ -218,11 +221,12 @@ def measure(path: Path, model: str, temperature: float, *, show_misses: bool) ->
             case.setdefault("turns", [{**case}])
             kind = case["kind"]
             ask = asker.ask_functions if case.get("tools") else asker.ask_turns
+            asker.hedged = False
             passed, response = ask(case)
             text = text_of(response)
             count[kind] += 1
             right[kind] += passed
-            hedged[kind] += passed and phrases.HEDGE in text
+            hedged[kind] += passed and asker.hedged
             ended = response["status"] == "completed"
             loops[kind] += not ended
             confident[kind] += not passed and ended and not UNCERTAIN.search(text)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agent.turn.decoder import CALL_HEDGE
 from tests.support.endpoint import Serve, comparable, engine_markup
 from tests.support.invariants import check
 from tests.support.requests import CODE_INTERPRETER, PLAIN_SERVER, SEED_REQUEST
@@ -86,6 +87,20 @@ async def test_call_without_output_gets_error_result(serve: Serve, resent: bool)
     after = engine_markup(served).partition('{"place": "Oslo"}<|call|>')[2]
     assert after.startswith(f"{returned}Error: the call was not run: there is no result<|end|>")
     assert f"{{}}<|call|>{returned}warm<|end|>" in after and after.count("Error:") == 1
+
+
+async def test_resent_hedge_is_not_read(serve: Serve) -> None:
+    """The program said it beside the call; the model has not written it."""
+    served = await serve(*[ANSWER] * 2)
+    called = {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c", "output": "-3"}
+    hedge = {"role": "assistant", "phase": "commentary", "content": CALL_HEDGE}
+    prompts = []
+    for between in ([], [hedge]):
+        items = [{"role": "user", "content": "Oslo?"}, called, *between, result]
+        check(await served.stream(input=items, tools=[WEATHER]))
+        prompts.append(engine_markup(served))
+    assert prompts[0] == prompts[1]
 
 
 async def test_calls_without_output_are_closed_in_place(serve: Serve) -> None:

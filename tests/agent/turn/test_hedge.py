@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agent import bootstrap
@@ -11,8 +12,9 @@ from agent.config.launch import LaunchOptions
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.engine.protocol import Sampling
+from agent.formats.protocol import FunctionTool
 from agent.runtime.runtime import Runtime
-from agent.turn.decoder import HEDGE
+from agent.turn.decoder import CALL_HEDGE, HEDGE
 from agent.turn.loop import Turn
 from agent.turn.options import AnswerForm, TurnOptions
 from tests.support.invariants import check
@@ -54,6 +56,28 @@ async def test_unsure_call_answer_ends_with_hedge(make_runtime: MakeRuntime) -> 
     decode = runtime.format.encoding.decode  # type: ignore[attr-defined]
     assert HEDGE not in decode(ids) and HEDGE not in decode(talk.ids())
     assert (await ask(runtime, "times 2", talk, hedge_below=1e-9))[0] == "42 * 2 = 84."
+
+
+async def test_unsure_call_of_client_is_followed_by_hedge(make_runtime: MakeRuntime) -> None:
+    runtime = await make_runtime()
+    city = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    weather = FunctionTool("get_weather", "Get the weather of a city.", city)
+    ask_weather = partial(ask, runtime, "What is the weather in Paris?", functions=(weather,))
+    silent, sure, _ = await ask_weather(hedge_below=1e-9)
+    talk = Conversation("c")
+    said, unsure, events = await ask_weather(talk=talk, hedge_below=1.0)
+    assert silent == "" and said == CALL_HEDGE
+    kinds = [item["type"] for item in sure["output"]]
+    assert kinds == ["reasoning", "function_call"]
+    assert [item["type"] for item in unsure["output"]] == [*kinds, "message"]
+    assert unsure["output"][-1]["phase"] == "commentary"
+    assert unsure["output"][1]["arguments"] == sure["output"][1]["arguments"]
+    deltas = [e["delta"] for e in events if e["type"] == "response.output_text.delta"]
+    assert "".join(deltas) == CALL_HEDGE
+    assert unsure["usage"]["output_tokens"] == sure["usage"]["output_tokens"]
+    assert CALL_HEDGE not in runtime.format.encoding.decode(talk.ids())  # type: ignore[attr-defined]
+    form = AnswerForm({"type": "object"})
+    assert (await ask_weather(hedge_below=1.0, answer_form=form))[0] != CALL_HEDGE
 
 
 async def test_no_call_no_hedge(make_runtime: MakeRuntime) -> None:

@@ -59,8 +59,7 @@ def thought(code: str) -> str:
     if re.fullmatch(r"[\d.()+*/ -]+", code) and "**" not in code and "//" not in code:
         count = itertools.count()
         shape = code_form.shape_of(re.sub(r"\d+(?:\.\d+)?", lambda _: f"_{next(count)}", code))
-        usual = code_form.TWO_OPERANDS.get(shape, f"This is arithmetic: {shape}.")
-        return f"{usual} I run python."
+        return f"This is arithmetic: {shape}. I run python."
     numbers = re.sub(r"\d+", "a", re.sub(r"\d+\.\d+", "x", code))
     found = _thoughts().get(numbers) or _thoughts().get(numbers.replace("x", "a"))
     return f"{found or 'This is arithmetic.'} I run python."

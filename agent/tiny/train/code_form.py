@@ -2,7 +2,8 @@
 
 Sums are written in the order in which a request names their numbers, so that the code is copied
 from left to right; the thought says the sum's form. An expression that a request writes out is copied
-as it stands. Two entries with the same code think the same.
+as it stands, and the result before stands in a follow-up's form. Two entries with the same code
+think the same.
 """
 
 from __future__ import annotations
@@ -14,19 +15,15 @@ from functools import cache, partial, reduce
 from agent.tiny.train import corpus
 from agent.tiny.train.corpus import CorpusEntry
 
-TWO_OPERANDS = {
-    "a + b": "A sum of two numbers is asked.",
-    "a - b": "A difference of two numbers is asked.",
-    "a * b": "A product of two numbers is asked.",
-    "a / b": "A quotient of two numbers is asked.",
-}
-"""What is thought of a bare sum, and of a story that comes to it."""
 LIST_SUM = "The sum of a list is asked."
 """What is thought where three numbers or more are added."""
+ARITHMETIC = "This is arithmetic"
+FOLLOWING = f"{ARITHMETIC} with the previous result"
+"""What is thought of a follow-up that calculates with the result before."""
+PREVIOUS = "previous"
+"""The slot of a follow-up's code that is the result before."""
 NUMBER_SLOTS = frozenset({"int", "decimal", "spelled", "year", "map"})
 """Sorts of slots that sums are made of."""
-UNIT_FREE_NUMBERS = (1, 2, 100)
-"""Numbers that a sum may have besides those of the request; others are a unit's, and named."""
 _WRITTEN_OPERATOR = re.compile(r"[)}]\s*[-+*/x×·÷:]\s*(?=[({])")
 """An operator between two slots of a request."""
 _NODES = (ast.BinOp, ast.Name, ast.Constant, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div)
@@ -39,12 +36,15 @@ def form(entry: CorpusEntry, request: str, decimals: bool) -> tuple[str, str]:
     """
     fields = entry.fields
     slots, code = fields.get("slots", {}), fields["code"].strip()
+    follows = entry.table == "follow"
+    if follows and fields.get("after") == "number":
+        slots = {**slots, PREVIOUS: "int"}
     used = tuple((name, slots.get(name, "")) for name in corpus.SLOT.findall(code))
-    found = _sum(code, used) if entry.table == "intent" else None
+    found = _sum(code, used, 1 if follows else 2)
     if found is None:
         return _first_thought(entry), code
     tree, rounded_up = found
-    positions = {name: request.find("{" + name + "}") for name in fields["slots"]}
+    positions = {name: request.find("{" + name + "}") for name in slots}
     tree = _reorder(tree, positions)
     code = ast.unparse(tree)
     operators = sum(isinstance(node, ast.BinOp) for node in ast.walk(tree))
@@ -54,25 +54,27 @@ def form(entry: CorpusEntry, request: str, decimals: bool) -> tuple[str, str]:
         return LIST_SUM, f"round(sum([{terms}]), 2)" if decimals else f"sum([{terms}])"
     shape = shape_of(code)
     code = re.sub(r"_(\w+)", r"{\1}", code)
-    if shape in TWO_OPERANDS and not rounded_up:
-        return TWO_OPERANDS[shape], code
     if rounded_up:
-        return f"This is arithmetic, rounded up: {shape}.", f"import math\nmath.ceil({code})"
-    if (decimals or "/" in shape) and not written_out:
+        code = f"import math\nmath.ceil({code})"
+    elif operators > 1 and (decimals or "/" in shape) and not written_out:
         code = f"round({code}, 2)"
-    return f"This is arithmetic: {shape}.", code
+    how = FOLLOWING if follows else ARITHMETIC
+    return f"{how}{', rounded up' * rounded_up}: {shape}.", code
 
 
 def shape_of(code: str) -> str:
-    """A sum with letters for its slots, ``_name``."""
-    letters: dict[str, str] = {}
-    return re.sub(r"_\w+", lambda m: letters.setdefault(m[0], "abcdefgh"[len(letters)]), code)
+    """A sum with letters for its slots, ``_name``; the previous result stays a slot."""
+    letters = {f"_{PREVIOUS}": f"{{{PREVIOUS}}}"}
+    names = iter("abcdefgh")
+    return re.sub(
+        r"_\w+", lambda m: letters.get(m[0]) or letters.setdefault(m[0], next(names)), code
+    )
 
 
 @cache
-def _sum(code: str, slots: tuple[tuple[str, str], ...]) -> tuple[ast.expr, bool] | None:
-    """Code that is a sum of at least two slots, as one expression, and whether it is rounded up."""
-    if len(slots) < 2 or not all(_is_number(kind) for _, kind in slots):
+def _sum(code: str, slots: tuple[tuple[str, str], ...], least: int) -> tuple[ast.expr, bool] | None:
+    """Code that is a sum of at least so many slots, as one expression, and whether it is rounded up."""
+    if len(slots) < least or not all(_is_number(kind) for _, kind in slots):
         return None
     try:
         body = ast.parse(corpus.SLOT.sub(r"_\1", code)).body
@@ -99,12 +101,12 @@ def _sum(code: str, slots: tuple[tuple[str, str], ...]) -> tuple[ast.expr, bool]
     for node in ast.walk(tree):
         if not isinstance(node, _NODES):
             return None
-        if isinstance(node, ast.Constant) and node.value not in UNIT_FREE_NUMBERS:
+        if isinstance(node, ast.Constant) and not isinstance(node.value, int | float):
             return None
         if isinstance(node, ast.Name) and not node.id.startswith("_"):
             return None
-    used = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    return (tree, rounded_up) if len(set(used)) > 1 else None
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return (tree, rounded_up) if len(used) >= least and isinstance(tree, ast.BinOp) else None
 
 
 def _is_number(kind: str) -> bool:

@@ -207,7 +207,7 @@ class CorpusTalker:
         entry, lines = rng.choice(entries)
         values = slots.fill(rng, entry.fields.get("slots", {}))
         text = typing_noise.vary(rng, rng.choice(lines))
-        decimals = any("." in value.code for value in values.values())
+        decimals = any("." in value.code for value in values.values()) or "." in (previous or "")
         thought, code = code_form.form(entry, text, decimals)
         for name, value in values.items():
             text = text.replace(f"{{{name}}}", value.text)
@@ -234,7 +234,7 @@ class CorpusTalker:
         both = replace(before, text=f"{text}\n{before.text}", values=values)
         request = self._run(both, text)
         if request is not None:
-            request.own_thought = f"The same with another value. {request.own_thought}"
+            request.own_thought = "The same with another value. I run python."
         return request
 
     @staticmethod
@@ -262,7 +262,9 @@ class CorpusTalker:
             return None
         request = self.talker.python_call(text, code, tuple(parts), result)
         thought = filled.thought
-        if previous is not None:
+        if previous is not None and "{previous}" in thought:
+            thought = thought.replace("{previous}", previous)
+        elif previous is not None:
             thought = f"{thought.rstrip('.')}: {previous}."
         request.own_thought = f"{thought} I run python."
         return request
@@ -505,7 +507,7 @@ class CorpusTalker:
             if self.rng.random() < 0.3:  # so that results are read and not remembered
                 result = results.of(self.rng, self.split, tool, values)
             call = DialogueCall(tool, values, result, arguments)
-            thought = f"A special tool fits: {described(tool.description)}. I call {tool.name}."
+            thought = f"A special tool fits: {tool.name}."
             requests.append(DialogueRequest(marked.text, call, own_thought=thought))
         return requests
 

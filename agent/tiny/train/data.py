@@ -174,9 +174,15 @@ def write_analysis(out: ConversationWriter, text: str) -> None:
             out.put(encode(head + mark), 0.5, first=6.0)
             space = " "
     what, _, rest = text.removesuffix(".").partition(". ")
-    ids = encode(f"{space}{what}.")
-    out.put(ids[:3], 6.0)
-    out.put(ids[3:], 3.0 if ":" in what else 2.0)
+    what, colon, name = what.partition("special tool fits:")
+    if colon:
+        out.put(encode(f"{space}{what}{colon}"), 2.0, first=6.0)
+        out.put(encode(name), 3.0, first=6.0)
+        out.put(encode("."), 1.0)
+    else:
+        ids = encode(f"{space}{what}.")
+        out.put(ids[:3], 6.0)
+        out.put(ids[3:], 3.0 if ":" in what else 2.0)
     if rest.startswith("I call "):
         out.put(encode(" I call"), 0.3)
         out.put(encode(rest[6:]), 2.0, first=6.0)

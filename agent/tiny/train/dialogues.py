@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from agent.tiny.train import arithmetic, phrases, results, words
+from agent.tiny.train import arithmetic, code_form, phrases, results, words
 from agent.tiny.train.tools import FILE_TOOLS, DialogueTool, unseen, unseen_request
 from agent.tiny.train.turns import AGAIN, Clean, DialogueCall, DialogueRequest, DialogueTurn, Encode
 from agent.tiny.train.words import Split, expand
@@ -311,7 +311,8 @@ class Talker:
                 amount = words.number(rng, self.split)
                 text = expand(rng, rng.choice(arithmetic.FOLLOW[op]), [amount])
                 code = f"{call.result} {op} {amount}"
-                thought = f"{phrases.FOLLOWED[op]}: {call.result}. I run python."
+                shape = f"{call.result} {op} a"
+                thought = f"{code_form.FOLLOWING}: {shape}. I run python."
                 parts = (call.result, f" {op} ", amount)
                 asked = self.python_call(
                     text, code, tuple((self.encode(part), True) for part in parts)

@@ -59,13 +59,6 @@ INSTRUCTIONS: list[str] = _GRAMMAR["instructions"]
 ARITHMETIC: dict[str, dict[str, list[str]]] = {
     key: _GRAMMAR["arithmetic"][key] for key in ("words", "follow")
 }
-FOLLOWED = {
-    "+": "A number is added to the previous result",
-    "-": "A number is taken from the previous result",
-    "*": "The previous result is multiplied",
-    "/": "The previous result is divided",
-}
-"""What is thought of a follow-up, in the corpus's words."""
 MANY: list[str] = _GRAMMAR["arithmetic"]["many"]
 SYMBOLS: list[str] = _GRAMMAR["arithmetic"]["symbols"]
 WORDS: dict[str, Any] = json.loads((PROMPTS / "words.json").read_text(encoding="utf-8"))

@@ -263,8 +263,8 @@ class Loss:
         ]
         return torch.cat((base, known, other)), torch.cat(corrections), len(base)
 
-    def __call__(self, pack: Pack, precise: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Weighted mean loss; its plain mean; right and all of (tokens, decisions)."""
+    def each(self, pack: Pack, precise: bool) -> tuple[Tensor, Tensor]:
+        """The loss of every token that is learned, and its weight."""
         keep = pack.weight.flatten() > 0
         hidden = self.model(pack).flatten(0, 2)[keep]
         target, weight = pack.target.flatten()[keep], pack.weight.flatten()[keep]
@@ -273,12 +273,15 @@ class Loss:
         target_index = torch.searchsorted(wanted[:own], target)
         kind = torch.float32 if precise else hidden.dtype
         # In pieces below 32 MB: larger blocks are mapped and zeroed anew at every step.
-        losses = torch.cat(
-            [
-                token_losses(some.to(kind), rows.to(kind), correction, want)
-                for some, want in zip(hidden.split(1024), target_index.split(1024), strict=True)
-            ]
-        )
+        losses = [
+            token_losses(some.to(kind), rows.to(kind), correction, want)
+            for some, want in zip(hidden.split(1024), target_index.split(1024), strict=True)
+        ]
+        return torch.cat(losses), weight
+
+    def __call__(self, pack: Pack, precise: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Weighted mean loss; its plain mean; right and all of (tokens, decisions)."""
+        losses, weight = self.each(pack, precise)
         with torch.no_grad():
             # More probable than not: nearly always the most probable one.
             right = (losses < math.log(2)).float()

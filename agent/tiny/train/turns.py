@@ -37,9 +37,10 @@ THOUGHTS = {
     "sum": "A sum is asked. I call {0}.",
     "note": "A note is to be added. I call {0}.",
     "define": "A word is to be defined. I call {0}.",
-    "unseen": "A special tool fits: {1} {2}. I call {0}.",
+    "unseen": "A special tool fits: {0}.",
 }
-"""By family; a new tool's says what is wanted first, so that the name is looked up from there."""
+"""By family; a new tool's begins with its name, which stands behind the description in the prompt:
+attention finds the whole description there, and at the description's own first word nothing of it."""
 NAMED = "A named tool is to be called. I call {0}."
 AGAIN = "The same again. I call {0}."
 

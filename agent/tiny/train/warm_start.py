@@ -32,6 +32,14 @@ def core_rows(core: Path) -> npt.NDArray[Any]:
     return expand.read_core(core.read_bytes())[1]["rows.ids"].astype(np.int64)
 
 
+def load(core: Path) -> Tiny:
+    """The model that a core holds."""
+    ids = core_rows(core)
+    model = Tiny(Shape(**expand.read_core(core.read_bytes())[0]), ids, markup(ids))
+    fill(model, core)
+    return model
+
+
 def fill(model: Tiny, core: Path) -> None:
     """Gives `model` the weights of a core as it was rounded.
 

@@ -111,11 +111,11 @@ def test_ensure_unwritable_cache_raises(tmp_path: Path, writer: FakeWriter) -> N
         expand.ensure(tmp_path / "file" / "cache", write=writer)
 
 
-def test_shipped_files_are_under_9_megabytes() -> None:
+def test_shipped_files_are_under_11_megabytes() -> None:
     from agent.tiny import gguf as gguf_file
 
     shipped = [expand.CORE, vocabulary.PACKED, gguf_file.MERGE_SPLITS]
-    assert sum(path.stat().st_size for path in shipped) < 9_000_000
+    assert sum(path.stat().st_size for path in shipped) < 11_000_000
 
 
 def test_expanded_file_is_gpt_oss_gguf(tiny_gguf: Path) -> None:

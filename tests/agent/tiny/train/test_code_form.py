@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,10 @@ def entry(code: str, **kinds: str) -> CorpusEntry:
 @pytest.mark.parametrize(
     ("code", "request_text", "decimals", "thought", "written"),
     [
-        ("{a} * {b}", "{b} of {a}", False, "A product of two numbers is asked.", "{b} * {a}"),
-        ("round({a} / {b}, 2)", "{b}, {a}", False, "A quotient of two numbers is asked.",
+        ("{a} * {b}", "{b} of {a}", False, "This is arithmetic: a * b.", "{b} * {a}"),
+        ("round({a} / {b}, 2)", "{b}, {a}", False, "This is arithmetic: a / b.",
          "{a} / {b}"),
+        ("{a} * 7 + {b}", "{a} and {b}", False, "This is arithmetic: 7 * a + b.", "7 * {a} + {b}"),
         ("{a} + {b} * {c}", "{c}, {b}, {a}", False, "This is arithmetic: a * b + c.",
          "{c} * {b} + {a}"),
         ("{a} - {b} * {c}", "{c}, {b}, {a}", True, "This is arithmetic: a - b * c.",
@@ -48,6 +50,24 @@ def test_sum_is_written_in_the_order_of_the_request(
 ) -> None:
     one = entry(code, **dict.fromkeys(re.findall(r"{(\w)}", code), "int 1 9"))
     assert code_form.form(one, request_text, decimals) == (thought, written)
+
+
+@pytest.mark.parametrize(
+    ("code", "request_text", "shape", "written"),
+    [
+        ("{previous} - {a}", "less {a}", "{previous} - a", "{previous} - {a}"),
+        ("{a} + {previous}", "and {a}", "{previous} + a", "{previous} + {a}"),
+        ("{previous} / 2", "half of it", "{previous} / 2", "{previous} / 2"),
+    ],
+)
+def test_follow_up_has_the_result_before_in_its_form(
+    code: str, request_text: str, shape: str, written: str
+) -> None:
+    kinds = dict.fromkeys(set(re.findall(r"{(\w)}", code)), "int 1 9")
+    one = replace(entry(code, **kinds), table="follow")
+    one.fields["after"] = "number"
+    thought = f"This is arithmetic with the previous result: {shape}."
+    assert code_form.form(one, request_text, False) == (thought, written)
 
 
 def test_entries_with_the_same_code_think_the_same() -> None:

@@ -252,7 +252,7 @@ def test_models_list_json_rows(
     assert some["size"] == tiny_gguf.stat().st_size
     text = agent("models", "list", env=empty_user).out
     assert re.search(r"^\* tiny .* embedded ", text, re.M)
-    assert re.search(r"^  Some-Q8_0 +72 MB +LM Studio ", text, re.M)
+    assert re.search(r"^  Some-Q8_0 +74 MB +LM Studio ", text, re.M)
     ran = agent("run", "hello", "-q", "--model", "some-q8_0", "--temperature", "0", env=empty_user)
     assert ran.code == 0 and ran.out.strip()
 
@@ -287,10 +287,10 @@ def test_models_rm_pulled_model_removed(
     pulled.write_bytes(tiny_gguf.read_bytes())
     assert list_models(agent, env)["gpt-oss-20b"]["source"] == "pulled"
     refused = agent("models", "rm", "gpt-oss-20b", env=env)
-    assert refused.code == 2 and "72 MB" in refused.err and "--yes" in refused.err
+    assert refused.code == 2 and "74 MB" in refused.err and "--yes" in refused.err
     assert pulled.exists()
     done = agent("models", "rm", "gpt-oss-20b", "--yes", env=env)
-    assert done.code == 0 and "72 MB are free again" in done.out
+    assert done.code == 0 and "74 MB are free again" in done.out
     assert not pulled.parent.exists() and pulled.parent.parent.exists()
     assert "not installed" in agent("models", "rm", "gpt-oss-20b", "--yes", env=env).err
 

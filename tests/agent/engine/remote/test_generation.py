@@ -135,7 +135,7 @@ async def test_eight_generations_at_once_are_those_of_each_alone(
     remote: RemoteEngine, form: HarmonyFormat
 ) -> None:
     # What the model is sure of: a batch is rounded in another way than each alone.
-    prompts = ["hi", "Thank you!", "bye", "What can you do?", "Who are you?", "How are you?"]
+    prompts = ["hello", "thanks", "bye", "What is your name?", "Who are you?", "How are you?"]
     requests = [
         user_request(form, prompt, max_tokens=40)
         for prompt in [*prompts, "Tell me a joke", "What is the capital of France?"]

@@ -155,9 +155,10 @@ class GenerationRunner:
         return "unfinished" if decoder.incomplete and end.reason == "stop" else end.reason
 
     @property
-    def is_unsure(self) -> bool:
-        """Whether a token of the turn was less likely than what is said without a hedge."""
-        return self.decoders[-1].least_logprob < self._hedge_below
+    def is_unsure_call(self) -> bool:
+        """Whether a call that nobody demanded gets a hedge: a token of the turn was too unlikely."""
+        free = self._context.options.tool_choice == "may"
+        return free and self.decoders[-1].least_logprob < self._hedge_below
 
     @property
     def _hedge_below(self) -> float:

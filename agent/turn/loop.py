@@ -533,7 +533,7 @@ class Turn:
                 return False
             self.awaits_client = calls.awaits_client
             if await calls.run():
-                if self.awaits_client and prepared.generations.is_unsure:
+                if self.awaits_client and prepared.generations.is_unsure_call:
                     hedge = MessageWriter(self.output, "commentary")
                     hedge.delta(CALL_HEDGE)  # as an answer's: the model never reads it
                     hedge.close(True)

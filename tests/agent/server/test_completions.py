@@ -117,7 +117,8 @@ async def test_completions_stop_seed_and_best(serve: Serve) -> None:
     cut = await complete(served, max_tokens=60, stop=[word, "never"], logprobs=0)
     assert cut.choices[0].text == whole.text.partition(word)[0]
     assert cut.choices[0].finish_reason == "stop"
-    hot: dict[str, Any] = {"temperature": 2.0, "seed": 11, "max_tokens": 40}
+    unsure = PROMPT.replace("Hello!", "Help")
+    hot: dict[str, Any] = {"prompt": unsure, "temperature": 2.0, "seed": 11, "max_tokens": 40}
     texts = [choice.text for choice in (await complete(served, n=3, **hot)).choices]
     assert len(set(texts)) > 1
     best = await complete(served, n=1, best_of=3, **hot)

@@ -93,14 +93,14 @@ async def test_answer_matches_json_schema(serve: Serve) -> None:
     for seed in range(6):
         biases = {str(token): 30 * (seed % 2) for token in range(400, 1200)}
         response = await respond(
-            served, input="Oslo?", seed=seed, text=CITY_FORMAT, logit_bias=biases
+            served, input="Is Paris warm?", seed=seed, text=CITY_FORMAT, logit_bias=biases
         )
         if response["status"] == "completed":
             (message,) = [item for item in response["output"] if item["type"] == "message"]
             jsonschema.validate(json.loads(message["content"][0]["text"]), CITY_SCHEMA)
 
     response = await respond(
-        served, input="Oslo?", temperature=0, text={"format": {"type": "json_object"}}
+        served, input="Is Paris warm?", temperature=0, text={"format": {"type": "json_object"}}
     )
     text = response["output"][-1]["content"][0]["text"]
     assert text.startswith("{")
@@ -108,7 +108,7 @@ async def test_answer_matches_json_schema(serve: Serve) -> None:
         assert isinstance(json.loads(text), dict)
     body = await served.client().chat.completions.create(
         model="default",
-        messages=[{"role": "user", "content": "Oslo?"}],
+        messages=[{"role": "user", "content": "Is Paris warm?"}],
         temperature=0,
         response_format={
             "type": "json_schema",
@@ -159,7 +159,7 @@ async def test_lax_schema_enforces_supported_part(serve: Serve) -> None:
     served = await serve()
     schema = {**CITY_SCHEMA, "not": {"required": ["country"]}}
     form = {"type": "json_schema", "name": "x", "schema": schema}
-    response = await respond(served, input="Oslo?", temperature=0, text={"format": form})
+    response = await respond(served, input="Is Paris warm?", temperature=0, text={"format": form})
     jsonschema.validate(json.loads(response["output"][-1]["content"][0]["text"]), CITY_SCHEMA)
     (notice,) = [event for event in served.turns[-1].log.events if event.type == "agent.notice"]
     assert "cannot be enforced in full" in notice.message and "not" in notice.message

@@ -76,8 +76,9 @@ async def test_unsure_call_of_client_is_followed_by_hedge(make_runtime: MakeRunt
     assert "".join(deltas) == CALL_HEDGE
     assert unsure["usage"]["output_tokens"] == sure["usage"]["output_tokens"]
     assert CALL_HEDGE not in runtime.format.encoding.decode(talk.ids())  # type: ignore[attr-defined]
+    assert (await ask_weather(hedge_below=1.0, tool_choice="must"))[0] == ""
     form = AnswerForm({"type": "object"})
-    assert (await ask_weather(hedge_below=1.0, answer_form=form))[0] != CALL_HEDGE
+    assert (await ask_weather(hedge_below=1.0, answer_form=form))[0] == ""
 
 
 async def test_no_call_no_hedge(make_runtime: MakeRuntime) -> None:

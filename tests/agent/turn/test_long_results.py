@@ -27,7 +27,8 @@ async def test_long_result_is_shortened_in_the_prompt_alone(
     (tmp_path / "paint.txt").write_text("\n".join(LINES))
     runtime = await make_runtime(tools="files", root=tmp_path, context=context)
     conversation = Conversation("c")
-    options = TurnOptions(sampling=Sampling(temperature=0))
+    # Whatever is answered: without a limit, an answer that loops would fill the context too.
+    options = TurnOptions(sampling=Sampling(temperature=0), max_output_tokens=300)
     turn = Turn(runtime, conversation, [User("Read paint.txt")], options).start()
     events = await read_events(turn)
     response = check(events)

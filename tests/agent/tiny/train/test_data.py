@@ -54,7 +54,7 @@ def test_encoding_ranks_in_temporary_folder_not_used(tmp_path: Path) -> None:
     assert done.stdout == f"{data.encode('ab cd')}\n", done.stderr
 
 
-def test_thought_of_unseen_tool_names_its_task() -> None:
+def test_thought_of_unseen_tool_names_it() -> None:
     rng = random.Random(1)
     counts = {True: 0, False: 0}
     for _ in range(60):
@@ -62,9 +62,17 @@ def test_thought_of_unseen_tool_names_its_task() -> None:
         talker = Talker(rng, "train", True, [tool], data.clean, data.encode)
         request = talker.of_unseen(tool)
         counts[request.named] += 1
-        assert request.thought().endswith(f"I call {tool.name}.")
-        assert (f": {tool.verb} {tool.noun}. " in request.thought()) is not request.named
+        named = f"A named tool is to be called. I call {tool.name}."
+        assert request.thought() == (named if request.named else f"A special tool fits: {tool.name}.")
     assert all(counts.values())
+
+
+def test_name_of_function_weighs_most_in_its_thought() -> None:
+    out = data.ConversationWriter()
+    data.write_analysis(out, "A special tool fits: set_volume.")
+    name = data.encode(" set_volume")
+    at = next(i for i in range(len(out.ids)) if tuple(out.ids[i : i + len(name)]) == name)
+    assert out.weights[at] == max(out.weights) == 6.0
 
 
 def test_shard_has_few_packs_of_each_prefix(tmp_path: Path) -> None:

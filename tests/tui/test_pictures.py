@@ -12,7 +12,7 @@ import pytest
 from tests.support.program import ROOT
 
 EXPECTED_TEXTS = {
-    "app.svg": ["Reasoning", "A product of two numbers is asked.", "56088"],
+    "app.svg": ["Reasoning", "This is arithmetic: a * b.", "56088"],
     "raw.svg": ["<|start|>", "<|return|>", "instead", "sampled", "rank"],
     "approval.svg": ["Allow files.apply_patch?", "+    if not path.exists():", "scripted"],
     "context.svg": ["1 ❯ What is 12*34?", "in memory", "pinned", "folded, of"],

@@ -144,7 +144,7 @@ async def panes(folder: Path, work: Path) -> None:
 async def tokens(folder: Path, work: Path) -> None:
     async with photographing(folder, work, (110, 34), temperature=0.7, seed=7) as photographer:
         app = photographer.app
-        await photographer.type_text("Name three colours", "enter")
+        await photographer.type_text("Write a short poem about rain", "enter")
         await photographer.expect_text("tok/s")
         await photographer.wait_for(lambda: app.turn is None)
         await photographer.pilot.press("f8")

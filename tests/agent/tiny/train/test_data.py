@@ -63,7 +63,9 @@ def test_thought_of_unseen_tool_names_it() -> None:
         request = talker.of_unseen(tool)
         counts[request.named] += 1
         named = f"A named tool is to be called. I call {tool.name}."
-        assert request.thought() == (named if request.named else f"A special tool fits: {tool.name}.")
+        assert request.thought() == (
+            named if request.named else f"A special tool fits: {tool.name}."
+        )
     assert all(counts.values())
 
 

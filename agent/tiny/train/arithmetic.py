@@ -59,10 +59,10 @@ def thought(code: str) -> str:
     if re.fullmatch(r"[\d.()+*/ -]+", code) and "**" not in code and "//" not in code:
         count = itertools.count()
         shape = code_form.shape_of(re.sub(r"\d+(?:\.\d+)?", lambda _: f"_{next(count)}", code))
-        return f"This is arithmetic: {shape}. I run python."
+        return f"{code_form.ARITHMETIC}: {shape}. I run python."
     numbers = re.sub(r"\d+", "a", re.sub(r"\d+\.\d+", "x", code))
     found = _thoughts().get(numbers) or _thoughts().get(numbers.replace("x", "a"))
-    return f"{found or 'This is arithmetic.'} I run python."
+    return f"{found or code_form.ARITHMETIC + '.'} I run python."
 
 
 def bare(rng: random.Random, split: Split) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from agent.tiny.train import code_form, corpus, phrases, results, typing_noise
 from agent.tiny.train.corpus import CorpusEntry, MarkedRequest, slots
 from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import DialogueTool, Param
-from agent.tiny.train.turns import AGAIN, DialogueCall, DialogueRequest, DialogueTurn
+from agent.tiny.train.turns import AGAIN, FITS, DialogueCall, DialogueRequest, DialogueTurn
 from agent.tiny.train.words import Split, belongs, folder, path, phrase, query
 
 MAX_DESCRIPTION_WORDS = 7
@@ -507,7 +507,7 @@ class CorpusTalker:
             if self.rng.random() < 0.3:  # so that results are read and not remembered
                 result = results.of(self.rng, self.split, tool, values)
             call = DialogueCall(tool, values, result, arguments)
-            thought = f"A special tool fits: {tool.name}."
+            thought = f"{FITS} {tool.name}."
             requests.append(DialogueRequest(marked.text, call, own_thought=thought))
         return requests
 

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from openai_harmony import (
@@ -33,7 +34,7 @@ from agent.tiny.train import excerpts, mixture, phrases, results, words
 from agent.tiny.train.corpus_dialogues import choose_functions
 from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import FILE_TOOLS, DialogueTool, choose_tools, fixed
-from agent.tiny.train.turns import DialogueCall, DialogueTurn
+from agent.tiny.train.turns import FITS, DialogueCall, DialogueTurn
 from agent.tiny.train.words import Split, pool
 
 MAX_SEGMENT_TOKENS = 320
@@ -174,9 +175,9 @@ def write_analysis(out: ConversationWriter, text: str) -> None:
             out.put(encode(head + mark), 0.5, first=6.0)
             space = " "
     what, _, rest = text.removesuffix(".").partition(". ")
-    what, colon, name = what.partition("special tool fits:")
-    if colon:
-        out.put(encode(f"{space}{what}{colon}"), 2.0, first=6.0)
+    if what.startswith(FITS):
+        name = what.removeprefix(FITS)
+        out.put(encode(space + FITS), 2.0, first=6.0)
         out.put(encode(name), 3.0, first=6.0)
         out.put(encode("."), 1.0)
     else:
@@ -424,6 +425,20 @@ def stress(prefix: list[int], out: ConversationWriter, weight: float = 5.0) -> N
         seen.add(ids[at])
 
 
+def arrays(packs: list[tuple[list[int], list[ConversationWriter]]]) -> dict[str, Any]:
+    """Prefixes, each with as many conversations, as the flat arrays of a shard."""
+    ids = [np.array(p, dtype=np.int32) for p, _ in packs]
+    flat = [w for _, segments in packs for w in segments]
+    return {
+        "prefix": np.concatenate(ids),
+        "prefix_length": np.array([len(p) for p in ids], dtype=np.int32),
+        "segment": np.concatenate([np.array(w.ids, dtype=np.int32) for w in flat]),
+        "weight": np.concatenate([np.array(w.weights, dtype=np.float16) for w in flat]),
+        "segment_length": np.array([len(w.ids) for w in flat], dtype=np.int32),
+        "per_pack": np.int32(len(flat) // len(packs)),
+    }
+
+
 def write_shard(path: Path, number: int, prefixes: int, per_pack: int) -> None:
     """One shard: packs as flat arrays with offsets, neighbours of like length in pairs."""
     rng = random.Random(f"tiny {number}")
@@ -452,17 +467,7 @@ def write_shard(path: Path, number: int, prefixes: int, per_pack: int) -> None:
                 stress(prefix.ids, segment)
             packs.append((prefix.ids, kept))
     packs.sort(key=lambda p: len(p[0]) // 64 * 1000 + len(p[1][-1].ids))
-    ids = [np.array(p, dtype=np.int32) for p, _ in packs]
-    flat = [w for _, segments in packs for w in segments]
-    np.savez(
-        path.with_suffix(".partial.npz"),
-        prefix=np.concatenate(ids),
-        prefix_length=np.array([len(p) for p in ids], dtype=np.int32),
-        segment=np.concatenate([np.array(w.ids, dtype=np.int32) for w in flat]),
-        weight=np.concatenate([np.array(w.weights, dtype=np.float16) for w in flat]),
-        segment_length=np.array([len(w.ids) for w in flat], dtype=np.int32),
-        per_pack=np.int32(per_pack),
-    )
+    np.savez(path.with_suffix(".partial.npz"), **arrays(packs))
     path.with_suffix(".partial.npz").replace(path)
 
 

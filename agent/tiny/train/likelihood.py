@@ -16,15 +16,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from agent.formats.harmony.token_ids import CHANNEL_ID
 from agent.tiny import vocabulary
 from agent.tiny.train import data, export, mixture, warm_start
 from agent.tiny.train.data import ConversationWriter
-from agent.tiny.train.model import Pack, Tiny
-from agent.tiny.train.train import Loss
+from agent.tiny.train.model import Tiny
+from agent.tiny.train.train import Loss, add_ends, collate
 from agent.tiny.train.words import Split
 
 MAX_TOKENS = 700
@@ -70,22 +69,6 @@ def conversations(
         prefixes -= 1
 
 
-def pack(prefix: list[int], written: list[ConversationWriter]) -> Pack:
-    """A batch of one prefix."""
-    learned = [[at for at, weight in enumerate(one.weights) if weight] for one in written]
-    rows, most = len(written), max(map(len, learned))
-    segments = np.zeros((1, rows, max(len(one.ids) for one in written)), np.int64)
-    loss_at, target = (np.zeros((1, rows, most), np.int64) for _ in range(2))
-    weight = np.zeros((1, rows, most), np.float32)
-    for row, (one, at) in enumerate(zip(written, learned, strict=True)):
-        segments[0, row, : len(one.ids)] = one.ids
-        loss_at[0, row, : len(at)] = np.array(at) - 1
-        target[0, row, : len(at)] = np.array(one.ids)[at]
-        weight[0, row, : len(at)] = 1
-    arrays = (np.array([prefix]), np.array([len(prefix)]), segments, loss_at, target, weight)
-    return Pack(*map(torch.from_numpy, arrays))
-
-
 def parts(ids: list[int]) -> Iterator[str]:
     """Which part each token of a conversation belongs to."""
     part = PARTS[0]
@@ -110,10 +93,10 @@ def measure(
     sums: dict[str, dict[str, Sum]] = {}
     loss_of = Loss(model, torch.device("cpu"))
     for prefix, some in conversations(random.Random("likelihood"), split, prefixes):
+        shard = data.arrays([(prefix, [one for _, one in some])])
+        add_ends(shard)
         with torch.no_grad():
-            losses = iter(
-                loss_of.each(pack(prefix, [one for _, one in some]), precise=True)[0].tolist()
-            )
+            losses = iter(loss_of.each(collate(shard, [0]), precise=True)[0].tolist())
         for kind, one in some:
             found: dict[str, list[float]] = {"all": []}
             miss = -1

@@ -26,6 +26,8 @@ from typing import Any
 
 import httpx2
 
+from agent.tiny.train import phrases
+
 HANDS = [
     {
         "type": "mcp", "server_label": "code_interpreter", "server_url": "IGNORED",
@@ -46,7 +48,7 @@ UNCERTAIN = re.compile(
     r"cannot|not sure|did not understand|did not work|no matches|nothing was found", re.I
 )
 """An answer that claims nothing."""
-HEDGE = "I am not sure of this"
+HEDGE = phrases.HEDGE.partition(":")[0]
 """How the program's doubts of an answer and of a call begin."""
 
 Json = dict[str, Any]

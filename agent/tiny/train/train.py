@@ -75,6 +75,12 @@ def variants() -> tuple[Tensor, Tensor]:
     return torch.from_numpy(group), torch.from_numpy(table)
 
 
+def add_ends(shard: dict[str, Any]) -> None:
+    """Add where each prefix and each conversation of a shard ends, as `collate` wants it."""
+    shard["prefix_end"] = shard["prefix_length"].cumsum()
+    shard["segment_end"] = shard["segment_length"].cumsum()
+
+
 def collate(shard: dict[str, Any], picks: list[int]) -> Pack:
     """The packs `picks` of a shard as one batch."""
     per = int(shard["per_pack"])
@@ -124,8 +130,7 @@ def batches(data: Path, first: int, stride: int, size: int) -> Iterator[tuple[in
             path = data / f"shard{number % max(1, existing):04}.npz"
         with np.load(path) as file:
             shard = {key: file[key] for key in file.files}
-        shard["prefix_end"] = shard["prefix_length"].cumsum()
-        shard["segment_end"] = shard["segment_length"].cumsum()
+        add_ends(shard)
         total = len(shard["prefix_length"])
         groups = [list(range(at, at + size)) for at in range(0, total - size + 1, size)]
         for at in np.random.default_rng(number).permutation(len(groups)):

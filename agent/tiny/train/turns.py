@@ -26,6 +26,8 @@ MAX_LISTED_NAMES = 12
 """A folder of more is not listed in the answer."""
 TOO_LONG = "too long for me to repeat here"
 
+FITS = "A special tool fits:"
+"""What is thought of a function that is none of the fixed ones; its name follows."""
 THOUGHTS = {
     "python": "This is arithmetic. I run python.",
     "read": "A file is to be read. I call {0}.",
@@ -37,7 +39,7 @@ THOUGHTS = {
     "sum": "A sum is asked. I call {0}.",
     "note": "A note is to be added. I call {0}.",
     "define": "A word is to be defined. I call {0}.",
-    "unseen": "A special tool fits: {0}.",
+    "unseen": f"{FITS} {{0}}.",
 }
 """By family; a new tool's begins with its name, which stands behind the description in the prompt:
 attention finds the whole description there, and at the description's own first word nothing of it."""
@@ -163,4 +165,4 @@ class DialogueRequest:
             return self.own_thought
         tool = self.call.tool
         form = NAMED if self.named else THOUGHTS[self.call.family]
-        return form.format(tool.name, tool.verb, tool.noun) if tool else form
+        return form.format(tool.name) if tool else form

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.tiny.train import data, phrases
+from agent.tiny.train import data, phrases, strangers
 from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import FILE_TOOLS, FIXED, fixed, unseen
 from agent.tiny.train.turns import DialogueCall
-from agent.turn.decoder import HEDGE
+from agent.turn.decoder import CALL_HEDGE, HEDGE
 
 
 def test_stress_copies_at_fork_weigh_more() -> None:
@@ -131,6 +131,7 @@ def test_past_turns_are_finished(seed: int) -> None:
 
 def test_hedge_stands_in_finished_turns_and_is_never_learned() -> None:
     assert phrases.HEDGE == HEDGE
+    assert CALL_HEDGE.startswith(strangers.HEDGE) and HEDGE.startswith(strangers.HEDGE)
     prefix = data.Prefix([], True, [fixed(random.Random(1), name, 1.0) for name in FILE_TOOLS])
     tail = data.encode(HEDGE)
     hedged = 0

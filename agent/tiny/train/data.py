@@ -30,7 +30,8 @@ from openai_harmony import (
 
 from agent.formats.harmony.encoding import load_encoding
 from agent.tiny import vocabulary
-from agent.tiny.train import excerpts, mixture, phrases, results, words
+from agent.tiny.train import answer_form, excerpts, mixture, phrases, results, words
+from agent.tiny.train.answer_form import AnswerProperty
 from agent.tiny.train.corpus_dialogues import choose_functions
 from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import FILE_TOOLS, DialogueTool, choose_tools, fixed
@@ -48,12 +49,14 @@ MAX_PREFIX_TOKENS = 640
 """Of system and developer message; longer ones are left out."""
 MAX_PAST_TOKENS = 1000
 """Of finished turns that a prefix has besides, and of most turns with a long result."""
-MAX_LONG_RESULT_TOKENS = 2000
-"""Of a third of the turns with a long result."""
+LONG_RESULT_TOKENS = {MAX_PAST_TOKENS: 0.67, 2000: 0.23, 3600: 0.1}
+"""How many tokens the turns with a long result have at most, and how often."""
 PAST_SHARE, LONG_RESULT_SHARE = 0.12, 0.06
 """Of the prefixes, those with such turns; a long result only where a file tool is declared."""
 CUT_SHARE = 0.6
 """Of the conversations with a call, those that end with it: what follows is copying, and known."""
+ANSWER_FORM_SHARE = 0.06
+"""Of the prefixes, those that ask for an answer as JSON."""
 HEDGED_SHARE = 0.2
 """Of the finished turns with a call, those whose answer has a hedge, as clients send them back."""
 START_ID, END_ID, MESSAGE_ID, CHANNEL_ID = 200_006, 200_007, 200_008, 200_005
@@ -268,11 +271,14 @@ def write_final(
 
 
 def write_turns(
-    rng: random.Random, turns: list[DialogueTurn], cut: bool = False
+    rng: random.Random,
+    turns: list[DialogueTurn],
+    cut: bool = False,
+    form: tuple[AnswerProperty, ...] = (),
 ) -> ConversationWriter:
     """Finished turns lose their analysis and carry no loss; the last one is learned.
 
-    ``cut``: what follows the last call is left out.
+    ``cut``: what follows the last call is left out. ``form``: of the answer as JSON; (): as text.
     """
     out = ConversationWriter(learn=False)
     for turn in turns[:-1]:
@@ -288,7 +294,10 @@ def write_turns(
         if cut and number == len(turn.calls) - 1:
             return out
         write_result(out, call)
-    write_final(out, turn.answer(encode), last=True)
+    if form:
+        write_final(out, [(encode(answer_form.answer(turn, form, encode)),)], last=True)
+    else:
+        write_final(out, turn.answer(encode), last=True)
     return out
 
 
@@ -327,7 +336,7 @@ def long_result(rng: random.Random, prefix: Prefix) -> tuple[list[int], Conversa
     talker = Talker(rng, "train", prefix.python, [tool], clean, encode)
     request = talker.of_tool(tool)
     call, lines = request.call, list[str]()
-    most = MAX_LONG_RESULT_TOKENS if rng.random() < 0.33 else MAX_PAST_TOKENS
+    most = rng.choices(list(LONG_RESULT_TOKENS), list(LONG_RESULT_TOKENS.values()))[0]
     enough = rng.randint(200, most - 150)
     while sum(map(len, lines)) < 3 * enough:  # a token is three characters or more
         text = results.of(rng, "train", tool, call.values)
@@ -377,6 +386,8 @@ class Prefix:
     ids: list[int]
     python: bool
     tools: list[DialogueTool]
+    form: tuple[AnswerProperty, ...] = ()
+    """Of the answers as JSON; (): they are text."""
 
 
 def make_prefix(rng: random.Random, split: Split) -> Prefix:
@@ -392,7 +403,11 @@ def make_prefix(rng: random.Random, split: Split) -> Prefix:
     else:
         tools = choose_tools(rng, split)
     instructions = rng.choice(phrases.INSTRUCTIONS) if rng.random() < 0.35 else None
-    return Prefix(render_prefix(rng, python, tools, instructions), python, tools)
+    form: tuple[AnswerProperty, ...] = ()
+    if split == "train" and rng.random() < ANSWER_FORM_SHARE:
+        form = answer_form.choose(rng)
+        instructions = "\n\n".join(filter(None, (instructions, answer_form.section(rng, form))))
+    return Prefix(render_prefix(rng, python, tools, instructions), python, tools, form)
 
 
 def make_segments(rng: random.Random, prefix: Prefix, count: int) -> list[ConversationWriter]:
@@ -403,7 +418,7 @@ def make_segments(rng: random.Random, prefix: Prefix, count: int) -> list[Conver
             out.append(write_copy(rng))
             continue
         turns = mixture.conversation(rng, "train", prefix.python, prefix.tools, clean, encode)
-        written = write_turns(rng, turns, cut=rng.random() < CUT_SHARE)
+        written = write_turns(rng, turns, cut=rng.random() < CUT_SHARE, form=prefix.form)
         if len(written.ids) <= MAX_SEGMENT_TOKENS:
             out.append(written)
     return out
@@ -448,9 +463,13 @@ def write_shard(path: Path, number: int, prefixes: int, per_pack: int) -> None:
         if len(prefix.ids) > MAX_PREFIX_TOKENS:
             continue
         kind = rng.random()
-        if kind < LONG_RESULT_SHARE and (turn := long_result(rng, prefix)) is not None:
+        if (
+            kind < LONG_RESULT_SHARE
+            and not prefix.form
+            and (turn := long_result(rng, prefix)) is not None
+        ):
             past, answer = turn
-            if len(past) <= MAX_LONG_RESULT_TOKENS and len(answer.ids) <= MAX_SEGMENT_TOKENS:
+            if len(past) <= max(LONG_RESULT_TOKENS) and len(answer.ids) <= MAX_SEGMENT_TOKENS:
                 stress([*prefix.ids, *past], answer)
                 # There is one answer: a pack of it is short, and what it costs is the prefix.
                 packs.append(([*prefix.ids, *past], [answer] * per_pack))

@@ -126,7 +126,7 @@ class GenerationRunner:
             token_events=self._token_events,
             entry=len(conversation.entries) - self._first_entry,
             least_logprob=0.0 if first else self.decoders[-1].least_logprob,
-            hedge_below=-math.inf if first else self._hedge_below,
+            hedge_below=self._hedge_below if self._is_after_call else -math.inf,
         )
         self.decoders.append(decoder)
         if further is None:
@@ -159,6 +159,12 @@ class GenerationRunner:
         """Whether a call that nobody demanded gets a hedge: a token of the turn was too unlikely."""
         free = self._context.options.tool_choice == "may"
         return free and self.decoders[-1].least_logprob < self._hedge_below
+
+    @property
+    def _is_after_call(self) -> bool:
+        """Whether what is generated next follows a result, of this turn or of the client's."""
+        entries = self._context.conversation.entries
+        return bool(self.decoders) or bool(entries and entries[-1].role == "result")
 
     @property
     def _hedge_below(self) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 from agent import bootstrap
 from agent.config.launch import LaunchOptions
 from agent.conversation.conversation import Conversation
-from agent.conversation.messages import User
+from agent.conversation.messages import Message, ToolResultMessage, User
 from agent.engine.protocol import Sampling
 from agent.formats.protocol import FunctionTool
 from agent.runtime.runtime import Runtime
@@ -22,14 +22,17 @@ from tests.support.runtimes import MakeRuntime
 from tests.support.turns import read_events
 
 SUM = "What is 12 plus 30?"
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = FunctionTool("get_weather", "Get the weather of a city.", CITY)
 
 
 async def ask(
-    runtime: Runtime, prompt: str, talk: Conversation | None = None, **options: Any
+    runtime: Runtime, prompt: str | Message, talk: Conversation | None = None, **options: Any
 ) -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
     """The answer, the response and the events of one turn at temperature 0."""
     settings = TurnOptions(sampling=Sampling(temperature=0), **options)
-    turn = Turn(runtime, talk or Conversation("c"), [User(prompt)], settings).start()
+    message = User(prompt) if isinstance(prompt, str) else prompt
+    turn = Turn(runtime, talk or Conversation("c"), [message], settings).start()
     events = await read_events(turn)
     response = check(events)
     texts = [
@@ -60,9 +63,7 @@ async def test_unsure_call_answer_ends_with_hedge(make_runtime: MakeRuntime) -> 
 
 async def test_unsure_call_of_client_is_followed_by_hedge(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime()
-    city = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    weather = FunctionTool("get_weather", "Get the weather of a city.", city)
-    ask_weather = partial(ask, runtime, "What is the weather in Paris?", functions=(weather,))
+    ask_weather = partial(ask, runtime, "What is the weather in Paris?", functions=(WEATHER,))
     silent, sure, _ = await ask_weather(hedge_below=1e-9)
     talk = Conversation("c")
     said, unsure, events = await ask_weather(talk=talk, hedge_below=1.0)
@@ -79,6 +80,17 @@ async def test_unsure_call_of_client_is_followed_by_hedge(make_runtime: MakeRunt
     assert (await ask_weather(hedge_below=1.0, tool_choice="must"))[0] == ""
     form = AnswerForm({"type": "object"})
     assert (await ask_weather(hedge_below=1.0, answer_form=form))[0] == ""
+
+
+async def test_answer_after_result_of_client_ends_with_hedge(make_runtime: MakeRuntime) -> None:
+    runtime = await make_runtime()
+    for hedge_below, end in ((1e-9, ""), (1.0, f"\n\n{HEDGE}")):
+        ask_next = partial(
+            ask, runtime, talk=Conversation("c"), functions=(WEATHER,), hedge_below=hedge_below
+        )
+        await ask_next("What is the weather in Paris?")
+        said, _, _ = await ask_next(ToolResultMessage("get_weather", "Paris: 18 degrees"))
+        assert said.endswith(f"Paris: 18 degrees{end}")
 
 
 async def test_no_call_no_hedge(make_runtime: MakeRuntime) -> None:

@@ -96,6 +96,11 @@ def function_tool(entry: CorpusEntry, rng: random.Random | None = None) -> Dialo
     )
 
 
+LINKS = "of|for|by|in|into|to|from|with|at|on|until|after|before|over|than"
+NO_UNITS = frozenset(phrases.word_list("no_units"))
+"""Words after a value that are not its unit."""
+
+
 def _rename(rng: random.Random, name: str) -> str:
     """A function's name, mostly as it is, or in other words or another style."""
     kind = rng.random()
@@ -180,6 +185,21 @@ def _rename_file(rng: random.Random, name: str) -> str:
     return stem + dot + ending
 
 
+def words_around(text: str, value: str) -> str:
+    """What people say again with a new value: "of {0}", "{0} kg", "{0}%"; "{0}": nothing.
+
+    It tells which of the values before is meant.
+    """
+    found = re.search(
+        rf"(?:(?<!\w)({LINKS}) )?(?<![\w.]){re.escape(value)}(?![\w.,]*\d)(%| ?[a-z]+)?", text, re.I
+    )
+    if found is None:
+        return "{0}"
+    link, unit = found.group(1) or "", found.group(2) or ""
+    unit = "" if unit.strip().lower() in NO_UNITS else unit.replace("{", "").replace("}", "")
+    return f"{link} {{0}}{unit}".strip()
+
+
 class CorpusTalker:
     """Makes turns of the corpus for one prefix."""
 
@@ -229,7 +249,15 @@ class CorpusTalker:
         forms = phrases.CHANGED if len(values) == 1 or rng.random() < 0.3 else phrases.REPLACED
         if len(values) > 1 and forms is phrases.CHANGED and not self._stands_out(before, name):
             forms = phrases.REPLACED
-        text = typing_noise.say(rng, rng.choice(forms), [new[name].text, before.values[name].text])
+        said, old = new[name].text, before.values[name].text
+        around = words_around(before.text, old)
+        others = (value.text for at, value in before.values.items() if at != name)
+        if rng.random() < 0.5 and around not in (
+            "{0}",
+            *(words_around(before.text, v) for v in others),
+        ):
+            said, forms = around.format(said), phrases.CHANGED_AROUND
+        text = typing_noise.say(rng, rng.choice(forms), [said, old])
         # Values are copied from where they stand: the new one first, the others from before.
         both = replace(before, text=f"{text}\n{before.text}", values=values)
         request = self._run(both, text)
@@ -421,8 +449,8 @@ class CorpusTalker:
 
     # --- functions ---
 
-    def function_again(self, before: DialogueCall) -> DialogueTurn | None:
-        """The same function with one string changed."""
+    def function_again(self, before: DialogueCall, asked: str) -> DialogueTurn | None:
+        """The same function with one string changed. ``asked``: the request before."""
         rng, tool = self.rng, before.tool
         assert tool is not None and tool.entry is not None
         properties = tool.schema()["properties"]
@@ -442,9 +470,10 @@ class CorpusTalker:
             return None
         new = rng.choice(others)
         alone = len(before.arguments) == 1 or rng.random() < 0.3
-        text = typing_noise.say(
-            rng, rng.choice(phrases.CHANGED if alone else phrases.REPLACED), [new, old]
-        )
+        forms, said = phrases.CHANGED if alone else phrases.REPLACED, new
+        if (around := words_around(asked, old)) != "{0}" and rng.random() < 0.4:
+            forms, said = phrases.CHANGED_AROUND, around.format(new)
+        text = typing_noise.say(rng, rng.choice(forms), [said, old])
         arguments = list(before.arguments)
         arguments[at] = (name, "string", self.talker.ids(text, new))
         values = [*before.values[:at], new, *before.values[at + 1 :]]

@@ -122,7 +122,7 @@ class Mixture:
                     continue
                 after = self._turn(self.corpus.intent("follow", call.result), "follow")
             elif call.family == CORPUS_FAMILY and len(before.calls) == 1:
-                after = self.corpus.function_again(call)
+                after = self.corpus.function_again(call, before.user)
             elif call.family in ("list", "search") and rng.random() < 0.8:
                 after = self.corpus.file_reference(before)
             elif call.family in FILE_TOOLS:

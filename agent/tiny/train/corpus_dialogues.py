@@ -241,7 +241,12 @@ class CorpusTalker:
         """
         rng = self.rng
         new = slots.fill(rng, before.entry.fields.get("slots", {}))
-        changed = [name for name, value in before.values.items() if value.text != new[name].text]
+        asked = set(corpus.SLOT.findall(before.code))  # this wording may have fewer of them
+        changed = [
+            name
+            for name, value in before.values.items()
+            if name in asked and value.text in before.text and value.text != new[name].text
+        ]
         if not changed:
             return None
         name = rng.choice(changed)

@@ -1,10 +1,15 @@
-"""What a follow-up says again of the request before."""
+"""Follow-ups that change a value of the request before."""
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from agent.tiny.train import data
 from agent.tiny.train.corpus_dialogues import words_around
+from agent.tiny.train.dialogues import Talker
+from agent.tiny.train.mixture import Mixture
 
 
 @pytest.mark.parametrize(
@@ -24,3 +29,15 @@ from agent.tiny.train.corpus_dialogues import words_around
 )
 def test_words_around_value(text: str, value: str, around: str) -> None:
     assert words_around(text, value) == around
+
+
+def test_follow_up_changes_a_value_that_was_asked_with() -> None:
+    rng = random.Random(8)
+    mixture = Mixture(Talker(rng, "train", True, [], data.clean, data.encode), [])
+    changed = 0
+    while changed < 100:
+        before, asked = mixture.intent(), mixture.corpus.last_intent
+        if before is None or asked is None or (after := mixture.corpus.again(asked)) is None:
+            continue
+        changed += 1
+        assert after.call.values != before.calls[0].values, after.text

@@ -93,6 +93,11 @@ class PeerServer:
         if self._process and self.is_running:
             os.kill(self._process.pid, signal.SIGTERM)
 
+    def pause(self, *, resume: bool = False) -> None:
+        """Let its processes hang, or go on."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGCONT if resume else signal.SIGSTOP)
+
     def kill(self) -> None:
         """Kill it and its processes, and wait for its end; harmless when it was never started."""
         if self._process is None or self._process.returncode is not None:

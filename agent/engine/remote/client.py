@@ -192,20 +192,17 @@ class RemoteClient:
             return EngineBusyError(f"{self.endpoint} is at its limit of requests: try again later.")
         return EngineError(f"{self.endpoint} answered HTTP {status}: {error_message(text)}")
 
-    async def check_health(self) -> HealthProblem | None:
+    async def check_health(self, *, anew: bool = False) -> HealthProblem | None:
         """Return what keeps the server from answering now, open or not. Raises EngineError if no
-        request can be made."""
-        if self._http is not None:
+        request can be made.
+
+        ``anew``: over a new connection, since those that are open may stay open where nobody
+        listens any more.
+        """
+        if self._http is not None and not anew:
             return await health.check_health(self._http, self.timing.health_timeout)
         async with self._connect() as http:
             return await health.check_health(http, self.timing.health_timeout)
-
-    async def is_gone(self) -> bool:
-        """Whether nobody listens at the server's address any more, asked over a new connection: those
-        that are open may stay open. Raises EngineError if no request can be made."""
-        async with self._connect() as http:
-            problem = await health.check_health(http, self.timing.health_timeout)
-        return problem is not None and problem.refused
 
     async def cached_health(self) -> HealthProblem | None:
         """Return a recent result of `check_health`: many may ask at once, and the server is asked

@@ -63,8 +63,8 @@ class RemoteGeneration:
         self._cancelled = False
         self._heard_at = 0.0
         """time.monotonic of the stream's last message."""
-        self._gone = False
-        """Whether the server's end was noticed by its silence."""
+        self._gone = ""
+        """Why the server was given up for its silence; empty: it was not."""
         self.task = asyncio.create_task(self._run())
         """Talks to the server; done when nothing follows."""
         self.task.add_done_callback(lambda task: replicas.release(self._replica))
@@ -228,25 +228,32 @@ class RemoteGeneration:
             if not self._gone or self._cancelled:
                 raise
             self.task.uncancel()
-            self._gone = False
-            raise ServerUnavailableError("it is silent, and nobody listens there") from None
+            reason, self._gone = self._gone, ""
+            raise ServerUnavailableError(reason) from None
         finally:
             watch.cancel()
 
     async def _watch(self, stream: asyncio.Task[object] | None) -> None:
-        """Cancel a stream whose server has gone, once it is silent."""
+        """Cancel a stream whose server has gone, or hangs, once it is silent."""
         assert stream is not None
-        silence = self._client.timing.silence
+        timing, asked_at = self._client.timing, 0.0
         while True:
-            await asyncio.sleep(self._heard_at + silence - time.monotonic())
             heard_at = self._heard_at
-            if time.monotonic() >= heard_at + silence:
-                with suppress(EngineError):
-                    if await self._client.is_gone() and self._heard_at == heard_at:
-                        self._gone = True
-                        stream.cancel()
-                        return
-                self._heard_at = max(self._heard_at, time.monotonic())  # asked again later
+            await asyncio.sleep(max(heard_at, asked_at) + timing.silence - time.monotonic())
+            if self._heard_at != heard_at:
+                continue
+            asked_at = time.monotonic()
+            with suppress(EngineError):
+                problem = await self._client.check_health(anew=True)
+                if self._heard_at != heard_at:
+                    continue
+                if problem and problem.refused:
+                    self._gone = "it is silent, and nobody listens there"
+                elif (problem or self._generated) and asked_at >= heard_at + timing.stall:
+                    self._gone = f"it has said nothing for {timing.stall:g} s"
+                if self._gone:
+                    stream.cancel()
+                    return
 
     async def _stream(self, max_tokens: int, allowed: list[int] | None) -> FinishReason | None:
         """Request a completion and pass its tokens on; None: the constraint rejected a token.

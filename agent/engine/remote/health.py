@@ -34,6 +34,9 @@ class RemoteTiming:
     silence: float = 5.0
     """Without a message, after which the server is asked whether it is still there: a vLLM that is
     stopped keeps its open streams open and says nothing more."""
+    stall: float = 300.0
+    """Without a message, after which a server is given up that still listens, but has begun to answer
+    or does not report its health: it hangs. Reading a long prompt may take longer."""
 
 
 @dataclass(frozen=True, slots=True)

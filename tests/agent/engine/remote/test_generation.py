@@ -297,6 +297,19 @@ async def test_server_killed_while_streaming_fails_the_turn_and_is_waited_for(
     await engine.close()
 
 
+async def test_server_that_hangs_while_streaming_fails_the_turn(
+    remote: RemoteEngine, peer: RunningPeer, form: HarmonyFormat
+) -> None:
+    set_timing(remote, RemoteTiming(silence=0.1, health_timeout=0.1, stall=1.0))
+    try:
+        with pytest.raises(EngineError, match=r"went away after .* said nothing for 1 s"):
+            async for item in remote.generate(user_request(form, "hi", sampling=endless(form))):
+                if isinstance(item, Tokens):
+                    peer.server.pause()
+    finally:
+        peer.server.pause(resume=True)
+
+
 async def test_server_stopped_while_streaming_fails_the_turn(
     remote: RemoteEngine, peer: RunningPeer, form: HarmonyFormat
 ) -> None:

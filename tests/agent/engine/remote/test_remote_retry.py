@@ -149,6 +149,25 @@ async def test_server_that_stops_before_the_first_token_is_waited_for(
     assert ids == [11]
 
 
+async def test_server_that_hangs_ends_the_generation(vllm: Pair, form: HarmonyFormat) -> None:
+    fake, engine = vllm
+    set_timing(engine, replace(AT_ONCE, silence=0.01, stall=0.1))
+    never = asyncio.Event()
+    fake.replies = [[[11], never, "length"]]
+    with pytest.raises(
+        EngineError, match=r"went away after 1 tokens \(it has said nothing for 0.1 s"
+    ):
+        await read_generation(engine.generate(user_request(form, "x")))
+    # One that reads a long prompt may be silent, as long as it reports its health.
+    begin = asyncio.Event()
+    fake.replies = [[begin, [11], "length"]]
+    generation = asyncio.create_task(read_generation(engine.generate(user_request(form, "x"))))
+    checks = fake.health_checks
+    await wait_until(lambda: fake.health_checks >= checks + 12)
+    begin.set()
+    assert (await generation).ids == [11]
+
+
 async def test_silent_server_that_is_there_is_waited_for(vllm: Pair, form: HarmonyFormat) -> None:
     fake, engine = vllm
     set_timing(engine, replace(AT_ONCE, silence=0.01))

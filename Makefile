@@ -107,7 +107,7 @@ soak: $(READY)
 	$(BIN)/python -m tests.load.soak --minutes $(MINUTES)
 
 # What strangers wrote and the generator's own cases, at temperature 0 and 1; LIST= names other lists of prompts.
-LIST ?= agent/tiny/train/prompts/strangers_c.json agent/tiny/train/prompts/strangers_d.json
+LIST ?= $(wildcard agent/tiny/train/prompts/strangers_*.json)
 tiny-eval: $(READY)
 	$(BIN)/python -m agent.tiny.train.strangers $(LIST)
 	$(BIN)/python -m agent.tiny.train.evaluate

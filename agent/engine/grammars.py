@@ -53,6 +53,11 @@ are tried in a process of their own first."""
 MAX_GRAMMAR_SYMBOLS = 50_000
 """Symbols of a compiled grammar (llguidance's max_grammar_size): also for a second of
 compilation."""
+MORE_PROPERTIES = frozenset(
+    ["additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames", "$ref",
+     "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies"]
+)  # fmt: skip
+"""Keywords of a schema that say something of other properties than the declared ones."""
 MAX_ALLOF_PATTERNS = 40
 """Patterns of a schema with ``allOf``, which can combine them: llguidance's limits do not count
 that work, which grows exponentially."""
@@ -100,11 +105,14 @@ class Grammar:
 
     @classmethod
     def from_argument_schema(cls, schema: Mapping[str, Any]) -> Grammar:
-        """Make a grammar of a call's arguments: an object, where the schema leaves that open.
-        Raises GrammarError."""
+        """Make a grammar of a call's arguments: an object of the declared properties, where the
+        schema leaves that open. Raises GrammarError."""
         kind = schema.get("type")
-        is_open = kind is None or (isinstance(kind, list) and "object" in kind)
-        return cls.from_schema({**schema, "type": "object"} if is_open else schema)
+        if kind is None or (isinstance(kind, list) and "object" in kind):
+            schema = {**schema, "type": "object"}
+        if "properties" in schema and not schema.keys() & MORE_PROPERTIES:
+            schema = {**schema, "additionalProperties": False}
+        return cls.from_schema(schema)
 
 
 ANY_OBJECT = Grammar("json", '{"type": "object"}')

@@ -185,7 +185,7 @@ def _rename_file(rng: random.Random, name: str) -> str:
     return stem + dot + ending
 
 
-def words_around(text: str, value: str) -> str:
+def value_context(text: str, value: str) -> str:
     """What people say again with a new value: "of {0}", "{0} kg", "{0}%"; "{0}": nothing.
 
     It tells which of the values before is meant.
@@ -255,13 +255,13 @@ class CorpusTalker:
         if len(values) > 1 and forms is phrases.CHANGED and not self._stands_out(before, name):
             forms = phrases.REPLACED
         said, old = new[name].text, before.values[name].text
-        around = words_around(before.text, old)
+        context = value_context(before.text, old)
         others = (value.text for at, value in before.values.items() if at != name)
-        if rng.random() < 0.5 and around not in (
+        if rng.random() < 0.5 and context not in (
             "{0}",
-            *(words_around(before.text, v) for v in others),
+            *(value_context(before.text, v) for v in others),
         ):
-            said, forms = around.format(said), phrases.CHANGED_AROUND
+            said, forms = context.format(said), phrases.CHANGED_CONTEXT
         text = typing_noise.say(rng, rng.choice(forms), [said, old])
         # Values are copied from where they stand: the new one first, the others from before.
         both = replace(before, text=f"{text}\n{before.text}", values=values)
@@ -454,8 +454,8 @@ class CorpusTalker:
 
     # --- functions ---
 
-    def function_again(self, before: DialogueCall, asked: str) -> DialogueTurn | None:
-        """The same function with one string changed. ``asked``: the request before."""
+    def function_again(self, before: DialogueCall, request: str) -> DialogueTurn | None:
+        """The same function with one string changed. ``request``: the text before."""
         rng, tool = self.rng, before.tool
         assert tool is not None and tool.entry is not None
         properties = tool.schema()["properties"]
@@ -476,8 +476,8 @@ class CorpusTalker:
         new = rng.choice(others)
         alone = len(before.arguments) == 1 or rng.random() < 0.3
         forms, said = phrases.CHANGED if alone else phrases.REPLACED, new
-        if (around := words_around(asked, old)) != "{0}" and rng.random() < 0.4:
-            forms, said = phrases.CHANGED_AROUND, around.format(new)
+        if (context := value_context(request, old)) != "{0}" and rng.random() < 0.4:
+            forms, said = phrases.CHANGED_CONTEXT, context.format(new)
         text = typing_noise.say(rng, rng.choice(forms), [said, old])
         arguments = list(before.arguments)
         arguments[at] = (name, "string", self.talker.ids(text, new))

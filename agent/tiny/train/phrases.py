@@ -45,7 +45,7 @@ CHANGED: list[str] = _GRAMMAR["changed"]
 """The request before with another value, which is said alone: `{0}` is new, `{1}` the old one."""
 REPLACED: list[str] = _GRAMMAR["replaced"]
 """The same, with the value that it replaces."""
-CHANGED_AROUND: list[str] = _GRAMMAR["changed_around"]
+CHANGED_CONTEXT: list[str] = _GRAMMAR["changed_context"]
 """The same, with words that stood around the old value (`{0}` has them)."""
 FILE_REFERENCES: dict[str, list[str]] = _GRAMMAR["file_references"]
 """Files that a result names: the only `one`, the `first`, the `last`, by `ending` (`{0}`)."""

@@ -68,6 +68,32 @@ def test_number_grammar_limits_digits(
     assert accepted_prefix(harmony_format, grammar, longest) == (longest, True)
 
 
+@pytest.mark.parametrize(
+    ("more", "longest"),
+    [
+        ({}, '{"a":1'),
+        ({"additionalProperties": True}, '{"a":1,"b":2}'),
+        ({"patternProperties": {"^b": {}}}, '{"a":1,"b":2}'),
+        ({"anyOf": [{"required": ["b"]}, {}]}, '{"a":1,"b":2}'),
+    ],
+)
+def test_argument_grammar_has_declared_properties_only(
+    harmony_format: HarmonyFormat, more: dict[str, Any], longest: str
+) -> None:
+    schema = {"properties": {"a": {"type": "integer"}}, **more}
+    grammar = Grammar.from_argument_schema(schema)
+    text = '{"a":1,"b":2}'
+    assert accepted_prefix(harmony_format, grammar, text) == (longest, longest == text)
+
+
+def test_argument_grammar_without_properties(harmony_format: HarmonyFormat) -> None:
+    nothing = Grammar.from_argument_schema({"type": "object", "properties": {}})
+    assert accepted_prefix(harmony_format, nothing, "{}") == ("{}", True)
+    assert accepted_prefix(harmony_format, nothing, '{"a":1}') == ("{", False)
+    anything = Grammar.from_argument_schema({"type": "object"})
+    assert accepted_prefix(harmony_format, anything, '{"a":1}') == ('{"a":1}', True)
+
+
 def test_string_grammar_does_not_limit_digits(harmony_format: HarmonyFormat) -> None:
     text = '"' + "9" * 1000 + '"'
     for schema in ({"type": "string"}, {"type": "string", "pattern": "^[0-9]{1000}$"}, {}):

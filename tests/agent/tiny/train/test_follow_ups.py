@@ -7,13 +7,13 @@ import random
 import pytest
 
 from agent.tiny.train import data
-from agent.tiny.train.corpus_dialogues import words_around
+from agent.tiny.train.corpus_dialogues import value_context
 from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.mixture import Mixture
 
 
 @pytest.mark.parametrize(
-    ("text", "value", "around"),
+    ("text", "value", "context"),
     [
         ("what is 15% of 60", "60", "of {0}"),
         ("what is 15% of 60", "15", "{0}%"),
@@ -27,11 +27,11 @@ from agent.tiny.train.mixture import Mixture
         ("only words", "7", "{0}"),
     ],
 )
-def test_words_around_value(text: str, value: str, around: str) -> None:
-    assert words_around(text, value) == around
+def test_value_context(text: str, value: str, context: str) -> None:
+    assert value_context(text, value) == context
 
 
-def test_follow_up_changes_a_value_that_was_asked_with() -> None:
+def test_follow_up_changes_a_value_of_the_request() -> None:
     rng = random.Random(8)
     mixture = Mixture(Talker(rng, "train", True, [], data.clean, data.encode), [])
     changed = 0

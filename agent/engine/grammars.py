@@ -55,9 +55,10 @@ MAX_GRAMMAR_SYMBOLS = 50_000
 compilation."""
 MORE_PROPERTIES = frozenset(
     ["additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames", "$ref",
-     "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies"]
+     "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependentRequired",
+     "dependencies", "minProperties"]
 )  # fmt: skip
-"""Keywords of a schema that say something of other properties than the declared ones."""
+"""Keywords of a schema that may say something of other properties than the declared ones."""
 MAX_ALLOF_PATTERNS = 40
 """Patterns of a schema with ``allOf``, which can combine them: llguidance's limits do not count
 that work, which grows exponentially."""
@@ -110,7 +111,7 @@ class Grammar:
         kind = schema.get("type")
         if kind is None or (isinstance(kind, list) and "object" in kind):
             schema = {**schema, "type": "object"}
-        if "properties" in schema and not schema.keys() & MORE_PROPERTIES:
+        if _declares_all_properties(schema):
             schema = {**schema, "additionalProperties": False}
         return cls.from_schema(schema)
 
@@ -397,6 +398,17 @@ _STRING_CONTENT_SLICE = r'[^"\\\x00-\x1F\x7F]{1,30}'
 # Any tokenization of a text counts; a forced text would be narrowed to one of them.
 _NO_FORCING = '%llguidance {"no_forcing": true}\n'
 _OPTION_LINES = re.compile(r"^[ \t]*%llguidance\b.*$", re.MULTILINE)
+
+
+def _declares_all_properties(schema: Mapping[str, Any]) -> bool:
+    """Whether nothing in an object's schema hints at properties that it does not declare."""
+    declared, required = schema.get("properties"), schema.get("required", [])
+    return (
+        isinstance(declared, Mapping)
+        and isinstance(required, list)
+        and all(isinstance(name, str) and name in declared for name in required)
+        and not schema.keys() & MORE_PROPERTIES
+    )
 
 
 def _schema_to_lark(schema: str, *, lenient: bool = False) -> str:

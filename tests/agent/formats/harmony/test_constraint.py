@@ -75,6 +75,7 @@ def test_number_grammar_limits_digits(
         ({"additionalProperties": True}, '{"a":1,"b":2}'),
         ({"patternProperties": {"^b": {}}}, '{"a":1,"b":2}'),
         ({"anyOf": [{"required": ["b"]}, {}]}, '{"a":1,"b":2}'),
+        ({"required": ["a", "b"]}, '{"a":1,"b":2}'),
     ],
 )
 def test_argument_grammar_has_declared_properties_only(

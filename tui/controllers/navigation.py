@@ -95,7 +95,9 @@ class Navigator:
                 case ["import"]:
                     await self.open("import")
 
-        if app.prompt.text or app.queue_bar.prompts or self._chat.turn_view is not None:
+        # What was just sent is in the prompt no more, and no turn yet.
+        has_begun = app.prompt.last_input_at or app.prompt.text or app.queue_bar.prompts
+        if has_begun or self._chat.turn_view is not None:
             return
         name = runtime.model.name
         offers = welcome_offers(name, session.examples, rows, servers, machine, disk)

@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from textual.widgets import OptionList
@@ -279,12 +280,17 @@ async def test_welcome_screen_not_over_what_is_typed(
         return inspect_machine()
 
     monkeypatch.setattr("agent.models.machine.inspect_machine", inspect_slowly)
+    sent = AsyncMock()  # what follows the welcome screen
     async with open_app(launch={"engine": None}) as driver:
+        monkeypatch.setattr(driver.app.chat, "send_queued", sent)
         await driver.wait_for(looking.is_set)
         await driver.pilot.press(*"2+2")
+        driver.app.prompt.take_text()  # sent, but no turn yet
+        begun = driver.wait_for(lambda: driver.app.session.runtime.loaded and sent.called)
         typed.set()
-        await driver.wait_for(lambda: driver.app.session.runtime.loaded)
-        await driver.pilot.press("enter")
+        await begun
+        assert "Welcome" not in screen_text(driver.app)
+        await driver.pilot.press(*"2+2", "enter")
         await driver.wait_for(lambda: driver.app.chat.latest_turn)
         assert "Welcome" not in screen_text(driver.app)
 

@@ -96,7 +96,7 @@ class Navigator:
                     await self.open("import")
 
         # What was just sent is in the prompt no more, and no turn yet.
-        has_begun = app.prompt.last_input_at or app.prompt.text or app.queue_bar.prompts
+        has_begun = app.prompt.has_sent or app.prompt.text or app.queue_bar.prompts
         if has_begun or self._chat.turn_view is not None:
             return
         name = runtime.model.name

@@ -104,6 +104,8 @@ class PromptInput(WrappedArea):
         self._in_burst = False
         self._dismissed = False
         self.last_input_at = 0.0
+        self.has_sent = False
+        """Whether a text was taken to be sent, whatever has become of it."""
         """Monotonic time of the last key or paste."""
         self._has_queued = has_queued
         label = key_bindings.label
@@ -154,6 +156,7 @@ class PromptInput(WrappedArea):
         if not text.strip():
             return ""
         self.prompt_history.add(text)
+        self.has_sent = True
         self.clear()
         return text
 

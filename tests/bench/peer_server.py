@@ -93,10 +93,15 @@ class PeerServer:
         if self._process and self.is_running:
             os.kill(self._process.pid, signal.SIGTERM)
 
-    def pause(self, *, resume: bool = False) -> None:
-        """Let its processes hang, or go on."""
+    def pause(self) -> None:
+        """Let its processes hang."""
         assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGCONT if resume else signal.SIGSTOP)
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let them go on."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill it and its processes, and wait for its end; harmless when it was never started."""

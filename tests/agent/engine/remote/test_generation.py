@@ -307,7 +307,7 @@ async def test_server_that_hangs_while_streaming_fails_the_turn(
                 if isinstance(item, Tokens):
                     peer.server.pause()
     finally:
-        peer.server.pause(resume=True)
+        peer.server.resume()
 
 
 async def test_server_stopped_while_streaming_fails_the_turn(

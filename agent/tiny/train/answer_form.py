@@ -55,6 +55,13 @@ def section(rng: random.Random, form: tuple[AnswerProperty, ...]) -> str:
     return f"# Response Formats\n\n## {name}\n\n{json.dumps(schema)}"
 
 
+def pieces(
+    turn: DialogueTurn, form: tuple[AnswerProperty, ...], encode: Encode
+) -> list[tuple[tuple[int, ...], ...]]:
+    """The parts of a turn's answer: as JSON, or without a form as text."""
+    return [(encode(answer(turn, form, encode)),)] if form else turn.answer(encode)
+
+
 def answer(turn: DialogueTurn, form: tuple[AnswerProperty, ...], encode: Encode) -> str:
     """The answer as JSON: the string holds its text, a number the last call's result."""
     tokens = vocabulary.tokens()

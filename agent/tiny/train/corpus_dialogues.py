@@ -97,6 +97,7 @@ def function_tool(entry: CorpusEntry, rng: random.Random | None = None) -> Dialo
 
 
 LINKS = "of|for|by|in|into|to|from|with|at|on|until|after|before|over|than"
+"""Words before a value that are said again with it, as a pattern."""
 NO_UNITS = frozenset(phrases.word_list("no_units"))
 """Words after a value that are not its unit."""
 

@@ -282,7 +282,7 @@ def write_turns(
     """
     out = ConversationWriter(learn=False)
     for turn in turns[:-1]:
-        write_finished(rng, out, turn)
+        write_finished(rng, out, turn, form)
     out.learn = True
     turn = turns[-1]
     write_user(out, turn.user)
@@ -294,21 +294,23 @@ def write_turns(
         if cut and number == len(turn.calls) - 1:
             return out
         write_result(out, call)
-    if form:
-        write_final(out, [(encode(answer_form.answer(turn, form, encode)),)], last=True)
-    else:
-        write_final(out, turn.answer(encode), last=True)
+    write_final(out, answer_form.pieces(turn, form, encode), last=True)
     return out
 
 
-def write_finished(rng: random.Random, out: ConversationWriter, turn: DialogueTurn) -> None:
+def write_finished(
+    rng: random.Random,
+    out: ConversationWriter,
+    turn: DialogueTurn,
+    form: tuple[AnswerProperty, ...] = (),
+) -> None:
     """A turn as a later one sees it: without its analysis, now and then with a hedge."""
     write_user(out, turn.user)
     for call in turn.calls:
         write_call(out, call)
         write_result(out, call)
-    pieces = turn.answer(encode)
-    if turn.calls and rng.random() < HEDGED_SHARE:
+    pieces = answer_form.pieces(turn, form, encode)
+    if turn.calls and not form and rng.random() < HEDGED_SHARE:
         pieces = [*pieces, (encode(phrases.HEDGE),)]
     write_final(out, pieces, last=False)
 
@@ -321,7 +323,7 @@ def past_turns(rng: random.Random, prefix: Prefix) -> list[int]:
         turns = mixture.conversation(rng, "train", prefix.python, prefix.tools, clean, encode)
         past = ConversationWriter(learn=False)
         for turn in turns:
-            write_finished(rng, past, turn)
+            write_finished(rng, past, turn, prefix.form)
         if len(past.ids) <= MAX_SEGMENT_TOKENS:
             out.ids += past.ids
     return out.ids

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from jsonschema import Draft202012Validator
+
 from agent.tiny import vocabulary
 from agent.tiny.train import code_form, corpus, phrases, results, typing_noise
 from agent.tiny.train.corpus import CorpusEntry, MarkedRequest, slots
@@ -246,7 +248,10 @@ class CorpusTalker:
         changed = [
             name
             for name, value in before.values.items()
-            if name in asked and value.text in before.text and value.text != new[name].text
+            if name in asked
+            and value.text in before.text
+            and value.text != new[name].text
+            and value.code != new[name].code  # "oz" and "ounces" are one value
         ]
         if not changed:
             return None
@@ -567,7 +572,13 @@ class CorpusTalker:
         return MarkedRequest(tuple(parts))
 
     def _other_value(self, name: str, kind: dict[str, Any], value: str, file: str) -> str:
-        """Another value of a parameter; strings are mostly of the same subject."""
+        """Another value that the schema allows; strings are mostly of the same subject."""
+        other = self._any_value(name, kind, value, file)
+        is_number = kind["type"] in ("integer", "number") and other != value
+        valid = not is_number or Draft202012Validator(kind).is_valid(json.loads(other))
+        return other if valid else value
+
+    def _any_value(self, name: str, kind: dict[str, Any], value: str, file: str) -> str:
         rng = self.rng
         if rng.random() < 0.35:
             return value

@@ -115,6 +115,8 @@ class Talker:
         values: list[str] = []
         if family == "sum":
             values = [words.number(rng, self.split) for _ in range(2)]
+            if tool.params[0].kind == "integer":
+                values = [value.partition(".")[0] for value in values]
             shown = values
         else:
             value, share = self.value(family)

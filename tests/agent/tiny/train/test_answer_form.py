@@ -59,10 +59,16 @@ def test_prefix_that_asks_for_a_form_has_answers_in_it() -> None:
     while not (prefix := data.make_prefix(rng, "train")).form:
         pass
     assert "# Response Formats" in data.encoding().decode(prefix.ids)
+    # By tokens, not by text: an excerpt that is copied may quote the text of a token.
+    begin = [data.CHANNEL_ID, *data.encode("final"), data.MESSAGE_ID]
     finals = 0
     for segment in data.make_segments(rng, prefix, 40):
-        # Those of finished turns too.
-        for part in data.encoding().decode(segment.ids).split("<|channel|>final<|message|>")[1:]:
-            finals += 1
-            json.loads(part.partition("<|end|>")[0].partition("<|return|>")[0])
+        ids = segment.ids
+        for at in range(len(begin), len(ids)):  # of finished turns too
+            if ids[at - len(begin) : at] == begin:
+                end = next(
+                    i for i in range(at, len(ids)) if ids[i] in (data.END_ID, data.RETURN_ID)
+                )
+                json.loads(data.encoding().decode(ids[at:end]))
+                finals += 1
     assert finals > 10

@@ -15,7 +15,7 @@ import pytest
 from agent.tiny.train import data, phrases, strangers
 from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import FILE_TOOLS, FIXED, fixed, unseen
-from agent.tiny.train.turns import DialogueCall
+from agent.tiny.train.turns import DialogueCall, DialogueTurn
 from agent.turn.decoder import CALL_HEDGE, HEDGE
 
 
@@ -100,7 +100,7 @@ def text_of(ids: list[int]) -> str:
 
 def test_long_result_is_named_and_not_quoted() -> None:
     begun = set()
-    for seed in range(12):
+    for seed in range(40):
         past, answer = data.long_result(random.Random(seed), file_tools()) or pytest.fail("no tool")
         assert text_of(past).endswith("<|end|>") and len(past) > 200
         said = text_of(answer.ids).rpartition("<|message|>")[2].removesuffix("<|return|>")
@@ -132,12 +132,14 @@ def test_past_turns_are_finished(seed: int) -> None:
 def test_hedge_stands_in_finished_turns_and_is_never_learned() -> None:
     assert phrases.HEDGE == HEDGE
     assert CALL_HEDGE.startswith(strangers.HEDGE) and HEDGE.startswith(strangers.HEDGE)
-    prefix = data.Prefix([], True, [fixed(random.Random(1), name, 1.0) for name in FILE_TOOLS])
-    tail = data.encode(HEDGE)
+    call = DialogueCall(fixed(random.Random(1), "list", 1.0), [], "a.txt")
+    turn = DialogueTurn("list the files", ["This is a folder."], [call])
     hedged = 0
-    for out in data.make_segments(random.Random(1), prefix, 150):
-        for at in range(len(out.ids) - len(tail)):
-            if tuple(out.ids[at : at + len(tail)]) == tail:
-                hedged += 1
-                assert not any(out.weights[at : at + len(tail)])
-    assert hedged
+    for seed in range(60):
+        out = data.write_turns(random.Random(seed), [turn, turn])
+        learned = text_of(
+            [token for token, weight in zip(out.ids, out.weights, strict=True) if weight]
+        )
+        assert "a.txt" in learned and HEDGE not in learned
+        hedged += text_of(out.ids).count(HEDGE)
+    assert 0 < hedged < 30

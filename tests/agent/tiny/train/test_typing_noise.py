@@ -34,6 +34,6 @@ def test_one_request_has_many_wordings() -> None:
     wordings = {
         typing_noise.vary(rng, "How many children are there in {n} classes?") for _ in range(300)
     }
-    assert len(wordings) > 150 and "how many kids are there in {n} classes?" in {
+    assert len(wordings) > 120 and "how many kids are there in {n} classes?" in {
         text.lower() for text in wordings
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.tiny.train import data, dialogues, mixture, results
-from agent.tiny.train.corpus_dialogues import CORPUS_FAMILY
+from agent.tiny.train.declared_functions import CORPUS_FAMILY
 from agent.tiny.train.tools import FILE_TOOLS, FIXED, DialogueTool, Param, fixed
 from agent.tiny.train.turns import TOO_LONG, DialogueTurn
 from agent.tiny.train.words import Split

@@ -6,7 +6,6 @@ import json
 import random
 import re
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -14,19 +13,20 @@ from jsonschema import Draft202012Validator
 from agent.tiny import vocabulary
 from agent.tiny.train import code_form, corpus, phrases, results, typing_noise
 from agent.tiny.train.corpus import CorpusEntry, MarkedRequest, slots
+from agent.tiny.train.declared_functions import CORPUS_FAMILY, argument_values
 from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import DialogueTool, Param
 from agent.tiny.train.turns import AGAIN, FITS, DialogueCall, DialogueRequest, DialogueTurn
-from agent.tiny.train.words import Split, belongs, folder, path, phrase, query
+from agent.tiny.train.words import belongs, folder, path, phrase, query
 
-MAX_DESCRIPTION_WORDS = 7
-"""Words of a function's description that the thought quotes."""
 MAX_RESULT_CHARACTERS = 160
 """Longer results of code are not taken."""
-CORPUS_FAMILY = "function"
-"""The family of the corpus's functions."""
 TOPIC_WORD = re.compile(r"[a-z]{4,}")
-
+"""Words that tell what a request is about."""
+LINKS = "of|for|by|in|into|to|from|with|at|on|until|after|before|over|than"
+"""Words before a value that are said again with it, as a pattern."""
+NO_UNITS = frozenset(phrases.word_list("no_units"))
+"""Words after a value that are not its unit."""
 
 CodeParts = list[tuple[tuple[int, ...], bool]]
 """Tokens of code, in parts, each with whether it is a copy."""
@@ -42,138 +42,6 @@ class FilledIntent:
     thought: str
     code: str
     """With the slots."""
-
-
-def in_split(text: str, split: Split) -> bool:
-    """Whether a request is for training, or one of the eighth that is kept for evaluation."""
-    return belongs(text, split)
-
-
-@cache
-def requests_of(table: str, split: Split) -> tuple[tuple[CorpusEntry, tuple[str, ...]], ...]:
-    """The entries of a table with their requests of one split; those without any are left out."""
-    pairs = (
-        (entry, tuple(line for line in entry.requests if in_split(line, split)))
-        for entry in corpus.entries(table)
-    )
-    return tuple(pair for pair in pairs if pair[1])
-
-
-@cache
-def argument_values() -> dict[tuple[str, str], tuple[str, ...]]:
-    """The strings that stand in requests as they are, by file (or "" for all) and parameter's name."""
-    pools: dict[tuple[str, str], set[str]] = {}
-    for entry in corpus.entries("function"):
-        properties = json.loads(entry.fields["parameters"])["properties"]
-        for line in entry.requests:
-            for part in corpus.parse_marks(line).parts:
-                if isinstance(part, tuple) and part[2] == part[3]:
-                    kind = properties[part[1]]
-                    if kind["type"] == "string" and "enum" not in kind:
-                        for file in ("", entry.path.name):
-                            pools.setdefault((file, part[1]), set()).add(part[2])
-    return {key: tuple(sorted(values)) for key, values in pools.items()}
-
-
-def function_tool(entry: CorpusEntry, rng: random.Random | None = None) -> DialogueTool:
-    """The declared function of an entry; with ``rng`` as another developer would declare it."""
-    schema = json.loads(entry.fields["parameters"])
-    name, description = entry.fields["name"], entry.fields["description"]
-    if rng is not None:
-        name, description = _rename(rng, name), _redescribe(rng, name, description)
-        properties = list(schema["properties"].items())
-        if rng.random() < 0.4:
-            rng.shuffle(properties)
-        if rng.random() < 0.3:
-            for _, kind in properties:
-                kind.pop("description", None)
-        schema["properties"] = dict(properties)
-    required = set(schema.get("required", []))
-    params = tuple(
-        Param(param, kind["type"], param in required, kind.get("description", ""))
-        for param, kind in schema["properties"].items()
-    )
-    return DialogueTool(
-        CORPUS_FAMILY, name, description, params, entry=entry, parameters=json.dumps(schema)
-    )
-
-
-LINKS = "of|for|by|in|into|to|from|with|at|on|until|after|before|over|than"
-"""Words before a value that are said again with it, as a pattern."""
-NO_UNITS = frozenset(phrases.word_list("no_units"))
-"""Words after a value that are not its unit."""
-
-
-def _rename(rng: random.Random, name: str) -> str:
-    """A function's name, mostly as it is, or in other words or another style."""
-    kind = rng.random()
-    if kind < 0.45:
-        return name
-    words = re.findall(r"[A-Za-z][a-z]*|\d+", name)
-    parts: list[str] = [word.lower() for word in words]
-    if parts[0] in phrases.NAME_VERBS and rng.random() < 0.4:
-        parts[0] = rng.choice(phrases.NAME_VERBS[parts[0]])
-    if kind < 0.6:
-        return parts[0] + "".join(part.title() for part in parts[1:])
-    if kind < 0.67:
-        return "-".join(parts)
-    if kind < 0.73 and len(parts) > 1:
-        parts = [*parts[1:], parts[0]]
-    return "_".join(parts)
-
-
-def _redescribe(rng: random.Random, name: str, description: str) -> str:
-    """A function's description, mostly as it is, or shorter, or with words around it."""
-    kind = rng.random()
-    if kind < 0.65:
-        return description
-    if kind < 0.75:
-        return description.rstrip(".")
-    if kind < 0.85:
-        opening = rng.choice(phrases.DESCRIPTION_OPENINGS)
-        return f"{opening} {description[:1].lower()}{description[1:]}"
-    if kind < 0.93:
-        return described(description) + "."
-    return " ".join(re.findall(r"[A-Za-z][a-z]*|\d+", name)).lower()
-
-
-@cache
-def _functions_by_file() -> dict[str, tuple[CorpusEntry, ...]]:
-    files: dict[str, list[CorpusEntry]] = {}
-    for entry in corpus.entries("function"):
-        files.setdefault(entry.path.name, []).append(entry)
-    return {name: tuple(entries) for name, entries in files.items()}
-
-
-def choose_functions(rng: random.Random, split: Split) -> list[DialogueTool]:
-    """Some functions of one file; often those of a sequence."""
-    sequences = requests_of("sequence", split)
-    if sequences and rng.random() < 0.4:
-        entry, _ = rng.choice(sequences)
-        names, file = set(entry.fields["functions"]), entry.path.name
-    else:
-        names, file = set(), rng.choice(list(_functions_by_file()))
-    functions = _functions_by_file()[file]
-    chosen = [one for one in functions if one.fields["name"] in names]
-    others = [one for one in functions if one.fields["name"] not in names]
-    at = rng.randrange(len(others))  # neighbours are of one subject, and easily confused
-    near = others[max(0, at - 4) : at + 4] if rng.random() < 0.6 else others
-    chosen += rng.sample(near, min(len(near), rng.choice([0, 1, 1, 2, 3, 4])))
-    if not chosen:
-        chosen = [rng.choice(functions)]
-    rng.shuffle(chosen)
-    tools = [function_tool(entry, rng if split == "train" else None) for entry in chosen]
-    if len({tool.name for tool in tools}) < len(tools):
-        return [function_tool(entry) for entry in chosen]
-    return tools
-
-
-def described(description: str) -> str:
-    """The first words of a description, as the thought quotes them."""
-    for opening in phrases.DESCRIPTION_OPENINGS:  # says nothing of what the function does
-        description = description.removeprefix(f"{opening} ")
-    first = re.split(r"[.;:,(]", description, maxsplit=1)[0]
-    return " ".join(first.split()[:MAX_DESCRIPTION_WORDS])
 
 
 def _rename_file(rng: random.Random, name: str) -> str:
@@ -221,7 +89,7 @@ class CorpusTalker:
     def intent(self, table: str = "intent", previous: str | None = None) -> DialogueRequest | None:
         """A request that python answers; ``previous``: what a follow-up refers to, as code."""
         rng = self.rng
-        entries = requests_of(table, self.split)
+        entries = corpus.requests_of(table, self.split)
         if table == "follow":
             sort = _sort_of(previous or "")
             entries = tuple(pair for pair in entries if pair[0].fields.get("after") == sort)
@@ -368,7 +236,7 @@ class CorpusTalker:
         rng = self.rng
         pairs = [
             (entry, lines)
-            for entry, lines in requests_of("files", self.split)
+            for entry, lines in corpus.requests_of("files", self.split)
             if entry.fields["action"] in ({family} if family else self.by_family)
             and entry.fields["name"].startswith("follow") == (follow_tool is not None)
             and (follow_tool is None or entry.fields["action"] == follow_tool.family)
@@ -394,7 +262,7 @@ class CorpusTalker:
         rng = self.rng
         if not {"read", "list"} <= self.by_family.keys():
             return None
-        entries = requests_of("described", self.split)
+        entries = corpus.requests_of("described", self.split)
         if not entries:
             return None
         entry, lines = rng.choice(entries)
@@ -402,8 +270,8 @@ class CorpusTalker:
         if "/" in wanted or wanted.startswith("."):
             return None
         some = rng.sample(entries, min(len(entries), 8))
-        others = {_rename_file(rng, one.fields["file"]) for one, _ in some if one is not entry}
-        names = [name for name in others if "/" not in name and name != wanted]
+        others = [_rename_file(rng, one.fields["file"]) for one, _ in some if one is not entry]
+        names = [name for name in dict.fromkeys(others) if "/" not in name and name != wanted]
         names = names[: rng.randint(0, 7)] + [
             path(rng, self.split).split("/")[-1] for _ in range(rng.choice([0, 1, 2]))
         ]
@@ -499,7 +367,7 @@ class CorpusTalker:
             return None
         tool = rng.choice(self.functions)
         assert tool.entry is not None
-        lines = [line for line in tool.entry.requests if in_split(line, self.split)]
+        lines = [line for line in tool.entry.requests if belongs(line, self.split)]
         if not lines:
             return None
         marked = corpus.parse_marks(typing_noise.vary(rng, rng.choice(lines)))
@@ -511,7 +379,7 @@ class CorpusTalker:
         by_name = {tool.entry.fields["name"]: tool for tool in self.functions if tool.entry}
         fitting = [
             (entry, lines)
-            for entry, lines in requests_of("sequence", self.split)
+            for entry, lines in corpus.requests_of("sequence", self.split)
             if set(entry.fields["functions"]) <= by_name.keys()
             and all(entry.path == by_name[name].path for name in entry.fields["functions"])
         ]
@@ -624,7 +492,7 @@ class CorpusTalker:
 
     def chat(self) -> DialogueTurn | None:
         """Small talk."""
-        entries = requests_of("chat", self.split)
+        entries = corpus.requests_of("chat", self.split)
         if not entries:
             return None
         entry, lines = self.rng.choices(entries, [len(lines) ** 0.5 for _, lines in entries])[0]
@@ -636,7 +504,7 @@ class CorpusTalker:
     def without_tool(self, table: str, thought: str, reply: str) -> DialogueTurn | None:
         """What no declared tool can do (``decline``), or no request at all (``odd``)."""
         rng = self.rng
-        entries = requests_of(table, self.split)
+        entries = corpus.requests_of(table, self.split)
         if not entries:
             return None
         declared = {

@@ -32,7 +32,7 @@ from agent.formats.harmony.encoding import load_encoding
 from agent.tiny import vocabulary
 from agent.tiny.train import answer_form, excerpts, mixture, phrases, results, words
 from agent.tiny.train.answer_form import AnswerProperty
-from agent.tiny.train.corpus_dialogues import choose_functions
+from agent.tiny.train.declared_functions import choose_functions
 from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import FILE_TOOLS, DialogueTool, choose_tools, fixed
 from agent.tiny.train.turns import FITS, DialogueCall, DialogueTurn

@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable
 
 from agent.tiny.train import phrases, results
-from agent.tiny.train.corpus_dialogues import CORPUS_FAMILY, CorpusTalker
+from agent.tiny.train.corpus_dialogues import CorpusTalker
+from agent.tiny.train.declared_functions import CORPUS_FAMILY
 from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import FILE_TOOLS, DialogueTool
 from agent.tiny.train.turns import Clean, DialogueRequest, DialogueTurn, Encode

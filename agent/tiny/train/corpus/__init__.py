@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from agent.tiny.train.words import Split, belongs
+
 FOLDER = Path(__file__).parent
 TABLES = (
     "intent",
@@ -102,6 +104,16 @@ def entries(table: str) -> tuple[CorpusEntry, ...]:
         for entry in read_file(path)
         if entry.table == table
     )
+
+
+@cache
+def requests_of(table: str, split: Split) -> tuple[tuple[CorpusEntry, tuple[str, ...]], ...]:
+    """The entries of a table with their requests of one split; those without any are left out."""
+    pairs = (
+        (entry, tuple(line for line in entry.requests if belongs(line, split)))
+        for entry in entries(table)
+    )
+    return tuple(pair for pair in pairs if pair[1])
 
 
 def convert_argument(schema: dict[str, Any], value: str) -> Any:

@@ -11,7 +11,7 @@ import sys
 import pytest
 from jsonschema import Draft202012Validator
 
-from agent.tiny.train import corpus, corpus_dialogues, data, mixture
+from agent.tiny.train import corpus, corpus_dialogues, data, declared_functions, mixture
 from agent.tiny.train.corpus import slots
 from agent.tiny.train.dialogues import Talker
 from tests.support.program import ROOT
@@ -112,9 +112,9 @@ def test_conversations_calls_fit_their_schemas() -> None:
 
 def test_value_that_is_meant_again_stays() -> None:
     """Of "W-603: 9. W-159: as well." only the orders may change: the second 9 is not written."""
-    entries = corpus_dialogues.requests_of("function", "train")
+    entries = corpus.requests_of("function", "train")
     tool = next(
-        corpus_dialogues.function_tool(entry)
+        declared_functions.function_tool(entry)
         for entry, _ in entries
         if entry.fields["name"] == "change_order_quantity"
     )

@@ -53,11 +53,15 @@ are tried in a process of their own first."""
 MAX_GRAMMAR_SYMBOLS = 50_000
 """Symbols of a compiled grammar (llguidance's max_grammar_size): also for a second of
 compilation."""
-MORE_PROPERTIES = frozenset(
-    ["additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames", "$ref",
-     "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependentRequired",
-     "dependencies", "minProperties"]
+COMBINED = frozenset(
+    ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas",
+     "dependencies", "patternProperties", "enum", "const"]
 )  # fmt: skip
+"""Keywords of a schema that may say something of what its declared properties contain."""
+MORE_PROPERTIES = COMBINED | {
+    "additionalProperties", "unevaluatedProperties", "propertyNames", "dependentRequired",
+    "minProperties",
+}  # fmt: skip
 """Keywords of a schema that may say something of other properties than the declared ones."""
 MAX_ALLOF_PATTERNS = 40
 """Patterns of a schema with ``allOf``, which can combine them: llguidance's limits do not count
@@ -106,14 +110,18 @@ class Grammar:
 
     @classmethod
     def from_argument_schema(cls, schema: Mapping[str, Any]) -> Grammar:
-        """Make a grammar of a call's arguments: an object of the declared properties, where the
+        """Make a grammar of a call's arguments: objects of the declared properties, where the
         schema leaves that open. Raises GrammarError."""
         kind = schema.get("type")
         if kind is None or (isinstance(kind, list) and "object" in kind):
             schema = {**schema, "type": "object"}
-        if _declares_all_properties(schema):
-            schema = {**schema, "additionalProperties": False}
-        return cls.from_schema(schema)
+        try:
+            closed = _close_objects(schema)
+        except RecursionError:
+            raise GrammarError("it is nested too deeply") from None
+        if schema.get("properties") == {} and _declares_all_properties(schema):
+            closed = {**closed, "additionalProperties": False}  # a function without parameters
+        return cls.from_schema(closed)
 
 
 ANY_OBJECT = Grammar("json", '{"type": "object"}')
@@ -398,6 +406,23 @@ _STRING_CONTENT_SLICE = r'[^"\\\x00-\x1F\x7F]{1,30}'
 # Any tokenization of a text counts; a forced text would be narrowed to one of them.
 _NO_FORCING = '%llguidance {"no_forcing": true}\n'
 _OPTION_LINES = re.compile(r"^[ \t]*%llguidance\b.*$", re.MULTILINE)
+
+
+def _close_objects(schema: Any) -> Any:
+    """The schema without other properties than those that it and its parts declare.
+
+    What declares no property stays as it is: inside arguments that means any object.
+    """
+    if not isinstance(schema, Mapping) or schema.keys() & COMBINED:
+        return schema
+    closed = dict(schema)
+    if "items" in schema:
+        closed["items"] = _close_objects(schema["items"])
+    if isinstance(declared := schema.get("properties"), Mapping) and declared:
+        closed["properties"] = {name: _close_objects(part) for name, part in declared.items()}
+        if _declares_all_properties(schema):
+            closed["additionalProperties"] = False
+    return closed
 
 
 def _declares_all_properties(schema: Mapping[str, Any]) -> bool:

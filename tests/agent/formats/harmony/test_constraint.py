@@ -76,6 +76,7 @@ def test_number_grammar_limits_digits(
         ({"patternProperties": {"^b": {}}}, '{"a":1,"b":2}'),
         ({"anyOf": [{"required": ["b"]}, {}]}, '{"a":1,"b":2}'),
         ({"required": ["a", "b"]}, '{"a":1,"b":2}'),
+        ({"enum": [{"a": 1, "b": 2}]}, '{"a":1,"b":2}'),
     ],
 )
 def test_argument_grammar_has_declared_properties_only(
@@ -85,6 +86,25 @@ def test_argument_grammar_has_declared_properties_only(
     grammar = Grammar.from_argument_schema(schema)
     text = '{"a":1,"b":2}'
     assert accepted_prefix(harmony_format, grammar, text) == (longest, longest == text)
+    nested = Grammar.from_argument_schema({"properties": {"list": {"items": schema}}})
+    inside = accepted_prefix(harmony_format, nested, f'{{"list":[{text}]}}')
+    assert inside == (f'{{"list":[{longest}' + "]}" * (longest == text), longest == text)
+
+
+def test_argument_grammar_of_combined_parts_is_open(harmony_format: HarmonyFormat) -> None:
+    """A part that another keyword speaks of too may have properties that only the other declares."""
+    part = {"properties": {"a": {"properties": {"b": {"type": "integer"}}}}}
+    other = {"properties": {"a": {"properties": {"c": {"type": "integer"}}}}}
+    grammar = Grammar.from_argument_schema({**part, "allOf": [other]})
+    text = '{"a":{"b":1,"c":2}}'
+    assert accepted_prefix(harmony_format, grammar, text) == (text, True)
+
+
+@pytest.mark.parametrize("part", [{"type": "object"}, {"type": "object", "properties": {}}, True])
+def test_argument_grammar_of_any_object(harmony_format: HarmonyFormat, part: Any) -> None:
+    grammar = Grammar.from_argument_schema({"properties": {"filter": part}})
+    text = '{"filter":{"a":1}}'
+    assert accepted_prefix(harmony_format, grammar, text) == (text, True)
 
 
 def test_argument_grammar_without_properties(harmony_format: HarmonyFormat) -> None:

@@ -128,7 +128,7 @@ def parse_answer(answer: bytes) -> PdfText:
             problem = "The PDF has no text, its pages may be pictures: send what they say."
         case "FileNotDecryptedError" | "DependencyError":
             problem = "The PDF is encrypted: send it without a password."
-        case "MemoryError":
+        case "MemoryError" | "SystemError" | "ImportError":  # what Python raises when memory ends
             problem = (
                 "Reading the PDF takes too much time or memory: send fewer pages, or its text."
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -181,6 +182,13 @@ async def test_reader_that_is_killed_as_it_starts_keeps_nobody_waiting() -> None
 @pytest.mark.parametrize("answer", [b"[]", b"\xff", b'{"text": 1, "error": null}', b"[" * 9_000])
 def test_answer_that_a_pdf_made_its_reader_write_is_an_error(answer: bytes) -> None:
     assert pdf_texts.parse_answer(answer).problem
+
+
+@pytest.mark.parametrize("name", ["MemoryError", "SystemError", "ImportError"])
+def test_reader_without_memory_does_not_say_that_the_pdf_is_damaged(name: str) -> None:
+    """Where memory ends in C code, Python raises whatever that left: SystemError, one in forty."""
+    answer = json.dumps({"error": f"{name}: error return without exception set"})
+    assert "too much time or memory" in pdf_texts.parse_answer(answer.encode()).problem
 
 
 def test_text_of_a_pdf_can_be_encoded() -> None:

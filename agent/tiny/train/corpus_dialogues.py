@@ -6,7 +6,7 @@ import json
 import random
 import re
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from jsonschema import Draft202012Validator
 
@@ -21,6 +21,8 @@ from agent.tiny.train.words import belongs, folder, path, phrase, query
 
 MAX_RESULT_CHARACTERS = 160
 """Longer results of code are not taken."""
+FAILED_CHAIN_SHARE = 0.08
+"""Of the chains, those whose first call fails: there is no second."""
 TOPIC_WORD = re.compile(r"[a-z]{4,}")
 """Words that tell what a request is about."""
 LINKS = "of|for|by|in|into|to|from|with|at|on|until|after|before|over|than"
@@ -375,11 +377,18 @@ class CorpusTalker:
 
     def sequence(self) -> DialogueTurn | None:
         """A request for several calls of declared functions."""
+        return self._in_order("sequence")
+
+    def chain(self) -> DialogueTurn | None:
+        """A request for two calls, of which the second needs what the first one's result tells."""
+        return self._in_order("chain")
+
+    def _in_order(self, table: Literal["sequence", "chain"]) -> DialogueTurn | None:
         rng = self.rng
         by_name = {tool.entry.fields["name"]: tool for tool in self.functions if tool.entry}
         fitting = [
             (entry, lines)
-            for entry, lines in corpus.requests_of("sequence", self.split)
+            for entry, lines in corpus.requests_of(table, self.split)
             if set(entry.fields["functions"]) <= by_name.keys()
             and all(entry.path == by_name[name].path for name in entry.fields["functions"])
         ]
@@ -387,33 +396,60 @@ class CorpusTalker:
             return None
         entry, lines = rng.choice(fitting)
         tools = [by_name[name] for name in entry.fields["functions"]]
-        calls = self._calls(corpus.parse_marks(typing_noise.vary(rng, rng.choice(lines))), tools)
+        marked = corpus.parse_marks(typing_noise.vary(rng, rng.choice(lines)))
+        result = None
+        if table == "chain":
+            result = corpus.parse_marks(rng.choice(corpus.split_lines(entry.fields["results"])))
+        calls = self._calls(marked, tools, result)
         order = ["First:", "Now the second:", "Now the third:", "Now the fourth:"]
         count = {2: "Two", 3: "Three", 4: "Four"}.get(len(calls))
         if count is None:
             return None
         thoughts = [f"{order[i]} {one.thought()}" for i, one in enumerate(calls)]
         thoughts[0] = f"{count} things are asked. {thoughts[0]}"
-        return DialogueTurn(calls[0].text, thoughts, [one.call for one in calls], kind="sequence")
+        if table == "chain" and rng.random() < FAILED_CHAIN_SHARE:
+            assert tools[0].entry is not None
+            answers = corpus.split_lines(tools[0].entry.fields["results"])
+            if errors := [line for line in answers if line.startswith("error")]:
+                calls[1:], thoughts[1:] = [], []
+                calls[0].call.result = rng.choice(errors)
+        return DialogueTurn(calls[0].text, thoughts, [one.call for one in calls], kind=table)
 
-    def _calls(self, marked: MarkedRequest, tools: list[DialogueTool]) -> list[DialogueRequest]:
-        """The calls of a request, with other values where the request has them word by word."""
+    def _calls(
+        self,
+        marked: MarkedRequest,
+        tools: list[DialogueTool],
+        first_result: MarkedRequest | None = None,
+    ) -> list[DialogueRequest]:
+        """The calls of a request, with other values where the request has them word by word.
+
+        ``first_result``: of the first call, where it tells arguments of the second.
+        """
         marked = self._vary(marked, tools)
+        sources = [marked]
+        if first_result is not None:
+            sources.append(first_result := self._vary(first_result, tools))
         requests = []
         for index, tool in enumerate(tools):
             assert tool.entry is not None
-            own = (part for part in marked.parts if isinstance(part, tuple) and part[0] == index)
-            shown = {part[1]: part for part in own}
+            shown = {
+                part[1]: (part, source)
+                for source in sources
+                for part in source.parts
+                if isinstance(part, tuple) and part[0] == index
+            }
             arguments = [
-                (param.name, param.kind, self._argument(tool, param, shown[param.name], marked))
+                (param.name, param.kind, self._argument(tool, param, *shown[param.name]))
                 for param in tool.params
                 if param.name in shown
             ]
-            values = [shown[name][2] for name, _, _ in arguments]
+            values = [shown[name][0][2] for name, _, _ in arguments]
             lines = corpus.split_lines(tool.entry.fields["results"])
             result = self.rng.choice(lines)
             if self.rng.random() < 0.3:  # so that results are read and not remembered
                 result = results.of(self.rng, self.split, tool, values)
+            if first_result is not None and index == 0:
+                result = first_result.text
             call = DialogueCall(tool, values, result, arguments)
             thought = f"{FITS} {tool.name}."
             requests.append(DialogueRequest(marked.text, call, own_thought=thought))

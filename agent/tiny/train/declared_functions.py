@@ -14,6 +14,10 @@ from agent.tiny.train.words import Split
 
 MAX_DESCRIPTION_WORDS = 7
 """Words of a function's description that the thought quotes."""
+SEQUENCE_SHARE = 0.5
+"""Of the declarations, those that have the functions of a sequence or a chain."""
+CHAIN_SHARE = 0.4
+"""Of these, those of a chain."""
 CORPUS_FAMILY = "function"
 """The family of the corpus's functions."""
 
@@ -99,9 +103,9 @@ def _functions_by_file() -> dict[str, tuple[CorpusEntry, ...]]:
 
 
 def choose_functions(rng: random.Random, split: Split) -> list[DialogueTool]:
-    """Some functions of one file; often those of a sequence."""
-    sequences = corpus.requests_of("sequence", split)
-    if sequences and rng.random() < 0.4:
+    """Some functions of one file; often those of a sequence or a chain."""
+    sequences = corpus.requests_of("chain" if rng.random() < CHAIN_SHARE else "sequence", split)
+    if sequences and rng.random() < SEQUENCE_SHARE:
         entry, _ = rng.choice(sequences)
         names, file = set(entry.fields["functions"]), entry.path.name
     else:

@@ -46,6 +46,7 @@ class Mixture:
             (1.2 * files + 3.0 * fixed, self._fixed),
             (5.5 * functions, self.function),
             (2.5 * functions, self.corpus.sequence),
+            (2.5 * functions, self.corpus.chain),
             (0.5, self.corpus.chat),
             (0.2, talker.chat),
             (1.0, self.decline),

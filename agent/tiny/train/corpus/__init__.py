@@ -23,6 +23,7 @@ TABLES = (
     "described",
     "function",
     "sequence",
+    "chain",
     "decline",
     "chat",
     "odd",

@@ -99,6 +99,35 @@ def check_sequence(
         yield from check_arguments(request, corpus.parse_marks(request), calls)
 
 
+def check_chain(entry: corpus.CorpusEntry, functions: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Compare what a request and the first result give with what the two calls need."""
+    names = entry.fields["functions"]
+    if unknown := set(names) - functions.keys():
+        yield f"{unknown} is no function of this file"
+        return
+    schemas = [json.loads(functions[name]["parameters"]) for name in names]
+    (first, needed), (second, needed_next) = (
+        (schema["properties"], set(schema.get("required", []))) for schema in schemas
+    )
+    results = [corpus.parse_marks(line) for line in corpus.split_lines(entry.fields["results"])]
+    told = results[0].arguments(1).keys() if results else set[str]()
+    for result in results:
+        if not told or result.arguments(1).keys() != told or result.arguments(0):
+            yield f"{result.text!r} does not tell the same arguments of the second call"
+        for name, value in result.arguments(1).items():
+            if result.text.count(value) > 1:
+                yield f"{result.text!r} has {value!r} twice"
+            try:
+                corpus.convert_argument(second[name], value)
+            except (ValueError, KeyError) as error:
+                yield f"{result.text!r}: {name}: {error!r}"
+    for request in entry.requests:
+        marked = corpus.parse_marks(request)
+        if both := told & marked.arguments(1).keys():
+            yield f"{request!r} gives {set(both)} too"
+        yield from check_arguments(request, marked, [(first, needed), (second, needed_next - told)])
+
+
 def check_entry(entry: corpus.CorpusEntry, functions: dict[str, dict[str, Any]]) -> Iterator[str]:
     """What is wrong with an entry."""
     match entry.table:
@@ -108,6 +137,8 @@ def check_entry(entry: corpus.CorpusEntry, functions: dict[str, dict[str, Any]])
             yield from check_function(entry)
         case "sequence":
             yield from check_sequence(entry, functions)
+        case "chain":
+            yield from check_chain(entry, functions)
         case "files":
             allowed = {"read": {"path"}, "list": {"folder"}, "search": {"query", "folder", "path"}}
             for request in entry.requests:

@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from agent.tiny.train import corpus, corpus_dialogues, data, declared_functions, mixture
 from agent.tiny.train.corpus import slots
 from agent.tiny.train.dialogues import Talker
+from agent.tiny.train.tools import DialogueTool
 from tests.support.program import ROOT
 
 KINDS = {"intent": 15_000, "function": 6_000, "decline": 3_000, "odd": 1_500, "described": 1_900}
@@ -108,6 +109,37 @@ def test_conversations_calls_fit_their_schemas() -> None:
                 Draft202012Validator(schemas[call.tool.name]).validate(arguments)
                 checked += 1
     assert checked > 60
+
+
+def test_chain_takes_the_second_call_from_the_first_result() -> None:
+    by_file: dict[str, list[DialogueTool]] = {}
+    for entry in corpus.entries("function"):
+        tool = declared_functions.function_tool(entry)
+        by_file.setdefault(entry.path.name, []).append(tool)
+    names = {entry.path.name for entry in corpus.entries("chain")}
+    assert names
+    for name in names:
+        talker = Talker(random.Random(name), "train", False, [], data.clean, data.encode)
+        corpus_talker = corpus_dialogues.CorpusTalker(talker, by_file[name])
+        for _ in range(50):
+            turn = corpus_talker.chain()
+            assert turn is not None and turn.thoughts[0].startswith("Two things are asked. First:")
+            if len(turn.calls) == 1:
+                assert turn.calls[0].result.startswith("error")
+                continue
+            first, second = turn.calls
+            values = dict(
+                zip([name for name, _, _ in second.arguments], second.values, strict=True)
+            )
+            told = [value for value in values.values() if value in first.result]
+            assert told, turn.user
+            written = data.ConversationWriter()
+            data.write_call(written, second)
+            assert told[0] in text_of(written.ids)
+
+
+def text_of(ids: list[int]) -> str:
+    return data.encoding().decode(ids)
 
 
 def test_value_that_is_meant_again_stays() -> None:

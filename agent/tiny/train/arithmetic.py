@@ -23,10 +23,10 @@ OPERATIONS = [
 
 
 def run(code: str) -> str:
-    """What python prints for a generated expression (only numbers, operators, `round` and `sum`)."""
+    """What python prints for an expression of numbers, operators, `round` and `sum`, or the error."""
     try:
         return repr(eval(code, {"__builtins__": {"round": round, "sum": sum}}))
-    except (ZeroDivisionError, OverflowError, ValueError) as error:
+    except (ArithmeticError, ValueError, NameError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
 
 

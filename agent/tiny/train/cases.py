@@ -19,14 +19,14 @@ COUNTS = {
     "python": 150, "read": 50, "list": 45, "search": 45, "weather": 45, "time": 45, "echo": 40,
     "sum": 40, "note": 40, "define": 40, "error": 60, "two": 120, "follow": 120, "unseen": 150,
     "chat": 70, "decline": 100, "row": 120,
-    "intent": 200, "files": 80, "described": 60, "function": 150, "sequence": 60, "corpus_follow": 60,
-    "corpus_chat": 40, "corpus_decline": 60, "odd": 40,
+    "intent": 200, "files": 80, "described": 60, "function": 150, "sequence": 60, "chain": 60,
+    "corpus_follow": 60, "corpus_chat": 40, "corpus_decline": 60, "odd": 40,
 }  # fmt: skip
 
 
 CORPUS_KINDS = (
-    "intent", "files", "described", "function", "sequence", "corpus_follow", "corpus_chat",
-    "corpus_decline", "odd",
+    "intent", "files", "described", "function", "sequence", "chain", "corpus_follow",
+    "corpus_chat", "corpus_decline", "odd",
 )  # fmt: skip
 """Kinds of the corpus's requests; the others are the generator's own."""
 
@@ -98,6 +98,7 @@ def _corpus_turns(made: mixture.Mixture, kind: str) -> list[DialogueTurn]:
         "described": made.corpus.by_description,
         "function": made.function,
         "sequence": made.corpus.sequence,
+        "chain": made.corpus.chain,
         "corpus_chat": made.corpus.chat,
         "corpus_decline": made.decline,
         "odd": made.odd,

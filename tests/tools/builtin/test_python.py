@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.support.hosts import wait_until
-from tests.support.interpreter import Interpreter, Starting
+from tests.support.interpreter import Interpreter, Starting, worker
 from tools import process_groups
 from tools.builtin.base import ToolError, conversation_id, output_listener
 from tools.builtin.python.server import PythonServer
@@ -104,7 +104,7 @@ async def test_worker_death_reported_and_replaced(python: Interpreter) -> None:
     crash = await python.fails("import ctypes; ctypes.string_at(0)")
     assert "was killed by signal 11" in crash
     await python("z = 1")
-    max(psutil.Process().children(True), key=psutil.Process.create_time).kill()
+    worker().kill()
     await wait_until(lambda: not python.builtin._sessions[""].alive)
     assert await python("1") == "1"
     text = await python.fails("z")  # bubblewrap names the signal

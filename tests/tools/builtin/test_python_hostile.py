@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.folders import nest_folders
 from tests.support.hosts import wait_until
-from tests.support.interpreter import Interpreter, Starting
+from tests.support.interpreter import Interpreter, Starting, worker
 from tools.builtin.base import ToolError, output_listener
 from tools.builtin.python.call_limits import CallLimits
 from tools.sandbox import isolation
@@ -22,11 +22,6 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="uses /proc")
 ENDED = "; its variables are lost, a fresh one starts"
 SENDER = "import sys\nsender = sys.stdout._sender\nsend = sender.send\n"
 FLOOD = SENDER + "for _ in range(12_000): send(b'o', 'x' * 16_000)"
-
-
-def worker() -> psutil.Process:
-    """The process that runs the code: the youngest child, whose number may be lower than others'."""
-    return max(psutil.Process().children(True), key=psutil.Process.create_time)
 
 
 async def test_worker_flood_ends_it_and_takes_no_memory(confined: Interpreter) -> None:

@@ -27,7 +27,7 @@ ASK_HEALTH = Path(__file__).with_name("ask_health.py")
 
 @asynccontextmanager
 async def health_watched(target: Target, load: Load) -> AsyncIterator[None]:
-    """Ask for /health every 50 ms from another process; one that is refused counts as 20 s."""
+    """Ask for /health every 50 ms from another process; what has no answer counts as 20 s."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", str(ASK_HEALTH), target.host, str(target.port)),
         stdin=asyncio.subprocess.PIPE,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import sys
 
@@ -28,8 +27,7 @@ async def test_attacks_are_repelled(group: str, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(module, "ROUNDS", 300)
     if group in ("exhaustion", "mcp_servers", "http_clients"):
         monkeypatch.setattr(module, "MAX_LATENESS_MS", 5000.0)
-        # One more connection than 1,200 may be refused while a busy machine closes the others.
-        monkeypatch.setattr(module, "MAX_LATENESS_MANY_MS", math.inf, raising=False)
+        monkeypatch.setattr(module, "MAX_LATENESS_MANY_MS", 10_000.0, raising=False)
         monkeypatch.setattr(module, "MAX_MEMORY_MIB", 3 * measure.MAX_MEMORY_MIB)
     names = module.NAMES[:: SHARES.get(group, 1)]
     tried = [attempt async for attempt in module.attempts(names)]

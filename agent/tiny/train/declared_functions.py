@@ -13,7 +13,7 @@ from agent.tiny.train.tools import DialogueTool, Param
 from agent.tiny.train.words import Split
 
 MAX_DESCRIPTION_WORDS = 7
-"""Words of a function's description that the thought quotes."""
+"""Words that a shortened description keeps."""
 SEQUENCE_SHARE = 0.5
 """Of the declarations, those that have the functions of a sequence or a chain."""
 CHAIN_SHARE = 0.4

@@ -2,7 +2,8 @@
 
 The file has JSON lines, one per generation: ``{"markup": "…"}`` (the format's own markup with its
 special tokens spelled) or ``{"tokens": […]}``, with an optional ``"delay_ms"`` before each token.
-After the last line it starts again with the first.
+``"hold": {"after": 8, "until": "/tmp/go"}`` stops after 8 tokens until that file exists; without
+``"until"``, until the generation is cancelled. After the last line it starts again with the first.
 """
 
 from __future__ import annotations
@@ -34,8 +35,25 @@ if TYPE_CHECKING:
 
 DEFAULT_CONTEXT_TOKENS = 131_072
 
+HOLD_POLL_SECONDS = 0.005
+
 Encode = Callable[[str], list[int]]
 """Turns markup into ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Where a generation stops until it is released."""
+
+    after: int
+    """Number of tokens before it."""
+    until: Path | None = None
+    """The file whose existence releases it; None: only a cancel does."""
+
+    async def wait(self, cancelled: asyncio.Event) -> None:
+        """Wait until it is released or the generation is cancelled."""
+        while not cancelled.is_set() and not (self.until and self.until.exists()):
+            await asyncio.sleep(HOLD_POLL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +63,7 @@ class ScriptLine:
     tokens: list[int]
     delay_seconds: float
     """Seconds before each token."""
+    hold: Hold | None = None
 
 
 EMPTY_LINE = ScriptLine([], 0.0)
@@ -134,10 +153,13 @@ class ScriptGeneration:
         yield Prefill(total, total, cached)
         due = start = time.perf_counter()
         reason: FinishReason = "stop"
-        for token in self._line.tokens:
+        hold = self._line.hold
+        for number, token in enumerate(self._line.tokens):
             if limit := self._limit_reached(total, len(sequence)):
                 reason = limit
                 break
+            if hold and number == hold.after:
+                await hold.wait(self._cancelled)
             due += self._line.delay_seconds  # absolute times: a sleep takes longer than it should
             if await self._cancelled_within(due - time.perf_counter()):
                 reason = "cancelled"
@@ -228,6 +250,15 @@ def _parse_line(text: str, encode: Encode) -> ScriptLine:
             pass
         case _:
             raise ValueError('"delay_ms" is not a number of milliseconds')
+    match rest.pop("hold", None):
+        case None:
+            hold = None
+        case {"after": int(after), "until": str(until), **more} if after >= 0 and not more:
+            hold = Hold(after, Path(until))
+        case {"after": int(after), **more} if after >= 0 and not more:
+            hold = Hold(after)
+        case _:
+            raise ValueError('"hold" is not {"after": tokens, "until": "file"}')
     if rest:
         raise ValueError(f"{next(iter(rest))!r} is not a field of a script")
-    return ScriptLine(tokens, delay / 1000)
+    return ScriptLine(tokens, delay / 1000, hold)

@@ -18,7 +18,8 @@ from tests.attack.measure import (
     measured,
     started_processes,
 )
-from tests.support.hosts import free_port, is_listening, wait_until
+from tests.support.hosts import free_port, is_listening
+from tests.support.waiting import wait_until
 from tools.config.servers import ServerConfig
 from tools.mcp.host import Host
 

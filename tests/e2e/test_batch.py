@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.program import RunAgent
 from tests.support.requests import ENDLESS
+from tests.support.waiting import HANG_SECONDS
 
 RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
 
@@ -97,7 +98,7 @@ def test_batch_stopped_goes_on_where_it_was(
         while "2 of 3" not in process.stderr.readline():
             pass
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 130
     assert "stopped; 2 of 3 are done" in err and "Traceback" not in err
     with output.open("a") as file:

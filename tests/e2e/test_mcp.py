@@ -19,6 +19,7 @@ from tests.support.invariants import check, mcp_calls
 from tests.support.mcp_registry import serve_registry
 from tests.support.program import ROOT, RunAgent
 from tests.support.scripts import DONE, reasoned_call
+from tests.support.waiting import HANG_SECONDS
 from tools.config.project import find_project
 
 pytestmark = pytest.mark.slow
@@ -201,7 +202,7 @@ def test_mcp_call_asks_on_terminal(home: Path) -> None:
     with os.fdopen(master, "w") as terminal:
         terminal.write("ada\n\n9\n4\n1\n.\n")
         terminal.flush()
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=HANG_SECONDS)
     os.close(slave)
     assert "E-mail: must be an e-mail address." in out
     assert "Seats: must be a whole number, 1 to 8." in out
@@ -225,7 +226,7 @@ def test_mcp_call_interrupted_at_a_question_ends(home: Path) -> None:
         asked += os.read(process.stderr.fileno(), 4096)
     process.send_signal(signal.SIGINT)
     try:
-        assert process.wait(timeout=120) == 130
+        assert process.wait(timeout=HANG_SECONDS) == 130
     finally:
         process.kill()
         process.communicate()
@@ -265,7 +266,7 @@ def test_mcp_list_prints_servers_as_they_settle(home: Path) -> None:
         assert process.poll() is None
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=HANG_SECONDS)
 
 
 def test_mcp_import_reads_other_clients(agent: RunAgent, home: Path, tmp_path: Path) -> None:
@@ -426,7 +427,7 @@ def test_mcp_project_servers_confirmed_on_terminal(home: Path, tmp_path: Path) -
         question += os.read(terminal, 4096)
     assert b"plain: rm -rf 'a b'  [K: ${SECRET}]" in question
     os.write(terminal, b"y\n")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=HANG_SECONDS)
     os.close(terminal)
     os.close(tty)
     project = find_project(tmp_path / "work")

@@ -18,7 +18,7 @@ from tests.support.oauth_server import OAuthServer, run_oauth_server
 from tests.support.program import ROOT, CommandResult, RunAgent
 
 pytestmark = pytest.mark.slow
-BROWSER = "import sys, httpx2; httpx2.get(sys.argv[1], follow_redirects=True, timeout=60)"
+BROWSER = "import sys, httpx2; httpx2.get(sys.argv[1], follow_redirects=True, timeout=300)"
 """A browser in which the person agrees at once."""
 
 

@@ -17,6 +17,7 @@ import pytest
 from tests.support.invariants import check, mcp_calls
 from tests.support.program import RunAgent
 from tests.support.scripts import DONE, REASONING, python, reasoned_call
+from tests.support.waiting import HANG_SECONDS
 
 Script = Callable[..., str]
 
@@ -316,7 +317,7 @@ def test_run_stdout_closed_cancels_silently(home: Path, script: Script, tmp_path
     done = subprocess.run(
         ["bash", "-c", f"{command}; {agent} models list | true; echo ${{PIPESTATUS[0]}}"],
         cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_SECONDS,
     )  # fmt: skip
     line, *codes = done.stdout.splitlines()
     with closing(sqlite3.connect(home / "state" / "store.sqlite")) as store:
@@ -431,7 +432,7 @@ def test_run_stdout_full_reports_error(home: Path, script: Script, tmp_path: Pat
     command = f"{sys.executable} -I -m agent run go --engine {script(DONE)} > /dev/full"
     done = subprocess.run(
         ["bash", "-c", command], cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_SECONDS,
     )  # fmt: skip
     assert done.returncode == 1 and "cannot write the output" in done.stderr
     assert "Traceback" not in done.stderr

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.invariants import check
+from tests.support.waiting import HANG_SECONDS
 
 PROMPT = "Multiply 123*456 using the mcp.code_interpreter tool."
 Events = list[dict[str, Any]]
@@ -32,7 +33,7 @@ def events(model_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Event
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=HANG_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -18,6 +18,7 @@ from tests.support.hosts import is_alive, server_entry, server_option
 from tests.support.invariants import check, mcp_calls
 from tests.support.program import RunAgent
 from tests.support.scripts import DONE, reasoned_call
+from tests.support.waiting import HANG_SECONDS
 
 Script = Callable[..., str]
 LIGHT_SERVER = server_option("light", name="plain")
@@ -201,7 +202,7 @@ def test_run_signal_in_call_no_orphans(
             break
     children = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
     process.send_signal(number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 130
     for pid in (*children, int(note.read_text())):
         wait_exit(pid)

@@ -15,6 +15,7 @@ import pytest
 from tests.support.invariants import check
 from tests.support.program import RunAgent
 from tests.support.serve_program import serve_program
+from tests.support.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
 USED = "the engine of process {} is used"
@@ -38,7 +39,7 @@ def server(home: Path, model: str) -> Iterator[tuple[int, str]]:
 def ask(url: str) -> None:
     body = json.dumps({"input": "hello", "model": "own", "temperature": 0}).encode()
     request = urllib.request.Request(f"{url}/responses", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as response:
+    with urllib.request.urlopen(request, timeout=HANG_SECONDS) as response:
         assert json.load(response)["status"] == "completed"
 
 

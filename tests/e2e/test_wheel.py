@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.invariants import check
 from tests.support.program import ROOT
+from tests.support.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +67,7 @@ def test_wheel_runs_beside_same_named_folders(wheel: Path, tmp_path: Path, home:
     done = subprocess.run(
         [entry, "run", "Multiply 123*456 using the mcp.code_interpreter tool.", "--json-events"],
         cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_SECONDS,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     final = check([json.loads(line) for line in done.stdout.splitlines()])

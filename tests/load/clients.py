@@ -20,6 +20,7 @@ from tests.load.server_process import ServerProcess
 from tests.support.endpoint import events_of
 from tests.support.invariants import TERMINAL, check
 from tests.support.request_fuzzer import FuzzedRequest, RequestFuzzer
+from tests.support.waiting import HANG_SECONDS
 
 PROMPTS = [
     "hello", "What is 12*34?", "Who are you?", "thanks", "Multiply 123*456.", "Tell me about yourself",
@@ -66,7 +67,7 @@ class SimulatedClients:
         weights = self.action_weights()
         (action,) = self.rng.choices(list(weights), list(weights.values()))
         self.counts[action.__name__] += 1
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(HANG_SECONDS):
             if response_id := await action():
                 self.fuzzer.ids.append(response_id)  # others may now read and delete it
 

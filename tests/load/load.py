@@ -16,6 +16,7 @@ import httpx2
 from tests.load.clients import ServerFaultError, SimulatedClients
 from tests.load.server_process import ServerProcess, start_server, surviving
 from tests.support.request_fuzzer import RequestFuzzer
+from tests.support.waiting import HANG_SECONDS
 
 SERVER_OPTIONS = ("--tools", "python", "--max-output-tokens", "64", "--context", "4096")
 
@@ -64,7 +65,7 @@ async def run_load(
     """
     limits = httpx2.Limits(max_connections=None)
     async with start_server(home, *SERVER_OPTIONS) as program:
-        async with httpx2.AsyncClient(timeout=110, limits=limits) as http:
+        async with httpx2.AsyncClient(timeout=HANG_SECONDS, limits=limits) as http:
             document = (await http.get(f"{program.root}/openapi.json")).json()
             rng = random.Random(seed)
             crowd = SimulatedClients(program, http, RequestFuzzer(document, rng), rng)

@@ -19,6 +19,8 @@ from pathlib import Path
 import httpx2
 import psutil
 
+from tests.support.waiting import HANG_SECONDS
+
 MIB = 1024 * 1024
 
 
@@ -58,12 +60,12 @@ class ServerProcess:
 
     async def running_responses(self) -> int:
         """Number of responses that have not ended."""
-        async with httpx2.AsyncClient(timeout=60) as http:
+        async with httpx2.AsyncClient(timeout=HANG_SECONDS) as http:
             return int((await http.get(f"{self.root}/health")).json()["running"])
 
     async def wait_idle(self) -> None:
         """Wait until no response runs."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             while await self.running_responses():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 

@@ -24,6 +24,7 @@ from tests.load.clients import ServerFaultError, SimulatedClients
 from tests.load.load import SERVER_OPTIONS
 from tests.load.server_process import markdown_row, start_server, surviving
 from tests.support.request_fuzzer import RequestFuzzer
+from tests.support.waiting import HANG_SECONDS
 
 CLIENT_COUNT = 4
 MAX_MEMORY_RATIO = 1.05
@@ -76,7 +77,7 @@ async def soak(
     rng, children = random.Random(0), set[psutil.Process]()
     async with (
         start_server(home, *SERVER_OPTIONS) as program,
-        httpx2.AsyncClient(timeout=110) as http,
+        httpx2.AsyncClient(timeout=HANG_SECONDS) as http,
     ):
         clients = SoakClients(program, http, RequestFuzzer(empty_document, rng), rng)
         began, first = time.monotonic() + warm, None

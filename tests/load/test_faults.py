@@ -29,6 +29,7 @@ from tests.load.server_process import start_server
 from tests.support.endpoint import Serve, api_error
 from tests.support.program import ROOT
 from tests.support.scripts import HELLO, final, python, raw_call
+from tests.support.waiting import HANG_SECONDS
 
 Script = Callable[..., str]
 AGENT_COMMAND = f"{sys.executable} -P -m agent"
@@ -55,7 +56,7 @@ def test_kill_at_any_moment_finished_items_stored() -> None:
 async def test_kill_server_under_load_finished_items_stored(home: Path) -> None:
     """Items that clients have received as finished are stored."""
     finished: list[tuple[str, dict[str, Any]]] = []
-    async with start_server(home) as program, httpx2.AsyncClient(timeout=60) as http:
+    async with start_server(home) as program, httpx2.AsyncClient(timeout=HANG_SECONDS) as http:
 
         async def client() -> None:
             body = {"input": "Who are you?", "stream": True}

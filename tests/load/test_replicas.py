@@ -19,6 +19,7 @@ from tests.bench.vllm_server import VllmServer
 from tests.load.server_process import ServerProcess, start_server
 from tests.support.endpoint import events_of
 from tests.support.invariants import check
+from tests.support.waiting import HANG_SECONDS
 
 CLIENTS = 64
 VLLM_BYTES = 10 << 30
@@ -69,7 +70,7 @@ async def test_killed_server_loses_nothing(kind: str, home: Path, tiny_gguf: Pat
     servers = make_servers(kind, tiny_gguf)
     try:
         await asyncio.gather(*(asyncio.to_thread(server.start) for server in servers))
-        async with asyncio.timeout(240):
+        async with asyncio.timeout(HANG_SECONDS):
             await kill_under_load(kind, servers, home)
     finally:
         for server in servers:
@@ -85,7 +86,7 @@ async def kill_under_load(kind: str, servers: list[PeerServer], home: Path) -> N
     limits = httpx2.Limits(max_connections=None)
     async with (
         start_server(home, "--model", "far") as program,
-        httpx2.AsyncClient(timeout=300, limits=limits) as http,
+        httpx2.AsyncClient(timeout=HANG_SECONDS, limits=limits) as http,
     ):
         first = [asyncio.create_task(ask(http, program, n, 16 + n)) for n in range(CLIENTS)]
         running = 0.0

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import HANG_SECONDS
 from tools.builtin.base import StructuredText, ToolError
 from tools.builtin.shell.server import ShellServer
 from tools.sandbox import isolation
@@ -50,7 +51,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Commands:
     return Commands(
         ShellServer(
             root,
-            timeout=60,
+            timeout=HANG_SECONDS,
             limits=LIMITS,
             isolation=Isolation(request.param, "", True),
             min_timeout=3.0,

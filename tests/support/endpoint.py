@@ -15,6 +15,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from agent.config.launch import LaunchOptions
+from tests.support.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:  # most tests load this module's fixtures and start no server
     from agent.runtime.runtime import Runtime
@@ -27,7 +28,7 @@ API_KEY = "a-key"
 
 def http_client() -> httpx2.AsyncClient:
     """Reading the certificates for a connection without TLS would take most of a test's time."""
-    return httpx2.AsyncClient(timeout=60, verify=False)
+    return httpx2.AsyncClient(timeout=HANG_SECONDS, verify=False)
 
 
 @dataclass
@@ -146,7 +147,7 @@ async def open_request(
 
 async def first_turn(served: Served) -> Turn:
     """The first turn of a server, as soon as its first token is there."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         started = asyncio.get_running_loop().create_future()
         served.runtime.hub.subscribe(lambda turn: started.done() or started.set_result(turn))
         turn: Turn = served.turns[0] if served.turns else await started

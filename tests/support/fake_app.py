@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from agent.turn.log import EventLog
 from agent.turn.options import TurnOptions
 from agent.turn.output import MessageWriter, Output, ReasoningWriter
 from agent.util.ids import new_id
+from tests.support import waiting
 from tools.types import Prompt, ServerState, Tool
 from tui.app import AgentApp
 from tui.session import OpenedSession, Serving, Session
@@ -267,9 +267,9 @@ class ScreenDriver:
     def __init__(self, app: AgentApp, pilot: Pilot[int]) -> None:
         self.app, self.pilot = app, pilot
 
-    async def wait_for(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
+    async def wait_for(self, condition: Callable[[], object]) -> None:
         """Wait until the condition holds; never for a fixed time."""
-        await wait_until(self.pilot, condition, seconds)
+        await wait_until(self.pilot, condition)
 
     async def expect_text(self, *texts: str, gone: str | None = None) -> None:
         """Wait until the screen shows all the texts at once, and ``gone`` no more."""
@@ -311,14 +311,9 @@ class AppDriver(ScreenDriver):
         return self.session.turns[-1]
 
 
-async def wait_until(
-    pilot: Pilot[int], condition: Callable[[], object], seconds: float = 60.0
-) -> None:
-    """Poll the condition until it holds; fail with the screen's text after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"timed out; the screen:\n{screen_text(pilot.app)}"
-        await asyncio.sleep(0.005)
+async def wait_until(pilot: Pilot[int], condition: Callable[[], object]) -> None:
+    """Wait until the condition holds and the app is idle; a failure shows the screen's text."""
+    await waiting.wait_until(condition, lambda: screen_text(pilot.app))
     await pilot.pause()
 
 

@@ -42,13 +42,6 @@ def server(script: str, *args: str, name: str = "", **settings: Any) -> ServerCo
     return ServerConfig(name or script, command=command, args=tuple(rest), **settings)
 
 
-async def wait_until(done: Callable[[], object], seconds: float = 60) -> None:
-    """Wait until a condition is true; raises TimeoutError."""
-    async with asyncio.timeout(seconds):
-        while not done():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-
 def tool(host: Host, name: str) -> Tool:
     """Find a tool by the name that the model uses."""
     return next(tool for tool in host.tools() if tool.model_name == name)

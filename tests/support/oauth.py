@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
-from tests.support.hosts import is_listening, server_command, wait_until
+from tests.support.hosts import is_listening, server_command
+from tests.support.waiting import HANG_SECONDS, wait_until
 from tools.config.servers import ServerConfig
 
 
@@ -30,5 +31,5 @@ def _start_server(port: int, token_seconds: int) -> subprocess.Popen[bytes]:
 
 async def open_page(url: str) -> int:
     """Open a page of the login and follow its redirects, as a browser does; returns the status."""
-    async with httpx2.AsyncClient(follow_redirects=True, timeout=60) as browser:
+    async with httpx2.AsyncClient(follow_redirects=True, timeout=HANG_SECONDS) as browser:
         return (await browser.get(url)).status_code

@@ -19,7 +19,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from tests.support.hosts import free_port, is_listening, wait_until
+from tests.support.hosts import free_port, is_listening
+from tests.support.waiting import wait_until
 from tools.config.servers import ServerConfig
 
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from agent.tiny import expand
+from tests.support.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,7 +102,7 @@ def program_forks() -> Iterator[list[str]]:
                 stderr=subprocess.PIPE,
             )
         yield [sys.executable, "-I", "-S", str(SUPPORT / "fork_relay.py"), address]
-        origin.communicate(timeout=60)
+        origin.communicate(timeout=HANG_SECONDS)
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def agent(home: Path, tmp_path: Path, program_forks: list[str]) -> RunAgent:
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=HANG_SECONDS,
         )
         assert "Traceback" not in done.stderr, done.stderr
         return CommandResult(done.returncode, done.stdout, done.stderr)

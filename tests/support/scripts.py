@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 
@@ -51,9 +52,15 @@ def reasoned_call(recipient: str, arguments: str = "{}") -> str:
     return REASONING + raw_call(recipient, arguments)
 
 
+def held(markup: str, after: int, until: Path | None = None) -> dict[str, Any]:
+    """A reply that stops after ``after`` tokens until the file ``until`` exists, or it is cancelled."""
+    hold = {"after": after} if until is None else {"after": after, "until": str(until)}
+    return {"markup": markup, "hold": hold}
+
+
 HELLO = thought("They say hello.") + final("Hello there!")
-LONG = {"markup": thought("It is long.") + final("word " * 2000), "delay_ms": 5}
-"""An answer that takes 10 seconds."""
+LONG = held(thought("It is long.") + final("word " * 2000), after=100)
+"""An answer that does not end: it stops after 100 tokens until it is cancelled."""
 WEATHER = {
     "type": "function",
     "name": "get_weather",

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.waiting import HANG_SECONDS
+
 
 @contextmanager
 def serve_program(home: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
@@ -38,6 +40,6 @@ def serve_program(home: Path, *options: str) -> Iterator[tuple[str, subprocess.P
 def terminate(process: subprocess.Popen[str]) -> int:
     """Send SIGTERM and return the exit code; the program prints nothing more."""
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=HANG_SECONDS)
     assert (out, err) == ("", "")
     return process.returncode

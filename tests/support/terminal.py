@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pyte
 
+from tests.support.waiting import HANG_SECONDS, describe
+
 ROOT = Path(__file__).parents[2]
-WAIT_SECONDS = 60.0
-"""Seconds before a test gives up waiting."""
 END_MARK = b"\0"
 """A byte that terminals ignore; written after the program's end, it marks the end of its output."""
 
@@ -91,14 +91,16 @@ class Terminal:
         """Everything that was ever written, without escape sequences."""
         return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.painted.decode(errors="replace"))
 
-    def wait_for(self, expected: str | Callable[[str], bool], seconds: float = WAIT_SECONDS) -> str:
+    def wait_for(self, expected: str | Callable[[str], bool], seconds: float = HANG_SECONDS) -> str:
         """Read until the screen contains the text, or the predicate holds; returns the screen."""
         matches = (lambda text: expected in text) if isinstance(expected, str) else expected
         deadline = time.monotonic() + seconds
         while not matches(self.text):
-            assert time.monotonic() < deadline, f"never seen: {expected}\n{self.text}"
+            assert time.monotonic() < deadline, f"never seen: {describe(matches)}\n{self.text}"
             ended = self.process.poll() is not None
-            assert self.read(0.05) or not ended, f"it ended before: {expected}\n{self.text}"
+            assert self.read(0.05) or not ended, (
+                f"it ended before: {describe(matches)}\n{self.text}"
+            )
         return self.text
 
     def close_window(self) -> None:
@@ -107,7 +109,7 @@ class Terminal:
         os.close(self._master)
         self._window_closed = True
 
-    def wait_exit(self, seconds: float = WAIT_SECONDS) -> int:
+    def wait_exit(self, seconds: float = HANG_SECONDS) -> int:
         """Wait until the program has ended, read all of its output, and return the exit code."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None:
@@ -130,7 +132,7 @@ class Terminal:
             self.painted.rfind(off) > self.painted.rfind(on) for on, off in pairs
         )
 
-    def wait_until_restored(self, seconds: float = WAIT_SECONDS) -> None:
+    def wait_until_restored(self, seconds: float = HANG_SECONDS) -> None:
         """Wait until the terminal is restored, which after a kill another process does."""
         deadline = time.monotonic() + seconds
         while not self.is_restored:

@@ -13,6 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from tests.support.endpoint import Served
 from tests.support.invariants import TERMINAL
+from tests.support.waiting import HANG_SECONDS
 
 SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(ResponsesServerEvent)
 
@@ -30,7 +31,7 @@ async def send_request(client: ClientConnection, **body: Any) -> None:
 
 async def receive_event(client: ClientConnection) -> dict[str, Any]:
     """The next event, validated."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         event: dict[str, Any] = json.loads(await client.recv())
     SERVER_EVENT.validate_python(event)
     return event

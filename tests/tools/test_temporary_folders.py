@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hosts import wait_until
 from tests.support.program import RunAgent
+from tests.support.waiting import wait_until
 from tools.temporary_folders import PROCESS_PREFIX, clear_leftovers, make_temporary_folder
 
 HOLDER = """import sys

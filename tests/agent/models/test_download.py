@@ -16,6 +16,7 @@ from agent.config.paths import Paths
 from agent.models import catalog
 from tests.support import sparse_gguf
 from tests.support.model_hub import FILES, ModelHub
+from tests.support.waiting import HANG_SECONDS
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def pull(model_hub: ModelHub, home: Path, *args: str) -> subprocess.CompletedPro
         env=environment(model_hub, home),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=HANG_SECONDS,
     )
 
 
@@ -177,7 +178,7 @@ def test_pull_offers_copy_on_a_terminal(
         text=True,
     ) as running:
         os.close(terminal)
-        out, _ = running.communicate(timeout=100)
+        out, _ = running.communicate(timeout=HANG_SECONDS)
     os.close(ours)
     assert running.returncode == 0
     (model,) = (m for m in catalog.load_catalog(paths_below(home)).values() if m.name == "m")

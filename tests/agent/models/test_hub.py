@@ -16,6 +16,7 @@ from agent.config.paths import Paths
 from agent.models import catalog, hub
 from agent.models.machine import Machine
 from tests.support.model_hub import ModelHub
+from tests.support.waiting import HANG_SECONDS
 
 GB = 10**9
 FILES = {
@@ -49,7 +50,7 @@ def models(model_hub: ModelHub, home: Path, *args: str) -> subprocess.CompletedP
     return subprocess.run(
         [sys.executable, "-P", "-m", "agent", "models", *args],
         env=environment(model_hub, home), stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, timeout=100,
+        text=True, timeout=HANG_SECONDS,
     )  # fmt: skip
 
 
@@ -152,7 +153,7 @@ def test_pull_repository_asks_on_a_terminal(repository: ModelHub, tmp_path: Path
         stderr=terminal, text=True,
     ) as running:  # fmt: skip
         os.close(terminal)
-        out, _ = running.communicate(timeout=100)
+        out, _ = running.communicate(timeout=HANG_SECONDS)
     written = os.read(ours, 10_000).decode()
     os.close(ours)
     assert running.returncode == 0 and "Which one? [Q4_K_M]" in written

@@ -12,6 +12,7 @@ from agent.engine.llama.engine import LlamaEngine
 from agent.engine.placement.placement import Placement
 from agent.engine.protocol import EngineError
 from tests.support import random_gguf
+from tests.support.waiting import HANG_SECONDS
 
 
 async def failure(path: Path, placement: Placement | None = None) -> str:
@@ -85,7 +86,7 @@ except EngineError as error:
 def test_load_too_long_context_raises(tmp_path: Path) -> None:
     path = random_gguf.write_model(tmp_path / "x.gguf", random_gguf.RandomShape(context=2**24))
     ran = subprocess.run(
-        [sys.executable, "-c", MEMORY, path], capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", MEMORY, path], capture_output=True, text=True, timeout=HANG_SECONDS
     )
     assert "not enough memory for a context of 16,777,216 tokens" in ran.stdout
     assert (ran.returncode, ran.stderr) == (0, "")

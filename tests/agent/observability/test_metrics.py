@@ -14,9 +14,9 @@ from agent.observability import metrics
 from agent.turn.loop import Turn
 from tests.support.endpoint import Serve, open_request
 from tests.support.fake_app import FakeTurn, emit_call
-from tests.support.hosts import wait_until
 from tests.support.requests import CODE_CONTAINER, SEED_REQUEST
 from tests.support.scripts import HELLO, LONG, browser_call, final, python
+from tests.support.waiting import HANG_SECONDS, wait_until
 
 
 def samples(page: str) -> dict[tuple[str, ...], float]:
@@ -67,7 +67,7 @@ async def test_metrics_raw_completions_are_counted(serve: Serve) -> None:
     runtime = served.runtime
     await wait_until(lambda: runtime.loaded and runtime.loaded.engine.unfinished)
     leaving.close()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         while ("agent_completions_total", "cancelled") not in values:
             values = samples((await served.get("/metrics")).text)
     assert values["agent_completions_total", "completed"] == 3

@@ -35,9 +35,9 @@ from agent.runtime.runtime import Runtime
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from agent.turn.token_choices import token_choices, token_logprobs
-from tests.support.hosts import wait_until
 from tests.support.invariants import check
 from tests.support.turns import read_events
+from tests.support.waiting import HANG_SECONDS, wait_until
 from tools.mcp.host import Host
 from tools.policy.approvals import Policy
 
@@ -295,7 +295,7 @@ async def test_load_of_a_program_that_was_stopped_is_not_waited_for(
     await wait_until(lambda: len(attempts) > 2)
     assert not loads, "it waits"
     holder.send_signal(end)
-    await asyncio.wait_for(ready, 30)
+    await asyncio.wait_for(ready, HANG_SECONDS)
     assert len(loads) == 1
 
 

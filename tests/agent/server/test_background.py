@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from tests.support.endpoint import Serve, api_error, events_of, first_turn, open_request
-from tests.support.hosts import wait_until
 from tests.support.invariants import check
 from tests.support.requests import ENDLESS
 from tests.support.scripts import HELLO, LONG
+from tests.support.waiting import HANG_SECONDS, wait_until
 
 SLOW_HELLO = {"markup": HELLO, "delay_ms": 60}
 
@@ -162,7 +162,7 @@ async def test_server_drain_waits_for_background_response(serve: Serve) -> None:
     created = await served.client().responses.create(model="default", input="x", background=True)
     await first_turn(served)
     served.server.drain()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         await served.serving
     served = await serve(HELLO)
     assert (await served.get(f"/v1/responses/{created.id}")).json()["status"] == "completed"

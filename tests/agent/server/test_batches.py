@@ -15,9 +15,9 @@ import pytest
 
 from agent.server import batches, file_store
 from tests.support.endpoint import API_KEY, Serve, Served
-from tests.support.hosts import wait_until
 from tests.support.requests import ENDLESS
 from tests.support.scripts import HELLO
+from tests.support.waiting import wait_until
 
 WINDOW: Any = "24h"
 RESPONSES: Any = "/v1/responses"

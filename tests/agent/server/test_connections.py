@@ -26,6 +26,7 @@ from agent.server.connections import (
 from tests.support.endpoint import Serve, Served, api_error, first_turn, open_request
 from tests.support.invariants import check
 from tests.support.scripts import HELLO, LONG, final, thought
+from tests.support.waiting import HANG_SECONDS, wait_until
 from tests.support.websocket import open_socket, request_events
 
 HEAD = b"POST /v1/responses HTTP/1.1\r\nhost: localhost\r\n"
@@ -64,7 +65,7 @@ async def test_late_request_is_closed(serve: Serve, data: bytes) -> None:
     limits = served.server.limits
     limits.head_seconds = limits.stall_seconds = 0.2
     reader = await connect(served, data)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         answer = await reader.read()
     *_, head = answer.split(b"HTTP/1.1 ")
     if not data.startswith(b"HEAD"):
@@ -108,11 +109,9 @@ async def test_too_many_connections_idlest_make_way(serve: Serve) -> None:
     for _ in range(3):
         assert (await served.get("/health")).status_code == 200
         assert len(connections(served)) <= 8 * 3 // 2
-    async with asyncio.timeout(60):
-        while len(connections(served)) > 8:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+    await wait_until(lambda: not (len(connections(served)) > 8))
     assert check(await running)["status"] == "completed", "what is answered stays"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         assert await slow[0].read() == b""
     assert "8 connections are open" in served.runtime.paths.log_file.read_text()
 
@@ -125,7 +124,7 @@ async def test_too_many_connections_all_answered_newcomer_refused(serve: Serve) 
     error = api_error(await served.get("/health"), 503)
     assert "connections" in error["message"] and turn.response.status == "in_progress"
     running.close()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         await turn.done()
         while connections(served):  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -136,7 +135,7 @@ async def test_too_many_connections_client_that_never_reads_makes_way(serve: Ser
     served = await serve(thought("a") + final("word " * 20_000), HELLO)
     served.server.limits.max_connections = 1
     stalled = await open_request(served, {"input": "x", "stream": True})
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         await (await first_turn(served)).done()
         (connection,) = connections(served)
         assert isinstance(connection, HttpConnection)
@@ -152,7 +151,7 @@ async def test_websocket_late_message_is_closed(serve: Serve) -> None:
     async with open_socket(served) as idle, open_socket(served) as client:
         client.transport.write(PARTIAL_FRAME)
         with pytest.raises(ConnectionClosed) as closed:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_SECONDS):
                 await client.recv()
         assert closed.value.rcvd is not None and closed.value.rcvd.code == CLOSE_POLICY
         assert check(await request_events(idle, input="x"))["status"] == "completed"
@@ -163,7 +162,7 @@ async def test_websocket_many_fragments_are_refused(serve: Serve) -> None:
     async with open_socket(served) as client:
         client.transport.write(b"\x01\x80mask" + b"\x00\x80mask" * (2 * MAX_FRAGMENTS))
         with pytest.raises(ConnectionClosed) as closed:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_SECONDS):
                 await client.recv()
     assert closed.value.rcvd is not None and closed.value.rcvd.code == CLOSE_TOO_BIG
 
@@ -176,7 +175,7 @@ async def test_websocket_unread_messages_together_are_bounded(serve: Serve) -> N
     async with open_socket(served) as waiting, open_socket(served) as partial:
         for _ in range(5):  # the first is answered, the others wait for it
             await waiting.send(message)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             with contextlib.suppress(ConnectionClosed):  # or the message is refused
                 while json.loads(await waiting.recv()).get("status") != 429:
                     pass
@@ -186,9 +185,7 @@ async def test_websocket_unread_messages_together_are_bounded(serve: Serve) -> N
             with pytest.raises(ConnectionClosed) as closed:
                 await partial.recv()
         assert closed.value.rcvd is not None and closed.value.rcvd.code == CLOSE_TRY_AGAIN
-    async with asyncio.timeout(60):
-        while budget.used_bytes:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+    await wait_until(lambda: not budget.used_bytes)
 
 
 async def test_too_many_websockets_leave_room_for_http(serve: Serve) -> None:
@@ -201,6 +198,6 @@ async def test_too_many_websockets_leave_room_for_http(serve: Serve) -> None:
             b"upgrade: websocket\r\nsec-websocket-version: 13\r\n"
             b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
         )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             assert (await refused.readline()).startswith(b"HTTP/1.1 503")
         assert (await served.get("/v1/models")).status_code == 200

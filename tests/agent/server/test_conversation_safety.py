@@ -18,8 +18,8 @@ from agent.store.conversations import Store
 from agent.store.event_codec import encode_line, pack, read_record
 from agent.store.records import StoredTurn
 from tests.support.endpoint import Serve, api_error, engine_markup, open_request
-from tests.support.hosts import wait_until
 from tests.support.scripts import HELLO, LONG, WEATHER, call, final, thought
+from tests.support.waiting import wait_until
 
 BLUE = thought("Blue.") + final("Blue!")
 SECRET = "xylophone-7391"

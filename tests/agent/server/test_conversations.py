@@ -24,9 +24,9 @@ from tests.support.endpoint import (
     first_turn,
     open_request,
 )
-from tests.support.hosts import wait_until
 from tests.support.invariants import check
 from tests.support.scripts import HELLO, LONG, WEATHER, call, final, thought
+from tests.support.waiting import wait_until
 
 BLUE = thought("Blue.") + final("Blue!")
 

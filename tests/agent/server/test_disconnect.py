@@ -19,6 +19,7 @@ from tests.support.endpoint import Serve, events_of, first_turn, open_request
 from tests.support.invariants import check
 from tests.support.requests import CODE_INTERPRETER
 from tests.support.scripts import HELLO, LONG, final, python, thought
+from tests.support.waiting import HANG_SECONDS, wait_until
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -27,13 +28,11 @@ async def test_disconnect_cancels_response(serve: Serve, stream: bool) -> None:
     leaving = await open_request(served, {"input": "x", "stream": stream})
     turn = await first_turn(served)
     leaving.close()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         response = await turn.done()
     assert response.status == "cancelled"
     check([event.model_dump(mode="json") for event in turn.log.events])
-    async with asyncio.timeout(60):
-        while served.service.running:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+    await wait_until(lambda: not served.service.running)
 
 
 async def test_request_task_cancelled_response_ends(serve: Serve) -> None:
@@ -51,7 +50,7 @@ async def test_request_task_cancelled_response_ends(serve: Serve) -> None:
 
     stream = EventStream(turn, served.service, SseEncoder())
     sending = asyncio.create_task(stream({"type": "http"}, receive, send))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         await started.wait()
     while not sending.done():  # as often as the server likes
         sending.cancel()
@@ -77,7 +76,7 @@ async def test_disconnect_stops_running_tool(serve: Serve) -> None:
         served, {"input": "x", "stream": True, "tools": [CODE_INTERPRETER]}
     )
     turn = await first_turn(served)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         async for batch in turn.log.follow():
             if any(event.type == "response.mcp_call_arguments.done" for event in batch):
                 break
@@ -91,7 +90,7 @@ async def test_client_never_reads_others_proceed(serve: Serve) -> None:
     served = await serve(thought("a") + final("word " * 20_000), HELLO)
     stalled = await open_request(served, {"input": "x", "stream": True})
     turn = await first_turn(served)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         assert (await turn.done()).status == "completed"
         assert check(await served.stream(input="y"))["status"] == "completed"
     stalled.close()
@@ -104,7 +103,7 @@ async def test_drain_lets_responses_finish(serve: Serve) -> None:
     served.server.drain()
     response = check(events_of((await running).text))
     assert response["status"] == "completed"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         await served.serving
     with pytest.raises(OSError):
         await open_request(served, {"input": "x"})
@@ -116,7 +115,7 @@ async def test_drain_twice_cancels_responses(serve: Serve) -> None:
     await first_turn(served)
     served.server.drain()
     served.server.drain()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         response = check(events_of((await running).text))
         await served.serving
     assert response["status"] == "cancelled"
@@ -128,7 +127,7 @@ async def test_serve_in_shares_runtime_not_tools(serve: Serve) -> None:
     listener = listen("127.0.0.1", 0, None)
     beside = asyncio.create_task(serve_in(served.runtime, TurnOptions(), listener, ServerOptions()))
     url = f"{base_url(listener)}/responses"
-    async with httpx2.AsyncClient(timeout=60) as http:
+    async with httpx2.AsyncClient(timeout=HANG_SECONDS) as http:
         refused = await http.post(url, json={"input": "x", "tools": [CODE_INTERPRETER]})
         assert refused.json()["error"]["code"] == "mcp_server_not_found"
         running = asyncio.create_task(http.post(url, json={"input": "x", "stream": True}))

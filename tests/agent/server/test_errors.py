@@ -10,10 +10,10 @@ import openai
 import pytest
 
 from tests.support.endpoint import API_KEY, Serve, api_error
-from tests.support.hosts import wait_until
 from tests.support.invariants import check
 from tests.support.requests import BAD_REQUESTS
 from tests.support.scripts import HELLO, WEATHER, call
+from tests.support.waiting import wait_until
 
 
 async def test_bad_request_names_the_parameter(serve: Serve) -> None:

@@ -14,6 +14,7 @@ from agent.server.parsing import parse_request
 from tests.support.endpoint import Serve
 from tests.support.request_fuzzer import RequestFuzzer
 from tests.support.scripts import HELLO
+from tests.support.waiting import HANG_SECONDS
 
 
 @given(st.binary(max_size=60))
@@ -31,7 +32,7 @@ async def test_server_random_requests_never_500(serve: Serve) -> None:
     await served.runtime.ready()  # else the answer of /health depends on the order
     fuzzer = RequestFuzzer((await served.get("/openapi.json")).json(), random.Random(1))
     statuses: Counter[int] = Counter()
-    async with httpx2.AsyncClient(timeout=60) as http:
+    async with httpx2.AsyncClient(timeout=HANG_SECONDS) as http:
         for _ in range(200):
             request = fuzzer.request()
             answer = await http.request(

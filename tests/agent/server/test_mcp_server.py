@@ -29,6 +29,7 @@ from tests.support.hosts import SERVERS_FOLDER, server_option
 from tests.support.runtimes import MakeRuntime
 from tests.support.scripts import DONE, LONG, call, final, python
 from tests.support.turns import write_script
+from tests.support.waiting import HANG_SECONDS, wait_until
 from tools.config.servers import ServerConfig
 
 ERAS = ("auto", "legacy")
@@ -261,9 +262,7 @@ async def test_ask_cancelled_stops_turn(make_runtime: MakeRuntime, tmp_path: Pat
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        async with asyncio.timeout(60):
-            while runtime.running_turns:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+        await wait_until(lambda: not runtime.running_turns)
 
 
 # --- the command ---
@@ -323,7 +322,7 @@ async def test_mcp_serve_http_needs_key(home: Path) -> None:
             assert (await plain.post(url, json=body)).status_code == 401
         headers = {"Authorization": "Bearer k"}
         for mode in ERAS:
-            async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+            async with httpx2.AsyncClient(headers=headers, timeout=HANG_SECONDS) as http:
                 transport = streamable_http_client(url, http_client=http)
                 async with Client(transport, mode=mode) as client:  # type: ignore[arg-type]
                     assert "Hello" in (await ask(client, "hello"))["answer"]
@@ -338,8 +337,8 @@ async def test_mcp_serve_http_ends_streams_that_wait(home: Path) -> None:
     headers = {"Accept": "application/json, text/event-stream"}
     async with (
         serving(home) as (process, url),
-        httpx2.AsyncClient(headers=headers, timeout=60) as plain,
-        httpx2.AsyncClient(timeout=60) as http,
+        httpx2.AsyncClient(headers=headers, timeout=HANG_SECONDS) as plain,
+        httpx2.AsyncClient(timeout=HANG_SECONDS) as http,
         Client(streamable_http_client(url, http_client=http)) as client,
         client.listen(tools_list_changed=True) as changes,
     ):
@@ -367,7 +366,7 @@ async def test_mcp_serve_http_lets_running_call_end(home: Path, mode: Any) -> No
 
     async with (
         serving(home, "--engine", f"script:{script}") as (process, url),
-        httpx2.AsyncClient(timeout=60) as http,
+        httpx2.AsyncClient(timeout=HANG_SECONDS) as http,
     ):
         async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
             await (

@@ -12,6 +12,7 @@ from agent.server.errors import ApiError
 from agent.server.request_body import MAX_JSON_VALUES, SCAN_BYTES, check_json_size
 from tests.support.endpoint import Serve, Served, api_error, open_request
 from tests.support.scripts import HELLO, LONG
+from tests.support.waiting import wait_until
 from tests.support.websocket import error_event, open_socket, receive_event
 
 AMPLIFIERS = {
@@ -85,17 +86,13 @@ async def test_unread_bodies_together_are_bounded(serve: Serve) -> None:
     assert "a limit is reached" in served.runtime.paths.log_file.read_text()
     for writer in open_writers:
         writer.close()
-    async with asyncio.timeout(60):
-        while budget.used_bytes:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+    await wait_until(lambda: not budget.used_bytes)
 
 
 async def test_bodies_of_running_responses_are_bounded(serve: Serve) -> None:
     served = await serve(LONG)
     served.service.max_running_bytes = 1000
     running = await open_request(served, {"input": "x", "user": "y" * 2000, "stream": True})
-    async with asyncio.timeout(60):
-        while not served.service.running:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+    await wait_until(lambda: served.service.running)
     assert api_error(await served.post({"input": "x"}), 429)["code"] == "rate_limit_exceeded"
     running.close()

@@ -18,6 +18,7 @@ from agent.server.websocket import WebSocketConnection
 from tests.support.endpoint import API_KEY, Serve, comparable, engine_markup, first_turn
 from tests.support.invariants import TERMINAL, check
 from tests.support.scripts import HELLO, LONG, WEATHER, call, final, thought
+from tests.support.waiting import HANG_SECONDS
 from tests.support.websocket import (
     error_event,
     open_socket,
@@ -188,7 +189,7 @@ async def test_websocket_disconnect_cancels(serve: Serve) -> None:
     await send_request(client, input="y")
     turn = await first_turn(served)
     client.transport.abort()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         assert (await turn.done()).status == "cancelled"
         await served.service.wait_idle()
     assert served.turns == [turn] and not served.service.running
@@ -335,7 +336,7 @@ async def test_websocket_drain_lets_responses_finish(serve: Serve) -> None:
         error_event([await receive_event(client)], 503)
         with pytest.raises(ConnectionClosed):
             await client.recv()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         await served.serving
 
 

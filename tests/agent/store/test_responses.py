@@ -23,6 +23,7 @@ from tests.support.invariants import check
 from tests.support.program import RunAgent
 from tests.support.scripts import HELLO, LONG, WEATHER, call, final, thought
 from tests.support.serve_program import serve_program
+from tests.support.waiting import HANG_SECONDS
 
 
 async def test_response_continued_after_restart_reads_same_ids(serve: Serve) -> None:
@@ -97,9 +98,11 @@ def test_killed_server_marks_response_failed(home: Path, script: Callable[..., s
     """What was running has failed; everything before it is as it was."""
     with serve_program(home, "--engine", script(HELLO, LONG)) as (url, process):
         body: dict[str, Any] = {"input": "x", "stream": True}
-        done = check(events_of(httpx2.post(f"{url}/responses", json=body, timeout=60).text))
+        done = check(
+            events_of(httpx2.post(f"{url}/responses", json=body, timeout=HANG_SECONDS).text)
+        )
         body |= {"previous_response_id": done["id"], "background": True}
-        with httpx2.stream("POST", f"{url}/responses", json=body, timeout=60) as answer:
+        with httpx2.stream("POST", f"{url}/responses", json=body, timeout=HANG_SECONDS) as answer:
             lines = answer.iter_lines()
             created = next(line for line in lines if line.startswith("data: "))
             next(line for line in lines if "reasoning_text.delta" in line)
@@ -107,9 +110,9 @@ def test_killed_server_marks_response_failed(home: Path, script: Callable[..., s
             process.wait()
     lost = created.split('"id":"')[1].split('"')[0]
     with serve_program(home, "--engine", script(HELLO)) as (url, _):
-        found = httpx2.get(f"{url}/responses/{lost}", timeout=60).json()
+        found = httpx2.get(f"{url}/responses/{lost}", timeout=HANG_SECONDS).json()
         assert found["status"] == "failed" and found["error"]["code"] == "server_error"
-        rest = httpx2.get(f"{url}/responses/{lost}?stream=true", timeout=60).text
+        rest = httpx2.get(f"{url}/responses/{lost}?stream=true", timeout=HANG_SECONDS).text
         assert [event["type"] for event in events_of(rest)] == [
             "response.created",
             "response.queued",
@@ -117,9 +120,9 @@ def test_killed_server_marks_response_failed(home: Path, script: Callable[..., s
             "response.failed",
         ]
         assert events_of(rest)[-1]["response"] == found
-        assert httpx2.get(f"{url}/responses/{done['id']}", timeout=60).json() == done
+        assert httpx2.get(f"{url}/responses/{done['id']}", timeout=HANG_SECONDS).json() == done
         body |= {"background": False}
-        followed = httpx2.post(f"{url}/responses", json=body, timeout=60)
+        followed = httpx2.post(f"{url}/responses", json=body, timeout=HANG_SECONDS)
         assert check(events_of(followed.text))["previous_response_id"] == done["id"]
 
 

@@ -42,9 +42,9 @@ from agent.turn.token_choices import (
 from tests.support import random_gguf
 from tests.support.engines import DigitsConstraint, greedy_request, random_prompt, read_generation
 from tests.support.fake_vllm import FakeVllm
-from tests.support.hosts import wait_until
 from tests.support.runtimes import MakeRuntime
 from tests.support.turns import write_script
+from tests.support.waiting import wait_until
 
 EXACT = 1e-4
 """Of what is computed from the same logits."""

@@ -11,6 +11,7 @@ from textual import events
 
 from agent.util.images import is_image, is_pasted_image
 from tests.support.fake_app import FakeSession, drive_app
+from tests.support.waiting import HANG_SECONDS
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + b"\0" * 300_000
 """Longer than a text that can be attached."""
@@ -80,7 +81,7 @@ async def test_app_attached_image_is_one_sentence(image: Path) -> None:
 def test_run_piped_image_is_one_sentence(home: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-m", "agent", "run", "what is this?"],
-        input=PNG, capture_output=True, env={"AGENT_HOME": str(home)}, timeout=60,
+        input=PNG, capture_output=True, env={"AGENT_HOME": str(home)}, timeout=HANG_SECONDS,
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr == b"agent: The input is an image, and this model cannot see images.\n"

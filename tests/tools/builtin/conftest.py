@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.hosts import Children
 from tests.support.interpreter import Interpreter, Starting
+from tests.support.waiting import HANG_SECONDS
 from tools.builtin.python.server import PythonServer
 from tools.sandbox import isolation
 from tools.sandbox.isolation import Isolation, ResourceLimits
@@ -41,4 +42,6 @@ def confined(request: pytest.FixtureRequest, starting: Starting) -> Interpreter:
     if reason is not None:
         pytest.skip(f"{request.param}: {reason}")
     limits = ResourceLimits(memory=1 << 29, file_size=1 << 20)
-    return starting(isolation=Isolation(request.param, "", True), limits=limits, timeout=60)
+    return starting(
+        isolation=Isolation(request.param, "", True), limits=limits, timeout=HANG_SECONDS
+    )

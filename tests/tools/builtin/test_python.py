@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.hosts import wait_until
 from tests.support.interpreter import Interpreter, Starting, worker
+from tests.support.waiting import wait_until
 from tools import process_groups
 from tools.builtin.base import ToolError, conversation_id, output_listener
 from tools.builtin.python.server import PythonServer

@@ -13,9 +13,10 @@ import psutil
 import pytest
 
 from tests.support.commands import LIMITS, Commands
-from tests.support.hosts import Children, wait_until
+from tests.support.hosts import Children
 from tests.support.invariants import check as check_stream
 from tests.support.program import RunAgent
+from tests.support.waiting import wait_until
 from tools.builtin.base import ToolError, check_arguments, output_listener
 from tools.builtin.files.server import FilesServer
 from tools.builtin.shell.server import ShellServer

@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hosts import (
-    SERVERS_FOLDER,
-    MakeHost,
-    free_port,
-    is_listening,
-    tool,
-    wait_until,
-)
+from tests.support.hosts import SERVERS_FOLDER, MakeHost, free_port, is_listening, tool
 from tests.support.oauth import open_page
 from tests.support.program import ROOT
+from tests.support.waiting import wait_until
 from tools.config.servers import ServerConfig
 from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
 from tools.mcp.host import Host

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hosts import Children, MakeHost, is_alive, server, tool, wait_until
+from tests.support.hosts import Children, MakeHost, is_alive, server, tool
+from tests.support.waiting import HANG_SECONDS, wait_until
 from tools import process_groups
 from tools.builtin.files.server import FilesServer
 from tools.builtin.python.server import PythonServer
@@ -329,7 +330,7 @@ def test_toolbox_does_not_import_sdk() -> None:
     )
     root = Path(host_module.__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=HANG_SECONDS
     )
     assert done.returncode == 0, done.stderr
 

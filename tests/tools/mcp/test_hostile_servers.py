@@ -24,8 +24,8 @@ from tests.support.hosts import (
     server,
     server_command,
     tool,
-    wait_until,
 )
+from tests.support.waiting import HANG_SECONDS, wait_until
 from tools.config.servers import ServerConfig
 from tools.mcp.call_scope import FREE_PROGRESS_REPORTS, MAX_OUTPUT_CHARS
 from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
@@ -252,7 +252,7 @@ async def test_hostile_http_start_ends(
 ) -> None:
     seconds = 1.0 if behaviour == "drip" else 30.0
     host = make_host(await serve_raw("http", behaviour, startup_timeout_sec=seconds))
-    async with bounded_load(), asyncio.timeout(60):
+    async with bounded_load(), asyncio.timeout(HANG_SECONDS):
         await host.start()
         await host.wait_settled()
     (state,) = host.server_states()
@@ -269,7 +269,7 @@ async def test_endless_events_end_with_call(
     host = make_host(await serve_raw(transport, behaviour, **settings), server("plain"))
     await host.start()
     await host.wait_settled()
-    async with bounded_load(), asyncio.timeout(60):
+    async with bounded_load(), asyncio.timeout(HANG_SECONDS):
         flooded = asyncio.create_task(host.call(tool(host, "raw__ping"), {}))
         echoed = await host.call(tool(host, "plain__echo"), {"text": "meanwhile"})
         assert echoed.text == "meanwhile" and not flooded.done()
@@ -281,7 +281,7 @@ async def test_turn_does_not_wait_for_http_server_that_does_not_answer(
     make_host: MakeHost, serve_raw: ServeRaw, behaviour: str, status: str
 ) -> None:
     host = make_host(await serve_raw("http", behaviour, startup_timeout_sec=600.0))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         await host.start()
         await host.wait_for_turn("hello")
     (state,) = host.server_states()
@@ -296,7 +296,7 @@ async def test_turn_does_not_wait_for_server_that_only_writes(
     loop = f"while :; do echo x >&{descriptor}; sleep 0.2; done"
     busy = ServerConfig("busy", command="sh", args=("-c", loop), startup_timeout_sec=600.0)
     host = make_host(busy)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         await host.start()
         await host.wait_for_turn("hello")
     assert host.server_states()[0].status == "starting"
@@ -340,7 +340,7 @@ async def test_client_servers_together_bounded(
     host = make_host().with_client_servers(brought)
     await host.start()
     await host.wait_settled()
-    async with bounded_load(MAX_TOGETHER_BYTES), asyncio.timeout(60):
+    async with bounded_load(MAX_TOGETHER_BYTES), asyncio.timeout(HANG_SECONDS):
         endless = [host.call(tool(host, f"raw{number}__endless"), {}) for number in range(15)]
         results = await asyncio.gather(*endless, host.call(tool(host, "raw15__ascii_text"), {}))
     assert all(TOO_LONG in result.text for result in results[:15])

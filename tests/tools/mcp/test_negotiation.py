@@ -9,15 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hosts import (
-    MakeHost,
-    free_port,
-    is_listening,
-    server,
-    server_command,
-    tool,
-    wait_until,
-)
+from tests.support.hosts import MakeHost, free_port, is_listening, server, server_command, tool
+from tests.support.waiting import wait_until
 from tools.config.servers import ServerConfig
 from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
 from tools.mcp.host import Host

@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import httpx2
 import pytest
 
-from tests.support.hosts import MakeHost, tool, wait_until
+from tests.support.hosts import MakeHost, tool
 from tests.support.oauth import open_page
+from tests.support.waiting import wait_until
 from tools.config.servers import ServerConfig
 from tools.mcp.credentials import CredentialStore
 from tools.mcp.login import LoginDialog, LoginError

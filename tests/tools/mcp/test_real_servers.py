@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hosts import SERVERS_FOLDER, MakeHost, tool, wait_until
+from tests.support.hosts import SERVERS_FOLDER, MakeHost, tool
+from tests.support.waiting import wait_until
 from tools.config.servers import ServerConfig
 from tools.mcp.client_requests import (
     ElicitationRequest,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hosts import wait_until
+from tests.support.waiting import wait_until
 from tools.config.servers import ServerConfig
 from tools.mcp.stdio import StdioTransport
 

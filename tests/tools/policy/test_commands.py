@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import HANG_SECONDS
 from tools.policy.commands import command_requirements
 from tools.policy.rules import OnceOnlyError, explain_rule
 
@@ -145,7 +146,9 @@ def test_command_attack_not_covered_by_rules(script: str, tmp_path: Path) -> Non
     (tmp_path / "b" / "ls").write_text(f"#!/bin/sh\n: > {tmp_path}/pwned")
     (tmp_path / "b" / "ls").chmod(0o755)
     assert not is_allowed(["bash", "-lc", script], tmp_path)
-    subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, timeout=60)
+    subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, timeout=HANG_SECONDS
+    )
     assert (tmp_path / "pwned").exists()
 
 

@@ -20,6 +20,7 @@ from agent.store.conversations import Store
 from tests.support.fake_app import screen_text
 from tests.support.hosts import SERVERS_FOLDER
 from tests.support.model_hub import ModelHub
+from tests.support.waiting import HANG_SECONDS
 from tui.screens.models import ModelsScreen
 from tui.screens.text_dialog import TextDialog
 
@@ -276,7 +277,7 @@ async def test_welcome_screen_not_over_what_is_typed(
 
     def inspect_slowly() -> Any:
         looking.set()
-        typed.wait(timeout=60)
+        typed.wait(timeout=HANG_SECONDS)
         return inspect_machine()
 
     monkeypatch.setattr("agent.models.machine.inspect_machine", inspect_slowly)

@@ -19,6 +19,7 @@ import pytest
 
 from tests.support.program import RunAgent
 from tests.support.terminal import ROOT, start_program
+from tests.support.waiting import HANG_SECONDS
 
 Script = Callable[..., str]
 THINKS_CALLS = (
@@ -280,7 +281,7 @@ def test_app_without_terminal_names_agent_run(home: Path, tmp_path: Path) -> Non
     done = subprocess.run(
         [sys.executable, "-I", "-m", "agent"],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=tmp_path,
-        env={**os.environ, "AGENT_HOME": str(home)}, timeout=100,
+        env={**os.environ, "AGENT_HOME": str(home)}, timeout=HANG_SECONDS,
     )  # fmt: skip
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("agent: The app needs a terminal") and "agent run" in done.stderr
@@ -400,7 +401,9 @@ def test_app_http_request_streams_live(home: Path, tmp_path: Path, script: Scrip
         )
         answers: list[bytes] = []
         client = threading.Thread(
-            target=lambda: answers.append(urllib.request.urlopen(request, timeout=60).read())
+            target=lambda: answers.append(
+                urllib.request.urlopen(request, timeout=HANG_SECONDS).read()
+            )
         )
         client.start()
         terminal.wait_for("1 ● What is 123*456?")

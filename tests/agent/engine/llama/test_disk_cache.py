@@ -27,7 +27,7 @@ from agent.engine.protocol import Finished, Prefill, Request, Sampling, Tokens
 from agent.formats.harmony.encoding import load_encoding
 from agent.tiny import vocabulary
 from tests.support import random_gguf
-from tests.support.hosts import wait_until
+from tests.support.waiting import wait_until
 
 SOURCE = random.Random(3)
 IDS = [SOURCE.randrange(512) for _ in range(3000)]

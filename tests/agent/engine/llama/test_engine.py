@@ -33,7 +33,7 @@ from tests.support.engines import (
     random_prompt,
     read_generation,
 )
-from tests.support.hosts import wait_until
+from tests.support.waiting import HANG_SECONDS, wait_until
 
 
 def bare_loop(gguf: Path, ids: list[int], tokens: int) -> list[int]:
@@ -186,7 +186,7 @@ async def test_step_failure_lets_waiting_request_start(
     both_queued.set()
     with pytest.raises(EngineError, match="MemoryError"):
         await read_generation(first)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         assert_likely(gguf, random_prompt(20), (await read_generation(second)).ids)
 
 
@@ -321,5 +321,7 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2] == "close"))
 
 @pytest.mark.parametrize("end", ["close", "leave it running"])
 def test_engine_prints_nothing(gguf: Path, end: str) -> None:
-    ran = subprocess.run([sys.executable, "-c", QUIET, gguf, end], capture_output=True, timeout=100)
+    ran = subprocess.run(
+        [sys.executable, "-c", QUIET, gguf, end], capture_output=True, timeout=HANG_SECONDS
+    )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")

@@ -30,6 +30,7 @@ from tests.agent.engine.remote.conftest import API_KEY, CONTEXT, RunningPeer
 from tests.support.engines import DigitsConstraint, read_generation, set_timing, user_request
 from tests.support.invariants import check
 from tests.support.program import RunAgent
+from tests.support.waiting import HANG_SECONDS
 
 LLAMA = "\N{LLAMA}"
 MULTIPLY = "Multiply 123*456 using the mcp.code_interpreter tool."
@@ -201,8 +202,10 @@ async def test_cancel_frees_the_server(
         return not running.endswith(" 0.0")
 
     headers = {"Authorization": f"Bearer {API_KEY}"}
-    async with httpx2.AsyncClient(base_url=peer.url, timeout=60, headers=headers) as client:
-        async with asyncio.timeout(60):
+    async with httpx2.AsyncClient(
+        base_url=peer.url, timeout=HANG_SECONDS, headers=headers
+    ) as client:
+        async with asyncio.timeout(HANG_SECONDS):
             while await is_busy(client):
                 pass  # each request takes its time
 
@@ -317,7 +320,7 @@ async def test_server_stopped_while_streaming_fails_the_turn(
     which on a busy machine may miss the first signal and then ends at the second."""
     again: asyncio.TimerHandle | None = None
     with pytest.raises(EngineError, match=f"{peer.url} went away after .* is kept"):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             async for item in remote.generate(user_request(form, "hi", sampling=endless(form))):
                 if isinstance(item, Tokens) and again is None:
                     peer.server.terminate()

@@ -14,8 +14,8 @@ from agent.engine.remote.health import RemoteTiming
 from agent.formats.harmony.format import HarmonyFormat
 from tests.support.engines import read_generation, set_timing, user_request
 from tests.support.fake_vllm import FakeVllm
-from tests.support.hosts import wait_until
 from tests.support.program import RunAgent
+from tests.support.waiting import wait_until
 
 Pair = tuple[FakeVllm, RemoteEngine]
 

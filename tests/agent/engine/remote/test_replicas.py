@@ -19,7 +19,7 @@ from agent.engine.remote.replicas import MIN_BUSY_GENERATIONS
 from agent.formats.harmony.format import HarmonyFormat
 from tests.support.engines import read_generation
 from tests.support.fake_vllm import FakeVllm
-from tests.support.hosts import wait_until
+from tests.support.waiting import wait_until
 
 TIMING = RemoteTiming(retry_pauses=(0.0,), retry_poll=0.005)
 DONE = [[11], "length"]

@@ -37,7 +37,7 @@ from agent.formats.harmony import encoding
 from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.recipients import Recipients
 from agent.tiny import vocabulary
-from tests.support.hosts import wait_until
+from tests.support.waiting import wait_until
 
 GREEDY = Sampling(temperature=0)
 

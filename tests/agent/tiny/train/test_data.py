@@ -17,6 +17,7 @@ from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import FILE_TOOLS, FIXED, fixed, unseen
 from agent.tiny.train.turns import DialogueCall, DialogueTurn
 from agent.turn.decoder import CALL_HEDGE, HEDGE
+from tests.support.waiting import HANG_SECONDS
 
 
 def test_stress_copies_at_fork_weigh_more() -> None:
@@ -49,7 +50,7 @@ def test_encoding_ranks_in_temporary_folder_not_used(tmp_path: Path) -> None:
     code = "from agent.tiny.train import data; print(data.encode('ab cd'))"
     env = {**os.environ, "TMPDIR": str(tmp_path), "AGENT_HOME": str(tmp_path / "home")}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=HANG_SECONDS
     )
     assert done.stdout == f"{data.encode('ab cd')}\n", done.stderr
 

@@ -1,0 +1,44 @@
+"""Waits for conditions, never for a fixed time; what is not met in the end is described."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import reprlib
+import time
+from collections.abc import Callable
+
+HANG_SECONDS = 300.0
+"""Seconds after which any wait of a test is given up. Only what hangs takes that long, also on a
+machine that is busy with much else."""
+POLL_SECONDS = 0.005
+
+
+def describe(condition: Callable[..., object]) -> str:
+    """Return the source of a condition and the values that it reads, for the message of a failure."""
+    try:
+        source = " ".join(inspect.getsource(condition).split())
+    except (OSError, TypeError):
+        source = repr(condition)
+    try:
+        values = inspect.getclosurevars(condition).nonlocals
+    except (TypeError, ValueError):
+        values = {}
+    shown = (f"\n  {name} = {reprlib.repr(value)}" for name, value in values.items())
+    return f"{source}{''.join(shown)}"
+
+
+async def wait_until(
+    condition: Callable[[], object],
+    state: Callable[[], object] = lambda: "",
+    seconds: float = HANG_SECONDS,
+) -> None:
+    """Wait until a condition is true.
+
+    Raises AssertionError with the condition, the values that it reads, and ``state()``.
+    """
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            raise AssertionError(f"never true: {describe(condition)}\n{state()}")
+        await asyncio.sleep(POLL_SECONDS)

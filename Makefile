@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo env peer fastmcp vllm pictures man test test-clients test-fast lint bench compare attack conformance sdks fuzz load faults soak tiny-eval clean
+.PHONY: demo env peer fastmcp vllm pictures man test test-changed test-clients test-fast test-stress lint bench compare attack conformance sdks fuzz load faults soak tiny-eval clean
 
 env: $(READY)
 
@@ -54,15 +54,26 @@ demo: $(READY)
 	$(BIN)/agent run "Multiply 123*456 using the mcp.code_interpreter tool."
 
 # Four processes also on two cores, a file in one of them: half of it waits, for other processes too.
+PARALLEL := --numprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST := -m pytest
 test: $(READY)
-	$(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python $(PYTEST) $(PARALLEL)
 
 # Other people's clients against `agent serve`, and the blocks of README.md and docs/clients.md that show them.
 test-clients: $(CLIENTS)/.ready
-	$(CLIENTS)/bin/pytest tests/clients
+	$(CLIENTS)/bin/python $(PYTEST) tests/clients
 
 test-fast: $(READY)
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest $(PARALLEL) -m "not slow"
+
+# The tests whose code changed since their last run; the first run takes all of them, to learn what each uses.
+test-changed: $(READY)
+	$(BIN)/pytest --testmon
+
+# The suite five times alone and three times next to eight busy processes, in several orders.
+# As a normal user too: make test-stress STRESS="--user nobody"
+test-stress: $(READY)
+	$(BIN)/python -m tests.stress $(STRESS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import signal
+import sys
 from collections.abc import Generator
 
 import pytest
@@ -18,7 +20,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Programs are started with their byte code, as people start them; compiling takes a third of a start.
+# Without it pytest would also rewrite the assertions of all test modules in each run, for 10 seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 collect_ignore = ["clients"]  # they run in an environment of their own: make test-clients
 pytest_plugins = [
@@ -31,6 +35,7 @@ pytest_plugins = [
     "tests.support.commands",
     "tests.support.model_hub",
     "tests.support.oauth",
+    "tests.support.quiet_loop",
 ]
 LONG_FILES = (
     "engine/remote/test_generation.py", "terminal/test_screen.py", "e2e/test_mcp.py",
@@ -52,6 +57,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
 
     items.sort(key=file_order)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from the test modules: it would visit them again and again."""
+    gc.disable()
+    done = yield
+    gc.freeze()
+    gc.enable()
+    return done
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from rich.style import Style
 from textual.screen import Screen
+from textual.signal import Signal
 
 TEXT_STYLES = (
     "head", "faint", "error", "keyword", "name", "string", "number", "comment", "added", "removed",
@@ -41,6 +42,15 @@ class BaseScreen(Screen[None]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._styles_by_class: dict[str, Style] = {}
+        self.resumed: Signal[None] = Signal(self, "resumed")
+        """Published when the screens above are closed.
+
+        Textual 8.2 gives the callbacks of ``call_after_refresh`` to the screen on top, and drops those
+        that are left when it is closed: subscribers schedule theirs again.
+        """
+
+    def on_screen_resume(self) -> None:
+        self.resumed.publish(None)
 
     def style_of(self, name: str) -> Style:
         """The style of a component class, as far as it differs from the text around it."""

@@ -52,7 +52,7 @@ class Hold:
 
     async def wait(self, cancelled: asyncio.Event) -> None:
         """Wait until it is released or the generation is cancelled."""
-        while not cancelled.is_set() and not (self.until and self.until.exists()):
+        while not cancelled.is_set() and not (self.until and self.until.exists()):  # noqa: ASYNC110
             await asyncio.sleep(HOLD_POLL_SECONDS)
 
 

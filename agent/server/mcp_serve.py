@@ -44,12 +44,14 @@ class McpServeOptions:
     conversations: bool = False
 
 
-def main(launch: LaunchOptions, options: McpServeOptions) -> int:
+def main(
+    launch: LaunchOptions, options: McpServeOptions, *, drain_seconds: int = DRAIN_SECONDS
+) -> int:
     """Serve until stdin ends, or until SIGTERM or SIGINT; return the exit code. Raises UserError."""
     runtime = bootstrap.create_runtime(launch, tools="none")
     defaults = bootstrap.turn_options(launch, runtime.model)
     listener = listen(options.host, options.port, options.api_key) if options.http else None
-    return asyncio.run(_main(runtime, defaults, options, listener))
+    return asyncio.run(_main(runtime, defaults, options, listener, drain_seconds))
 
 
 async def _main(
@@ -57,6 +59,7 @@ async def _main(
     defaults: TurnOptions,
     options: McpServeOptions,
     listener: socket.socket | None,
+    drain_seconds: int,
 ) -> int:
     store = _open_store(runtime) if options.store else None
     server = create_mcp_server(runtime, defaults, store, all_conversations=options.conversations)
@@ -66,7 +69,7 @@ async def _main(
         if listener is None:
             interrupted = await _serve_stdio(server)
         else:
-            await _serve_http(server, listener, options)
+            await _serve_http(server, listener, options, drain_seconds)
     finally:
         await runtime.close()
         if store is not None:
@@ -109,7 +112,7 @@ async def _serve_stdio(server: AgentMcpServer) -> bool:
 
 
 async def _serve_http(
-    server: AgentMcpServer, listener: socket.socket, options: McpServeOptions
+    server: AgentMcpServer, listener: socket.socket, options: McpServeOptions, drain_seconds: int
 ) -> None:
     app = server.streamable_http_app(
         host=options.host,
@@ -121,7 +124,7 @@ async def _serve_http(
         streams, key=options.api_key, loopback_only=is_loopback(options.host), origins=()
     )
     config = uvicorn.Config(
-        guarded, log_config=None, access_log=False, timeout_graceful_shutdown=DRAIN_SECONDS
+        guarded, log_config=None, access_log=False, timeout_graceful_shutdown=drain_seconds
     )
     echo(f"MCP at {base_url(listener).removesuffix('/v1')}/mcp (Ctrl-C stops)", file=sys.stderr)
     http = _HttpServer(config, (streams.end, server.end_subscriptions))

@@ -28,6 +28,7 @@ from agent.store.responses import ResponseStore
 from tests.load.server_process import start_server
 from tests.support.endpoint import Serve, api_error
 from tests.support.program import ROOT
+from tests.support.requests import ENDLESS
 from tests.support.scripts import HELLO, final, python, raw_call
 from tests.support.waiting import HANG_SECONDS
 
@@ -56,7 +57,12 @@ def test_kill_at_any_moment_finished_items_stored() -> None:
 async def test_kill_server_under_load_finished_items_stored(home: Path) -> None:
     """Items that clients have received as finished are stored."""
     finished: list[tuple[str, dict[str, Any]]] = []
-    async with start_server(home) as program, httpx2.AsyncClient(timeout=HANG_SECONDS) as http:
+    async with (
+        start_server(home, "--no-loop-guard") as program,
+        httpx2.AsyncClient(timeout=HANG_SECONDS) as http,
+    ):
+        endless = {"input": "x", "background": True, **ENDLESS}
+        (await http.post(f"{program.url}/responses", json=endless)).raise_for_status()
 
         async def client() -> None:
             body = {"input": "Who are you?", "stream": True}
@@ -109,14 +115,15 @@ def run_on_small_disk(home: Path, commands: str, size: str = "512k") -> list[str
 @pytest.mark.skipif(sys.platform != "linux", reason="needs mounts")
 def test_run_disk_fills_up_answers_with_warning(tmp_path: Path, script: Script) -> None:
     """The disk is full in the middle of a turn, which can be neither stored nor logged any more."""
-    # Each run starts the script from its beginning; --max-output-tokens shortens the first one.
-    long = script({"markup": final("More and more. " * 600), "delay_ms": 0.1})
+    # Each run starts the script from its beginning; --max-output-tokens shortens the first one. The
+    # second one's notes alone take more than the 100 kB that are left, however many there are.
+    long = script(final("More and more. " * 2500))
     warning, answer, sessions = run_on_small_disk(
         tmp_path / "home",
         f"""{AGENT_COMMAND} run first --tools none --max-output-tokens 9 --engine {long} >&2 || true
         dd if=/dev/zero of=$AGENT_HOME/fill bs=1k \\
             count=$(($(df --output=avail $AGENT_HOME | tail -1) - 100)) 2>/dev/null
-        {AGENT_COMMAND} run second --tools none --engine {long} | tail -c 12
+        {AGENT_COMMAND} run second --tools none --no-loop-guard --engine {long} | tail -c 12
         rm $AGENT_HOME/fill
         {AGENT_COMMAND} sessions list --json | tr -d '\\n'""",
     )[-3:]
@@ -268,7 +275,7 @@ async def test_serve_hangup_ends_unless_nohup(home: Path, script: Script, nohup:
         signal.signal(signal.SIGHUP, before)
         if nohup:
             program.process.send_signal(signal.SIGHUP)
-            async with httpx2.AsyncClient() as http:
+            async with httpx2.AsyncClient(timeout=HANG_SECONDS) as http:
                 answer = await http.post(f"{program.url}/responses", json={"input": "x"})
             assert answer.json()["status"] == "completed"
         last_signal = signal.SIGTERM if nohup else signal.SIGHUP

@@ -30,10 +30,14 @@ def isolated_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that holds the embedded model, expanded once for the whole run."""
+def model_cache(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
+    """A cache that holds the embedded model, which is expanded once for all runs."""
     cache = tmp_path_factory.mktemp("cache")
-    expand.ensure(cache)
+    expanded = pytestconfig.cache.mkdir("tiny") if pytestconfig.cache else cache
+    gguf = expand.ensure(expanded)
+    if expanded != cache:
+        for file in (gguf, gguf.with_suffix(".json")):
+            (cache / file.name).symlink_to(file)
     (cache / "vocabulary").mkdir()  # the first program writes it
     return cache
 

@@ -29,15 +29,13 @@ def describe(condition: Callable[..., object]) -> str:
 
 
 async def wait_until(
-    condition: Callable[[], object],
-    state: Callable[[], object] = lambda: "",
-    seconds: float = HANG_SECONDS,
+    condition: Callable[[], object], state: Callable[[], object] = lambda: ""
 ) -> None:
     """Wait until a condition is true.
 
     Raises AssertionError with the condition, the values that it reads, and ``state()``.
     """
-    until = time.monotonic() + seconds
+    until = time.monotonic() + HANG_SECONDS
     while not condition():
         if time.monotonic() > until:
             raise AssertionError(f"never true: {describe(condition)}\n{state()}")

@@ -49,6 +49,7 @@ from textual.message import Message
 from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 
+from tui.base_screen import BaseScreen
 from tui.util.virtual_list import VirtualEntry, visible_range
 from tui.widgets.notice import NoticeEntries
 
@@ -112,6 +113,8 @@ class Transcript(VerticalScroll, can_focus=False):
 
     async def on_mount(self) -> None:
         await self.mount(self._spacer_above, self._spacer_below)
+        assert isinstance(self.screen, BaseScreen)
+        self.screen.resumed.subscribe(self, self._on_screen_resumed)
 
     # --- content ---
 
@@ -378,6 +381,11 @@ class Transcript(VerticalScroll, can_focus=False):
         if not self._fill_scheduled:
             self._fill_scheduled = True
             self.call_after_refresh(self._run_scheduled_fill)
+
+    def _on_screen_resumed(self, _: None) -> None:
+        """Schedule a fill, as one that was scheduled while another screen was shown may be lost."""
+        self._fill_scheduled = False
+        self._schedule_fill()
 
     async def _run_scheduled_fill(self) -> None:
         """Fill, after a turn that has ended has left its panes, unless text is selected there."""

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.engine.protocol import ContextOverflowError, EngineError, Prefill, Request, Tokens
-from agent.engine.scripted import ScriptEngine
+from agent.engine.protocol import (
+    ContextOverflowError,
+    EngineError,
+    Finished,
+    Prefill,
+    Request,
+    Tokens,
+)
+from agent.engine.scripted import HOLD_POLL_SECONDS, ScriptEngine
 from tests.support.engines import read_generation
 
 if TYPE_CHECKING:
@@ -106,6 +114,65 @@ async def test_generate_waits_for_delays(path: Path, encoding: HarmonyEncoding) 
     assert result.ids == [1, 2, 3] and result.finished.decode_seconds >= 0.03
 
 
+async def is_held(stream: AsyncIterator[object], ids: list[int]) -> asyncio.Task[object]:
+    """Read these tokens, and see that nothing follows them; the reading of what does follow."""
+    written: list[int] = []
+    while written != ids:
+        if isinstance(item := await anext(stream), Tokens):
+            written += item.ids
+    following = asyncio.ensure_future(anext(stream))
+    done, _ = await asyncio.wait({following}, timeout=10 * HOLD_POLL_SECONDS)
+    assert not done
+    return following
+
+
+async def test_hold_ends_when_its_file_is_there(
+    path: Path, tmp_path: Path, encoding: HarmonyEncoding
+) -> None:
+    go = tmp_path / "go"
+    hold = {"after": 2, "until": str(go)}
+    engine = await load_script(path, encoding, {"tokens": [1, 2, 3, 4], "hold": hold})
+    stream = aiter(engine.generate(Request([9])))
+    following = await is_held(stream, [1, 2])
+    go.touch()
+    assert await following == Tokens([3])
+    assert await anext(stream) == Tokens([4])
+    finished = await anext(stream)
+    assert isinstance(finished, Finished) and finished.reason == "stop"
+    again = await read_generation(engine.generate(Request([9])))
+    assert again.ids == [1, 2, 3, 4], "what is released stays so"
+
+
+@pytest.mark.parametrize("until", [{}, {"until": "/nonexistent/go"}])
+@pytest.mark.parametrize("after", [0, 2])
+async def test_hold_that_nothing_releases_ends_with_a_cancel(
+    path: Path, encoding: HarmonyEncoding, after: int, until: dict[str, str]
+) -> None:
+    line = {"tokens": [1, 2, 3], "hold": {"after": after, **until}}
+    generation = (await load_script(path, encoding, line)).generate(Request([9]))
+    stream = aiter(generation)
+    for _ in range(2):
+        assert isinstance(await anext(stream), Prefill)
+    following = await is_held(stream, [1, 2, 3][:after])
+    generation.cancel()
+    finished = await following
+    assert isinstance(finished, Finished)
+    assert (finished.reason, finished.output_tokens) == ("cancelled", after)
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+
+
+async def test_hold_behind_the_last_token_or_a_limit_is_not_reached(
+    path: Path, encoding: HarmonyEncoding
+) -> None:
+    engine = await load_script(path, encoding, {"tokens": [1, 2, 3], "hold": {"after": 3}})
+    result = await read_generation(engine.generate(Request([9])))
+    assert (result.ids, result.finished.reason) == ([1, 2, 3], "stop")
+    engine = await load_script(path, encoding, {"tokens": [1, 2, 3], "hold": {"after": 2}})
+    result = await read_generation(engine.generate(Request([9], max_tokens=2)))
+    assert (result.ids, result.finished.reason) == ([1, 2], "length")
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -116,6 +183,13 @@ async def test_generate_waits_for_delays(path: Path, encoding: HarmonyEncoding) 
         ('{"tokens":[true]}', "Line 1 .*neither"),
         ('{"tokens":[1],"delay_ms":"x"}', "Line 1 .*delay_ms"),
         ('{"tokens":[1],"delay":3}', "Line 1 .*'delay' is not a field"),
+        ('{"tokens":[1],"hold":3}', 'Line 1 .*"hold" is not'),
+        ('{"tokens":[1],"hold":{}}', 'Line 1 .*"hold" is not'),
+        ('{"tokens":[1],"hold":{"after":-1}}', 'Line 1 .*"hold" is not'),
+        ('{"tokens":[1],"hold":{"after":"1"}}', 'Line 1 .*"hold" is not'),
+        ('{"tokens":[1],"hold":{"until":"/go"}}', 'Line 1 .*"hold" is not'),
+        ('{"tokens":[1],"hold":{"after":1,"until":2}}', 'Line 1 .*"hold" is not'),
+        ('{"tokens":[1],"hold":{"after":1,"for":2}}', 'Line 1 .*"hold" is not'),
         ('\n\n{"tokens":[-1]}', "Line 3 .*neither"),
     ],
 )

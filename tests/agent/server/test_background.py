@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from tests.support.endpoint import Serve, api_error, events_of, first_turn, open_request
+from tests.support.endpoint import (
+    Serve,
+    api_error,
+    events_of,
+    first_turn,
+    http_client,
+    open_request,
+)
 from tests.support.invariants import check
 from tests.support.requests import ENDLESS
-from tests.support.scripts import HELLO, LONG
+from tests.support.scripts import HELLO, LONG, held
 from tests.support.waiting import HANG_SECONDS, wait_until
 
-SLOW_HELLO = {"markup": HELLO, "delay_ms": 60}
 
-
-async def test_background_response_completes_without_client(serve: Serve) -> None:
-    served = await serve(SLOW_HELLO)
+async def test_background_response_completes_without_client(serve: Serve, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    served = await serve(held(HELLO, 5, go))
     client = served.client()
     created = await client.responses.create(model="default", input="x", background=True)
     assert created.status == "queued" and created.background
@@ -24,22 +31,31 @@ async def test_background_response_completes_without_client(serve: Serve) -> Non
     assert (await client.responses.retrieve(created.id)).status == "in_progress"
     refused = await served.post({"input": "y", "previous_response_id": created.id})
     assert refused.status_code == 400 and "in progress" in refused.text
+    go.touch()
     await turn.done()
     stored = await client.responses.retrieve(created.id)
     assert stored.status == "completed" and stored.output_text == "Hello there!"
 
 
-async def test_background_stream_resumes_after_disconnect(serve: Serve) -> None:
-    served = await serve(SLOW_HELLO)
+async def test_background_stream_resumes_after_disconnect(serve: Serve, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    served = await serve(held(HELLO, 5, go))
     leaving = await open_request(served, {"input": "x", "stream": True, "background": True})
     turn = await first_turn(served)
     leaving.close()
     path = f"/v1/responses/{turn.response.id}?stream=true"
-    live = asyncio.create_task(served.get(f"{path}&starting_after=3"))
-    events_in_full = events_of((await served.get(path)).text)
+    async with (
+        http_client() as http,
+        http.stream("GET", f"{served.root}{path}&starting_after=3") as live,
+        http.stream("GET", f"{served.root}{path}") as full,
+    ):
+        assert turn.response.status == "in_progress"
+        go.touch()
+        texts = [(await answer.aread()).decode() for answer in (live, full)]
+    rest, events_in_full = map(events_of, texts)
     response = check(events_in_full)
     assert response["status"] == "completed" and response["background"]
-    assert events_of((await live).text) == events_in_full[4:]
+    assert rest == events_in_full[4:]
     replayed = events_of((await served.get(f"{path}&starting_after=5")).text)
     assert replayed == events_in_full[6:], "after its end too"
     assert events_of((await served.get(f"{path}&starting_after=900")).text) == []
@@ -49,14 +65,16 @@ async def test_background_stream_resumes_after_disconnect(serve: Serve) -> None:
     assert events_of((await served.get(path)).text) == events_in_full, "after a restart too"
 
 
-async def test_background_stream_resumes_with_openai_python(serve: Serve) -> None:
-    served = await serve(SLOW_HELLO)
+async def test_background_stream_resumes_with_openai_python(serve: Serve, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    served = await serve(held(HELLO, 5, go))
     client = served.client()
     first = await client.responses.create(model="default", input="x", background=True, stream=True)
     seen = [await anext(first) for _ in range(4)]
     await first.close()
     name = seen[0].response.id  # type: ignore[union-attr]
     rest = await client.responses.retrieve(name, stream=True, starting_after=3)
+    go.touch()
     events = [event.model_dump(mode="json") async for event in rest]
     assert [event["sequence_number"] for event in events] == list(range(4, 4 + len(events)))
     assert events[-1]["response"]["status"] == "completed"
@@ -113,12 +131,16 @@ async def test_cancel_of_completed_background_response_answers_with_it(serve: Se
     api_error(await served.post({}, "/resp_none/cancel"), 404)
 
 
-async def test_background_response_deleted_while_running_is_not_stored(serve: Serve) -> None:
-    served = await serve(SLOW_HELLO)
+async def test_background_response_deleted_while_running_is_not_stored(
+    serve: Serve, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    served = await serve(held(HELLO, 5, go))
     client = served.client()
     created = await client.responses.create(model="default", input="x", background=True)
     turn = await first_turn(served)
     await client.responses.delete(created.id)
+    go.touch()
     await turn.done()
     await served.service.wait_idle()
     assert (await served.get(f"/v1/responses/{created.id}")).status_code == 404
@@ -157,11 +179,13 @@ async def test_replay_query_is_read_as_clients_spell_it(serve: Serve, value: str
         assert (await served.get(f"{path}?{query}")).status_code == 200, query
 
 
-async def test_server_drain_waits_for_background_response(serve: Serve) -> None:
-    served = await serve(SLOW_HELLO, HELLO)
+async def test_server_drain_waits_for_background_response(serve: Serve, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    served = await serve(held(HELLO, 5, go))
     created = await served.client().responses.create(model="default", input="x", background=True)
     await first_turn(served)
     served.server.drain()
+    go.touch()
     async with asyncio.timeout(HANG_SECONDS):
         await served.serving
     served = await serve(HELLO)

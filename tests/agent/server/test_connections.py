@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import h11
@@ -25,9 +26,14 @@ from agent.server.connections import (
 )
 from tests.support.endpoint import Serve, Served, api_error, first_turn, open_request
 from tests.support.invariants import check
-from tests.support.scripts import HELLO, LONG, final, thought
+from tests.support.scripts import HELLO, LONG, final, held, thought
 from tests.support.waiting import HANG_SECONDS, wait_until
-from tests.support.websocket import open_socket, request_events
+from tests.support.websocket import (
+    open_socket,
+    receive_event,
+    request_events,
+    send_request,
+)
 
 HEAD = b"POST /v1/responses HTTP/1.1\r\nhost: localhost\r\n"
 PARTIAL_FRAME = b"\x81\xfe\x04\x00mask{"
@@ -71,6 +77,7 @@ async def test_late_request_is_closed(serve: Serve, data: bytes) -> None:
     if not data.startswith(b"HEAD"):
         assert head.startswith(b"408 ") and b"did not arrive in time" in head
     assert not connections(served) and served.service.body_budget.used_bytes == 0
+    limits.head_seconds = limits.stall_seconds = HANG_SECONDS
     assert (await served.post({"input": "x"})).status_code == 200
 
 
@@ -100,8 +107,9 @@ def test_arrival_steady_body_is_not_late() -> None:
     assert arrival.is_late(began + 601 + GRACE_SECONDS, stall_seconds=1000)
 
 
-async def test_too_many_connections_idlest_make_way(serve: Serve) -> None:
-    served = await serve({"markup": HELLO, "delay_ms": 20})
+async def test_too_many_connections_idlest_make_way(serve: Serve, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    served = await serve(held(HELLO, 5, go))
     served.server.limits.max_connections = 8
     running = asyncio.create_task(served.stream(input="x"))
     await first_turn(served)
@@ -110,6 +118,7 @@ async def test_too_many_connections_idlest_make_way(serve: Serve) -> None:
         assert (await served.get("/health")).status_code == 200
         assert len(connections(served)) <= 8 * 3 // 2
     await wait_until(lambda: not (len(connections(served)) > 8))
+    go.touch()
     assert check(await running)["status"] == "completed", "what is answered stays"
     async with asyncio.timeout(HANG_SECONDS):
         assert await slow[0].read() == b""
@@ -173,7 +182,9 @@ async def test_websocket_unread_messages_together_are_bounded(serve: Serve) -> N
     budget.max_bytes = 300_000
     message = json.dumps({"type": "response.create", "input": "x", "mood": "y" * 150_000})
     async with open_socket(served) as waiting, open_socket(served) as partial:
-        for _ in range(5):  # the first is answered, the others wait for it
+        await send_request(waiting, input="x")
+        await receive_event(waiting)
+        for _ in range(5):  # the first is being answered, these wait for it
             await waiting.send(message)
         async with asyncio.timeout(HANG_SECONDS):
             with contextlib.suppress(ConnectionClosed):  # or the message is refused

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -18,7 +19,7 @@ from agent.turn.options import TurnOptions
 from tests.support.endpoint import Serve, events_of, first_turn, open_request
 from tests.support.invariants import check
 from tests.support.requests import CODE_INTERPRETER
-from tests.support.scripts import HELLO, LONG, final, python, thought
+from tests.support.scripts import HELLO, LONG, final, held, python, thought
 from tests.support.waiting import HANG_SECONDS, wait_until
 
 
@@ -60,17 +61,22 @@ async def test_request_task_cancelled_response_ends(serve: Serve) -> None:
     assert stored.json()["status"] == "cancelled"
 
 
-async def test_disconnect_leaves_other_responses(serve: Serve) -> None:
-    served = await serve({"markup": HELLO, "delay_ms": 20})
+async def test_disconnect_leaves_other_responses(serve: Serve, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    served = await serve(LONG, held(HELLO, 5, go))
     leaving = await open_request(served, {"input": "x", "stream": True})
-    await first_turn(served)
+    turn = await first_turn(served)
     other = asyncio.create_task(served.stream(input="y"))
+    await wait_until(lambda: len(served.turns) == 2 and served.turns[1].log.events)
     leaving.close()
+    async with asyncio.timeout(HANG_SECONDS):
+        assert (await turn.done()).status == "cancelled"
+    go.touch()
     assert check(await other)["status"] == "completed"
 
 
 async def test_disconnect_stops_running_tool(serve: Serve) -> None:
-    code = "import time\ntime.sleep(60)"
+    code = "import time\ntime.sleep(600)"
     served = await serve(thought("a") + python(code), final("never"), tools="python")
     leaving = await open_request(
         served, {"input": "x", "stream": True, "tools": [CODE_INTERPRETER]}
@@ -96,11 +102,13 @@ async def test_client_never_reads_others_proceed(serve: Serve) -> None:
     stalled.close()
 
 
-async def test_drain_lets_responses_finish(serve: Serve) -> None:
-    served = await serve({"markup": HELLO, "delay_ms": 20})
+async def test_drain_lets_responses_finish(serve: Serve, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    served = await serve(held(HELLO, 5, go))
     running = asyncio.create_task(served.post({"input": "x", "stream": True}))
     await first_turn(served)
     served.server.drain()
+    go.touch()
     response = check(events_of((await running).text))
     assert response["status"] == "completed"
     async with asyncio.timeout(HANG_SECONDS):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -21,13 +22,12 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from agent.runtime.runtime import Runtime
-from agent.server.mcp_serve import DRAIN_SECONDS
 from agent.server.mcp_server import create_mcp_server
 from agent.store.conversations import Store
 from agent.turn.options import TurnOptions
 from tests.support.hosts import SERVERS_FOLDER, server_option
 from tests.support.runtimes import MakeRuntime
-from tests.support.scripts import DONE, LONG, call, final, python
+from tests.support.scripts import DONE, LONG, call, final, held, python
 from tests.support.turns import write_script
 from tests.support.waiting import HANG_SECONDS, wait_until
 from tools.config.servers import ServerConfig
@@ -228,9 +228,9 @@ async def test_tools_of_starting_server_count_as_writing_until_announced(
         assert hints((await client.list_tools()).tools) == (False, True, False)
         await asyncio.to_thread(pipe.write_text, "")
         if mode == "auto":
-            await asyncio.wait_for(anext(aiter(changes)), 60)
+            await asyncio.wait_for(anext(aiter(changes)), HANG_SECONDS)
         else:
-            await asyncio.wait_for(announced.wait(), 60)
+            await asyncio.wait_for(announced.wait(), HANG_SECONDS)
         assert hints((await client.list_tools()).tools) == (True, True, True)
 
 
@@ -240,7 +240,7 @@ async def test_tools_wait_for_starting_server(
     pipe, config = late_server
     runtime = await make_runtime(write_script(tmp_path / "script", {"markup": DONE}))
     runtime.host.add_servers([config])
-    async with connected(runtime, tmp_path, startup_seconds=60) as client:
+    async with connected(runtime, tmp_path, startup_seconds=HANG_SECONDS) as client:
         listing = asyncio.create_task(client.list_tools())
         await asyncio.to_thread(pipe.write_text, "")
         assert hints((await listing).tools) == (True, True, True)
@@ -258,7 +258,7 @@ async def test_ask_cancelled_stops_turn(make_runtime: MakeRuntime, tmp_path: Pat
         running = asyncio.create_task(
             client.call_tool("ask", {"prompt": "go"}, progress_callback=progress)
         )
-        await asyncio.wait_for(answering.wait(), 60)
+        await asyncio.wait_for(answering.wait(), HANG_SECONDS)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -295,11 +295,26 @@ async def test_mcp_serve_stdio(home: Path, mode: Any) -> None:
         assert len((await client.list_resources()).resources) == 1
 
 
+COMMAND = ("-m", "agent", "mcp", "serve", "--http")
+LONG_DRAIN_SECONDS = 3600
+PATIENT = f"""
+import sys
+from agent.config.launch import LaunchOptions
+from agent.server.mcp_serve import McpServeOptions, main
+
+launch = LaunchOptions(engine=next(iter(sys.argv[1:]), None))
+sys.exit(main(launch, McpServeOptions(http=True), drain_seconds={LONG_DRAIN_SECONDS}))
+"""
+"""The same, but it waits for what runs however long that takes; its argument: an engine."""
+
+
 @asynccontextmanager
-async def serving(home: Path, *options: str) -> AsyncIterator[tuple[subprocess.Popen[str], str]]:
+async def serving(
+    home: Path, *options: str, command: Sequence[str] = COMMAND
+) -> AsyncIterator[tuple[subprocess.Popen[str], str]]:
     """``agent mcp serve --http``: its process, and the address of the server."""
     process = subprocess.Popen(  # noqa: ASYNC220
-        [sys.executable, "-I", "-m", "agent", "mcp", "serve", "--http", *options],
+        [sys.executable, "-I", *command, *options],
         env={"AGENT_HOME": str(home)},
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
@@ -312,6 +327,16 @@ async def serving(home: Path, *options: str) -> AsyncIterator[tuple[subprocess.P
     finally:
         process.kill()
         process.communicate()
+
+
+def refuses_connections(url: str) -> bool:
+    """Whether nothing listens at an address any more."""
+    host, port = url.removeprefix("http://").partition("/")[0].split(":")
+    try:
+        socket.create_connection((host, int(port))).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 @pytest.mark.slow
@@ -327,7 +352,7 @@ async def test_mcp_serve_http_needs_key(home: Path) -> None:
                 async with Client(transport, mode=mode) as client:  # type: ignore[arg-type]
                     assert "Hello" in (await ask(client, "hello"))["answer"]
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, 60) == 0
+        assert await asyncio.to_thread(process.wait, HANG_SECONDS) == 0
 
 
 @pytest.mark.slow
@@ -336,7 +361,8 @@ async def test_mcp_serve_http_ends_streams_that_wait(home: Path) -> None:
     program."""
     headers = {"Accept": "application/json, text/event-stream"}
     async with (
-        serving(home) as (process, url),
+        asyncio.timeout(HANG_SECONDS),
+        serving(home, command=("-c", PATIENT)) as (process, url),
         httpx2.AsyncClient(headers=headers, timeout=HANG_SECONDS) as plain,
         httpx2.AsyncClient(timeout=HANG_SECONDS) as http,
         Client(streamable_http_client(url, http_client=http)) as client,
@@ -350,14 +376,15 @@ async def test_mcp_serve_http_ends_streams_that_wait(home: Path) -> None:
             start = monotonic()
             assert not [line async for line in messages.aiter_lines() if line.startswith("data")]
             assert [change async for change in changes] == []
-        assert await asyncio.to_thread(process.wait, 60) == 0
-        assert monotonic() - start < DRAIN_SECONDS
+        assert await asyncio.to_thread(process.wait, HANG_SECONDS) == 0
+        assert monotonic() - start < LONG_DRAIN_SECONDS
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ERAS)
 async def test_mcp_serve_http_lets_running_call_end(home: Path, mode: Any) -> None:
-    script = write_script(home / "script", {"markup": final("word " * 100), "delay_ms": 10})
+    go = home / "go"
+    script = write_script(home / "script", held(final("word " * 100), 20, go))
     answering = asyncio.Event()
 
     async def progress(at: float, total: float | None, message: str | None) -> None:
@@ -365,7 +392,7 @@ async def test_mcp_serve_http_lets_running_call_end(home: Path, mode: Any) -> No
             answering.set()
 
     async with (
-        serving(home, "--engine", f"script:{script}") as (process, url),
+        serving(home, f"script:{script}", command=("-c", PATIENT)) as (process, url),
         httpx2.AsyncClient(timeout=HANG_SECONDS) as http,
     ):
         async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
@@ -376,10 +403,13 @@ async def test_mcp_serve_http_lets_running_call_end(home: Path, mode: Any) -> No
             asking = asyncio.create_task(answer)
             await answering.wait()
             process.send_signal(signal.SIGTERM)
+            await wait_until(lambda: refuses_connections(url))
+            assert not asking.done()
+            go.touch()
             content = (await asking).structured_content
         assert content is not None and content["status"] == "completed"
         assert content["answer"].count("word") == 100
-        assert await asyncio.to_thread(process.wait, 60) == 0
+        assert await asyncio.to_thread(process.wait, HANG_SECONDS) == 0
 
 
 @pytest.mark.slow
@@ -396,5 +426,5 @@ def test_mcp_serve_stdio_ends_with_signal(home: Path) -> None:
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "agent"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait(HANG_SECONDS) == 0
     process.communicate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import httpx2
 from openai.types.responses import Response
@@ -11,7 +12,8 @@ from agent import events as ev
 from tests.support.endpoint import Serve, comparable, http_client
 from tests.support.invariants import check, fold
 from tests.support.requests import CODE_INTERPRETER
-from tests.support.scripts import HELLO, final, preamble, python, thought
+from tests.support.scripts import HELLO, final, held, preamble, python, thought
+from tests.support.waiting import wait_until
 
 
 async def test_sse_folded_stream_equals_body(serve: Serve) -> None:
@@ -39,18 +41,22 @@ async def test_sse_events_equal_turn_log(serve: Serve) -> None:
     assert turn.source == "http"
 
 
-async def test_sse_each_event_is_sent_at_once(serve: Serve) -> None:
-    served = await serve({"markup": HELLO, "delay_ms": 20})
+async def test_sse_each_event_is_sent_at_once(serve: Serve, tmp_path: Path) -> None:
+    """Whichever word is the last one so far, the client has it before the model goes on."""
+    words = {after: tmp_path / f"go{after}" for after in (4, 5, 6, 7, 14, 15, 16)}
+    served = await serve(*(held(HELLO, after, go) for after, go in words.items()))
     chunks: list[bytes] = []
-    async with (
-        http_client() as http,
-        http.stream(
-            "POST", f"{served.url}/responses", json={"stream": True, "input": "x"}
-        ) as answer,
-    ):
-        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
-        async for chunk in answer.aiter_raw():
-            chunks.append(chunk)
+    async with http_client() as http:
+        for count, go in enumerate(words.values(), 1):
+            request = {"stream": True, "input": "x"}
+            async with http.stream("POST", f"{served.url}/responses", json=request) as answer:
+                assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+                parts, begun = answer.aiter_raw(), len(chunks)
+                while b"".join(chunks[begun:]).count(b"_text.delta\n") < count:
+                    chunks.append(await anext(parts))
+                assert served.turns[-1].response.status == "in_progress"
+                go.touch()
+                chunks += [part async for part in parts]
     assert len(chunks) > 10, "events come one by one, not all at the end"
     assert all(chunk.startswith((b"event: ", b"data: [DONE]")) for chunk in chunks)
     assert all(chunk.endswith(b"\n\n") for chunk in chunks)
@@ -96,12 +102,15 @@ async def test_sse_read_by_openai_stream_helper(serve: Serve) -> None:
     assert final_response.output_text == "Hello there!"
 
 
-async def test_sse_concurrent_requests_all_finish(serve: Serve) -> None:
-    served = await serve({"markup": HELLO, "delay_ms": 1})
+async def test_sse_concurrent_requests_all_finish(serve: Serve, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    served = await serve(held(HELLO, 5, go))
     bodies = (served.post({"input": f"x{n}"}) for n in range(4))
     streams = (served.stream(input=f"x{n}") for n in range(4))
-    answers = await asyncio.gather(*bodies, *streams)
-    for answer in answers:
+    answering = asyncio.gather(*bodies, *streams)
+    await wait_until(lambda: len(served.service.running) == 8)
+    go.touch()
+    for answer in await answering:
         response = answer.json() if isinstance(answer, httpx2.Response) else check(answer)
         assert response["status"] == "completed"
         assert response["output"][1]["content"][0]["text"] == "Hello there!"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from agent.server.sse import SseEncoder
 from agent.server.websocket import WebSocketConnection
 from tests.support.endpoint import API_KEY, Serve, comparable, engine_markup, first_turn
 from tests.support.invariants import TERMINAL, check
-from tests.support.scripts import HELLO, LONG, WEATHER, call, final, thought
+from tests.support.scripts import HELLO, LONG, WEATHER, call, final, held, thought
 from tests.support.waiting import HANG_SECONDS
 from tests.support.websocket import (
     error_event,
@@ -141,17 +142,22 @@ async def test_websocket_failed_continuation_evicts_the_unstored_response(
         assert error["code"] == "previous_response_not_found"
 
 
-async def test_websocket_requests_run_in_order(serve: Serve) -> None:
-    served = await serve({"markup": HELLO, "delay_ms": 2})
+async def test_websocket_requests_run_in_order(serve: Serve, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    served = await serve(held(HELLO, 5, go))
     async with open_socket(served) as client:
         for text in "abc":
             await send_request(client, input=text)
         events = [await receive_event(client)]
+        await (await client.ping())  # answered once what was sent before is read
+        assert len(served.turns) == 1, "the others wait for it"
+        go.touch()
         while sum(event["type"] in TERMINAL for event in events) < 3:
             events.append(await receive_event(client))
     ends = [index for index, event in enumerate(events) if event["type"] in TERMINAL]
     for begin, end in zip([0, *(index + 1 for index in ends)], ends, strict=False):
         assert check(events[begin : end + 1])["status"] == "completed"
+    assert [turn.prompt[-1].text for turn in served.turns] == [*"abc"]
 
 
 async def test_websocket_stream_ids_run_concurrently(serve: Serve) -> None:
@@ -323,13 +329,16 @@ async def test_websocket_key_and_origin_are_checked(serve: Serve) -> None:
     assert caught.value.response.status_code == 403
 
 
-async def test_websocket_drain_lets_responses_finish(serve: Serve) -> None:
-    served = await serve({"markup": HELLO, "delay_ms": 20})
+async def test_websocket_drain_lets_responses_finish(serve: Serve, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    served = await serve(held(HELLO, 5, go))
     async with open_socket(served) as client:
         await send_request(client, input="x")
         await send_request(client, input="y")
         first = [await receive_event(client)]
+        await (await client.ping())  # answered once the second request is read
         served.server.drain()
+        go.touch()
         while first[-1]["type"] not in TERMINAL:
             first.append(await receive_event(client))
         assert check(first)["status"] == "completed"

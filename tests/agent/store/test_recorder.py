@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sqlite3
@@ -9,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,10 +20,12 @@ from agent.store.conversations import Store
 from agent.store.recorder import TurnRecorder
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
+from tests.support.journal import noted_text
 from tests.support.program import RunAgent
 from tests.support.runtimes import MakeRuntime
-from tests.support.scripts import HELLO
+from tests.support.scripts import HELLO, held
 from tests.support.turns import write_script
+from tests.support.waiting import wait_until
 
 CALL = (
     "<|channel|>analysis<|message|>Better count.<|end|><|start|>assistant<|channel|>commentary"
@@ -34,10 +36,12 @@ OK = "<|channel|>final<|message|>ok<|return|>"
 STORE = "state/store.sqlite"
 
 
-def killed(
-    home: Path, script: str, cwd: Path, deltas: int, of: str = "response.output_text.delta"
-) -> str:
-    """Run it until so many pieces of the answer were seen, then kill -9; what was seen."""
+TEXT, TOOL_OUTPUT = "response.output_text.delta", "agent.tool_output.delta"
+
+
+def killed(home: Path, script: str, cwd: Path, deltas: int, *, noted: str, of: str = TEXT) -> str:
+    """Run it until so many pieces of the answer were seen, and the journal has what is ``noted``; then
+    kill -9. What was seen."""
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "agent", "run", "--json-events", "--engine", script, "go"],
         env={**os.environ, "AGENT_HOME": str(home)}, cwd=cwd, stdout=subprocess.PIPE,
@@ -49,6 +53,7 @@ def killed(
             event = json.loads(process.stdout.readline())
             if event["type"] == of:
                 seen.append(event["delta"])
+        asyncio.run(wait_until(lambda: noted in noted_text(home, of)))
         process.kill()
     return "".join(seen)
 
@@ -57,8 +62,8 @@ def killed(
 def test_killed_turn_keeps_noted_text_and_can_continue(
     home: Path, tmp_path: Path, script: Callable[..., str], agent: RunAgent
 ) -> None:
-    written: list[Any] = [{"markup": CALL}, {"markup": ANSWER, "delay_ms": 5}]
-    seen = killed(home, script(*written), tmp_path, 100)
+    written = [CALL, held(ANSWER, after=120)]
+    seen = killed(home, script(*written), tmp_path, 100, noted="And so it goes on. And")
     lost = Store(home / STORE).turns(Store(home / STORE).find(None))[0].response
     assert lost.status == "failed" and lost.error and "process ended" in lost.error.message
     thought, call, answer = lost.output
@@ -85,9 +90,9 @@ def test_killed_turn_keeps_noted_text_and_can_continue(
 def test_killed_turn_keeps_output_of_running_call(
     home: Path, tmp_path: Path, script: Callable[..., str]
 ) -> None:
-    code = "import time\nprint('the first line')\ntime.sleep(1)\nprint(2)\ntime.sleep(600)"
+    code = "import time\nprint('the first line')\ntime.sleep(600)"
     calls = f"<|channel|>analysis to=python code<|message|>{code}<|call|>"
-    killed(home, script(calls), tmp_path, 2, of="agent.tool_output.delta")
+    killed(home, script(calls), tmp_path, 1, noted="the first line\n", of=TOOL_OUTPUT)
     (call,) = Store(home / STORE).turns(Store(home / STORE).find(None))[0].response.output
     assert isinstance(call, ev.McpCallItem) and isinstance(call.error, ev.McpProtocolError)
     assert call.error.message.startswith("the first line\n") and call.status == "failed"

@@ -27,7 +27,9 @@ from tests.support.fake_app import (
     emit_reasoning,
     screen_text,
 )
+from tests.support.scripts import held
 from tui.app import AgentApp
+from tui.controllers.served_conversation import ServedConversation
 from tui.controllers.served_tabs import ServedTabs
 from tui.session import Serving, Session
 from tui.widgets.search import SearchBar
@@ -96,11 +98,19 @@ def tab_bar(driver: ScreenDriver) -> str:
     return screen_text(driver.app).splitlines()[0]
 
 
-async def test_concurrent_clients_have_own_tabs(served: Serve) -> None:
-    slow = (SERVE.format(name).replace("ht.", "ht." + " So on." * 30) for name in ("One", "Two"))
-    async with served(*({"markup": markup, "delay_ms": 60} for markup in slow)) as driver:
+def has_begun(tab: ServedConversation) -> bool:
+    """Whether a tab's turn has got its reply, of which the first text is there."""
+    events = tab.turn.log.events if tab.turn else []
+    return any(event.type == "response.reasoning_text.delta" for event in events)
+
+
+async def test_concurrent_clients_have_own_tabs(served: Serve, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    replies = (SERVE.format(name).replace("ht.", "ht." + " So on." * 30) for name in ("One", "Two"))
+    async with served(*(held(reply, 40, go) for reply in replies)) as driver:  # while they think
         first = asyncio.create_task(driver.post(input="The first question"))
         await driver.wait_for(lambda: "1 ● The first question" in tab_bar(driver))
+        await driver.wait_for(lambda: has_begun(driver.app.served_tabs.tabs[0]))
         second = asyncio.create_task(driver.post(input="The second question"))
         await driver.wait_for(lambda: "2 ● The second question" in tab_bar(driver))
         await driver.expect_text("F3: 2 served")
@@ -110,6 +120,8 @@ async def test_concurrent_clients_have_own_tabs(served: Serve) -> None:
         assert "http ❯ The second question" not in screen_text(driver.app)
         await driver.pilot.press("f3")
         await driver.expect_text("http ❯ The second question")
+        await driver.expect_text("Two is thought.")
+        go.touch()
         await driver.expect_text("Two is said.")
         await asyncio.gather(first, second)
         await driver.wait_for(lambda: "1 ✓ The first" in tab_bar(driver))
@@ -142,7 +154,7 @@ async def test_continued_conversation_stays_on_its_tab(served: Serve) -> None:
 
 
 async def test_stop_command_stops_served_turn(served: Serve) -> None:
-    async with served({"markup": SERVE.format("word " * 500), "delay_ms": 60}) as driver:
+    async with served(held(SERVE.format("word " * 500), after=100)) as driver:
         request = asyncio.create_task(driver.post(input="Too long"))
         await driver.wait_for(lambda: "1 ● Too long" in tab_bar(driver))
         await driver.pilot.press("f3")
@@ -418,7 +430,6 @@ async def test_f3_without_tabs_notifies() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # each of some 60 tabs is laid out and painted
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 50)])
 async def test_tab_bar_keeps_visible_tab_in_sight(size: tuple[int, int]) -> None:
     async with drive_app(size=size) as driver:

@@ -21,7 +21,8 @@ from agent.turn import token_choices
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.fake_app import FakeSession, ScreenDriver, drive_app, screen_text
-from tests.support.scripts import final, python, thought
+from tests.support.scripts import call, final, held, python, thought
+from tests.support.turns import write_script
 from tui.widgets.assistant_message import AssistantMessage
 from tui.widgets.coloured_message import ColouredMessage
 from tui.widgets.token_browser import TokenBrowser
@@ -142,9 +143,14 @@ async def test_token_of_prompt_is_explained_but_not_taken(open_app: Any) -> None
 
 
 async def test_token_is_not_taken_while_a_turn_runs(open_app: Any, tmp_path: Path) -> None:
-    script = tmp_path / "slow.jsonl"
-    text = " ".join(map(str, range(2000)))
-    script.write_text(json.dumps({"markup": final(text), "delay_ms": 30}))
+    more, yet_more = tmp_path / "more", tmp_path / "yet_more"
+    text = " ".join(map(str, range(200)))
+    replies = (
+        held(thought(text) + call("nothing"), 12, more),
+        held(thought(text) + call("nothing"), 12, yet_more),
+        held(final(text), 12),
+    )
+    script = write_script(tmp_path / "held.jsonl", *replies)
     async with open_app(size=(80, 24), launch={"engine": f"script:{script}"}) as driver:
         app = driver.app
         await driver.wait_for(lambda: app.session.runtime.loaded)
@@ -158,10 +164,12 @@ async def test_token_is_not_taken_while_a_turn_runs(open_app: Any, tmp_path: Pat
         assert position is not None and cursor is not None
         await app.tokens.take(position, 0)
         await driver.expect_text("A turn is running: stop it or wait")
+        more.touch()
         await driver.wait_for(lambda: view._stream.token_count > cursor + 20)
         assert view._stream.cursor == cursor, "it stays while others come"
         await driver.pilot.press("ctrl+end")
         last = view._stream.cursor
+        yet_more.touch()
         await driver.wait_for(lambda: (view._stream.cursor or 0) > (last or 0) + 5)
         await driver.pilot.press("escape", "escape")
         await driver.wait_for(lambda: app.turn is None)

@@ -13,11 +13,14 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.support.journal import noted_text
 from tests.support.program import RunAgent
+from tests.support.scripts import final, held, python, thought
 from tests.support.terminal import ROOT, start_program
 from tests.support.waiting import HANG_SECONDS
 
@@ -27,6 +30,11 @@ THINKS_CALLS = (
     "<|start|>assistant<|channel|>analysis to=python code<|message|>print(123*456)<|call|>"
 )
 ANSWERS = "<|channel|>final<|message|>It is **56088**, said the tool.<|return|>"
+STORY = {
+    **held(final("\n\n".join(f"word word {number}" for number in range(2000))), after=9000),
+    "delay_ms": 3,
+}
+"""An answer that is written paragraph by paragraph, and does not end."""
 LEAVE, STOP = "\x11", "\x1b"
 pytestmark = pytest.mark.slow
 
@@ -102,7 +110,7 @@ def test_app_escape_stops_answer_and_next_turn_runs(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
     story = "<|channel|>final<|message|>" + "once upon a time " * 200 + "<|return|>"
-    engine = script({"markup": story, "delay_ms": 20}, ANSWERS)
+    engine = script(held(story, after=40), ANSWERS)
     with start_program("--engine", engine, home=home, cwd=tmp_path) as terminal:
         terminal.wait_for("Ask something")
         terminal.press("Tell me a story\r")
@@ -120,8 +128,8 @@ def test_app_escape_stops_answer_and_next_turn_runs(
 
 
 def test_app_resize_while_streaming_repaints(home: Path, tmp_path: Path, script: Script) -> None:
-    story = "<|channel|>analysis<|message|>" + "thinking aloud " * 300 + "<|end|><|return|>"
-    engine = script({"markup": story, "delay_ms": 5})
+    story = thought(" ".join(f"thinking aloud {number}" for number in range(300)))
+    engine = script({**held(story, after=800), "delay_ms": 5})
     with start_program(
         "--engine", engine, home=home, cwd=tmp_path, columns=120, rows=40
     ) as terminal:
@@ -152,8 +160,7 @@ def test_app_signal_restores_terminal(
 def test_terminal_gone_exits_in_order_without_traceback(
     home: Path, tmp_path: Path, script: Script, agent: RunAgent, command: tuple[str, ...]
 ) -> None:
-    story = {"markup": "<|channel|>final<|message|>" + "word " * 9000, "delay_ms": 3}
-    options = (*command, "--engine", script(story))
+    options = (*command, "--engine", script(STORY))
     here = (sys.executable, "-P", "-m", "agent")
     with start_program(*options, home=home, cwd=tmp_path, command=here) as terminal:
         if not command:
@@ -161,7 +168,7 @@ def test_terminal_gone_exits_in_order_without_traceback(
             terminal.press("Tell me a story\r")
         terminal.wait_for("word word")
         terminal.close_window()
-        assert terminal.process.wait(60) == 128 + signal.SIGHUP
+        assert terminal.process.wait(HANG_SECONDS) == 128 + signal.SIGHUP
     log = home / "state" / "agent.log"
     assert not log.exists() or "Traceback" not in log.read_text()
     shown = agent("sessions", "show", json.loads(agent("sessions", "list", "--json").out)[0]["id"])
@@ -175,12 +182,11 @@ def test_terminal_gone_exits_in_order_without_traceback(
 def test_app_terminal_goes_at_any_moment_process_ends(
     home: Path, tmp_path: Path, script: Script, moment: str, delay: float
 ) -> None:
-    story = {"markup": "<|channel|>final<|message|>" + "word " * 9000, "delay_ms": 3}
-    sleeps = {"markup": "<|channel|>analysis to=python code<|message|>import time; time.sleep(60)"}
-    engine = script(sleeps if moment == "tool" else story)
+    sleeps = python("import time; time.sleep(600)")
+    engine = script(sleeps if moment == "tool" else STORY)
     options = () if moment == "loading" else ("--engine", engine)
     editor = tmp_path / "editor"
-    editor.write_text("#!/bin/sh\nsleep 60\n")
+    editor.write_text("#!/bin/sh\nsleep 600\n")
     editor.chmod(0o755)
     environment = {"VISUAL": str(editor)}
     with start_program(*options, home=home, cwd=tmp_path, env=environment) as terminal:
@@ -188,25 +194,27 @@ def test_app_terminal_goes_at_any_moment_process_ends(
             terminal.wait_for("Ask something")
         if moment in ("streaming", "tool"):
             terminal.press("go\r")
-            terminal.wait_for("word word" if moment == "streaming" else "sleep(60)")
+            terminal.wait_for("word word" if moment == "streaming" else "sleep(600)")
         terminal.press({"editor": "hello\x07", "leaving": LEAVE}.get(moment, ""))
         deadline = time.monotonic() + delay
         while (left := deadline - time.monotonic()) > 0:
             terminal.read(left)
         terminal.close_window()
-        terminal.process.wait(20)  # 5 s on a machine that does nothing else
+        terminal.process.wait(HANG_SECONDS)
 
 
 def test_app_killed_terminal_is_restored_and_turn_recovered(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
-    story = "<|channel|>final<|message|>" + "once upon a time " * 2000 + "<|return|>"
-    engine = script({"markup": story, "delay_ms": 5}, ANSWERS)
+    story = final("".join(f"once upon a time {number} " for number in range(2000)))
+    engine = script({**held(story, after=9000), "delay_ms": 5}, ANSWERS)
     with start_program("--engine", engine, home=home, cwd=tmp_path) as terminal:
         terminal.wait_for("Ask something")
         terminal.press("Tell me a story\r")
-        # The last moment may be lost.
         terminal.wait_for(lambda text: text.count("once upon a time") > 3)
+        # The last moment may be lost.
+        noted = partial(noted_text, home, "response.output_text.delta")
+        terminal.wait_for(lambda text: "once upon a time" in noted())
         os.kill(terminal.process.pid, signal.SIGKILL)
         assert terminal.wait_exit() == -signal.SIGKILL
         terminal.wait_until_restored()
@@ -388,8 +396,9 @@ def test_app_ten_thousand_pasted_lines_are_one_prompt(
 
 
 def test_app_http_request_streams_live(home: Path, tmp_path: Path, script: Script) -> None:
-    thinks = "<|channel|>analysis<|message|>Somebody asks over HTTP.<|end|><|start|>assistant"
-    engine = script({"markup": thinks + ANSWERS, "delay_ms": 30})
+    go = tmp_path / "go"
+    thinks = thought("Somebody asks over HTTP." + " Let me see." * 20)
+    engine = script(held(thinks + ANSWERS, 40, go))  # while it thinks
     options = ("--engine", engine, "--serve", "--port", "0")
     with start_program(*options, home=home, cwd=tmp_path, columns=120) as terminal:
         text = terminal.wait_for(lambda text: ready(text) and "127.0.0.1:" in text)
@@ -409,6 +418,7 @@ def test_app_http_request_streams_live(home: Path, tmp_path: Path, script: Scrip
         terminal.wait_for("1 ● What is 123*456?")
         terminal.press("\x1bOR")  # F3
         terminal.wait_for(lambda text: "http ❯ What is 123*456?" in text and "over HTTP" in text)
+        go.touch()
         terminal.wait_for("said the tool")
         client.join()
         assert "56088" in answers[0].decode()
@@ -441,7 +451,7 @@ def test_app_inside_tmux_runs_turn(home: Path, script: Script, short_folder: Pat
         ).stdout  # fmt: skip
 
     def wait_for(*texts: str) -> str:
-        until = time.monotonic() + 60
+        until = time.monotonic() + HANG_SECONDS
         while True:
             text = tmux("capture-pane", "-p")
             if all(part in text for part in texts):

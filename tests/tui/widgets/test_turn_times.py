@@ -24,6 +24,7 @@ async def test_times_of_a_turn_come_and_go(
     monkeypatch.setenv("AGENT_HOME", str(home))
     script = tmp_path / "script.jsonl"
     replies = (thought("Compute it.") + python("print(6*7)"), final("It is 42."))
+    # The delay bounds the speed, whose digits have to fit into the row.
     lines = [{"markup": reply, "delay_ms": 2} for reply in replies]
     script.write_text("".join(json.dumps(line) + "\n" for line in lines))
     options: dict[str, Any] = {"engine": f"script:{script}", "tools": "python", "approve": "all"}

@@ -16,7 +16,9 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 from contextlib import suppress
+from pathlib import Path
 
 IMPORTED = (
     *("agent.cli.main", "agent.cli.run", "agent.cli.mcp_actions", "agent.models.loader"),
@@ -95,6 +97,14 @@ class Origin:
 def main() -> None:
     for module in IMPORTED:
         importlib.import_module(module)
+    events = importlib.import_module("agent.events")
+    for model in vars(events).values():  # else each fork builds their validators
+        if isinstance(model, type) and issubclass(model, events.WireModel):
+            model.model_rebuild()
+    encoding = importlib.import_module("agent.formats.harmony.encoding")
+    ranks = importlib.import_module("agent.tiny.vocabulary").ranks
+    with tempfile.TemporaryDirectory() as folder:
+        encoding.load_encoding(ranks, Path(folder))
     gc.freeze()  # else the first collection of each fork copies what they share
     arguments = Origin(socket.socket(fileno=int(sys.argv[1]))).serve()
     if arguments is not None:

@@ -10,7 +10,7 @@ import pytest
 from openai import OpenAI
 
 from tests.support.program import RunAgent
-from tests.support.scripts import HELLO, final, held, thought
+from tests.support.scripts import HELLO, final, hold, thought
 from tests.support.serve_program import serve_program
 
 pytestmark = pytest.mark.slow
@@ -93,7 +93,7 @@ def test_conversation_of_the_api_continues_on_the_command_line(agent: RunAgent, 
 def test_turn_of_a_killed_server_leaves_the_conversation_as_it_was(
     home: Path, script: Callable[..., str]
 ) -> None:
-    lost = held(thought("First.") + final("word " * 2000), after=50)
+    lost = hold(thought("First.") + final("word " * 2000), after=50)
     with serve_program(home, "--engine", script(HELLO, lost)) as (url, process):
         client = OpenAI(base_url=url, api_key="x")
         name = client.conversations.create().id

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.invariants import check, mcp_calls
 from tests.support.program import RunAgent
-from tests.support.scripts import DONE, REASONING, held, python, reasoned_call, thought
+from tests.support.scripts import DONE, REASONING, hold, python, reasoned_call, thought
 from tests.support.waiting import HANG_SECONDS
 
 Script = Callable[..., str]
@@ -267,7 +267,7 @@ def test_run_timeout_cancels(agent: RunAgent, script: Script) -> None:
 def test_run_sigint_cancels_and_keeps_text(home: Path, script: Script, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-I", "-m", "agent", "run", "go", "--json-events",
-         "--engine", script(held("<|channel|>final<|message|>" + "word " * 2000, after=50))],
+         "--engine", script(hold("<|channel|>final<|message|>" + "word " * 2000, after=50))],
         cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -294,7 +294,7 @@ def test_run_signals_during_exit_ignored(
 ) -> None:
     process = subprocess.Popen(
         [sys.executable, "-I", "-m", "agent", "run", "go", "--json-events",
-         "--engine", script(held(DONE, after=0))],
+         "--engine", script(hold(DONE, after=0))],
         cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -311,7 +311,7 @@ def test_run_signals_during_exit_ignored(
 def test_run_stdout_closed_cancels_silently(home: Path, script: Script, tmp_path: Path) -> None:
     """The turn is cancelled and stored; the exit code is that of SIGPIPE."""
     more = thought(" ".join(map(str, range(300)))) + reasoned_call("nothing")
-    engine = script(held(more, 10, tmp_path / "closed"), held(DONE, after=0))
+    engine = script(hold(more, 10, tmp_path / "closed"), hold(DONE, after=0))
     agent = f"{sys.executable} -I -m agent"
     os.mkfifo(tmp_path / "gone")
     done = subprocess.run(

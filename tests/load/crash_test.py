@@ -45,7 +45,7 @@ REPLIES = [
 BRANCH_SHARE = 0.2
 """Share of the turns that start a conversation; of the others, the share that branch one."""
 MAX_KILL_DELAY_SECONDS = 0.3
-"""Seconds from the first finished item to the kill, at most."""
+"""Seconds from the first finished item, or the second one, to the kill, at most."""
 
 
 class CrashTestError(Exception):
@@ -141,11 +141,11 @@ def run_and_kill(runtime: Runtime, rng: random.Random, counts: Counter[str]) -> 
             os._exit(1)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        first_line = pipe.readline()
+        first_lines = b"".join(pipe.readline() for _ in range(rng.randint(1, 2)))
         signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0001, MAX_KILL_DELAY_SECONDS))
         signal.sigwait({signal.SIGALRM})
         os.kill(child, signal.SIGKILL)
-        lines = (first_line + pipe.read()).splitlines()
+        lines = (first_lines + pipe.read()).splitlines()
     _, status = os.waitpid(child, 0)
     reports = [json.loads(line) for line in lines if line.endswith(b"}")]
     if errors := [report for report in reports if "broke" in report]:

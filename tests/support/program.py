@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from agent.store import reserve
 from agent.tiny import expand
 from tests.support.waiting import HANG_SECONDS
 
@@ -27,6 +28,12 @@ def isolated_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AGENT_HOME", str(tmp_path_factory.mktemp("nobody")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_reserve() -> None:
+    """Let stores reserve 64 KiB instead of 2 MiB, which each would write twice."""
+    reserve.RESERVED_PAGES = 16
 
 
 @pytest.fixture(scope="session")

@@ -103,6 +103,7 @@ def main() -> None:
             model.model_rebuild()
     encoding = importlib.import_module("agent.formats.harmony.encoding")
     ranks = importlib.import_module("agent.tiny.vocabulary").ranks
+    importlib.import_module("agent.store.reserve").RESERVED_PAGES = 16
     with tempfile.TemporaryDirectory() as folder:
         encoding.load_encoding(ranks, Path(folder))
     gc.freeze()  # else the first collection of each fork copies what they share

@@ -52,14 +52,14 @@ def reasoned_call(recipient: str, arguments: str = "{}") -> str:
     return REASONING + raw_call(recipient, arguments)
 
 
-def held(markup: str, after: int, until: Path | None = None) -> dict[str, Any]:
+def hold(markup: str, after: int, until: Path | None = None) -> dict[str, Any]:
     """A reply that stops after ``after`` tokens until the file ``until`` exists, or it is cancelled."""
-    hold = {"after": after} if until is None else {"after": after, "until": str(until)}
-    return {"markup": markup, "hold": hold}
+    place = {"after": after} if until is None else {"after": after, "until": str(until)}
+    return {"markup": markup, "hold": place}
 
 
 HELLO = thought("They say hello.") + final("Hello there!")
-LONG = held(thought("It is long.") + final("word " * 2000), after=100)
+LONG = hold(thought("It is long.") + final("word " * 2000), after=100)
 """An answer that does not end: it stops after 100 tokens until it is cancelled."""
 WEATHER = {
     "type": "function",

@@ -37,7 +37,7 @@ from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.invariants import check
 from tests.support.runtimes import MakeRuntime
-from tests.support.scripts import held
+from tests.support.scripts import hold
 from tests.support.turns import FINAL, read_events, write_script
 
 SUMMARY_TEXT = "They counted words; the answer was blue."
@@ -306,7 +306,7 @@ async def test_compaction_job_summarises_all_but_latest_turn(new_recorder: NewRe
 
 
 async def test_stop_during_summary_changes_nothing(new_recorder: NewRecorder) -> None:
-    recorder = await new_recorder(held(SUMMARY_REPLY["markup"], after=0))
+    recorder = await new_recorder(hold(SUMMARY_REPLY["markup"], after=0))
     conversation = recorder.conversation(20)
     turn = Turn(recorder.runtime, conversation, [User("and now?")], COMPACT).start()
     async for batch in turn.log.follow():

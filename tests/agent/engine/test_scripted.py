@@ -114,7 +114,7 @@ async def test_generate_waits_for_delays(path: Path, encoding: HarmonyEncoding) 
     assert result.ids == [1, 2, 3] and result.finished.decode_seconds >= 0.03
 
 
-async def is_held(stream: AsyncIterator[object], ids: list[int]) -> asyncio.Task[object]:
+async def read_until_hold(stream: AsyncIterator[object], ids: list[int]) -> asyncio.Task[object]:
     """Read these tokens, and see that nothing follows them; the reading of what does follow."""
     written: list[int] = []
     while written != ids:
@@ -133,7 +133,7 @@ async def test_hold_ends_when_its_file_is_there(
     hold = {"after": 2, "until": str(go)}
     engine = await load_script(path, encoding, {"tokens": [1, 2, 3, 4], "hold": hold})
     stream = aiter(engine.generate(Request([9])))
-    following = await is_held(stream, [1, 2])
+    following = await read_until_hold(stream, [1, 2])
     go.touch()
     assert await following == Tokens([3])
     assert await anext(stream) == Tokens([4])
@@ -153,7 +153,7 @@ async def test_hold_that_nothing_releases_ends_with_a_cancel(
     stream = aiter(generation)
     for _ in range(2):
         assert isinstance(await anext(stream), Prefill)
-    following = await is_held(stream, [1, 2, 3][:after])
+    following = await read_until_hold(stream, [1, 2, 3][:after])
     generation.cancel()
     finished = await following
     assert isinstance(finished, Finished)

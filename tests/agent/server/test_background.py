@@ -17,13 +17,13 @@ from tests.support.endpoint import (
 )
 from tests.support.invariants import check
 from tests.support.requests import ENDLESS
-from tests.support.scripts import HELLO, LONG, held
+from tests.support.scripts import HELLO, LONG, hold
 from tests.support.waiting import HANG_SECONDS, wait_until
 
 
 async def test_background_response_completes_without_client(serve: Serve, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    served = await serve(held(HELLO, 5, go))
+    served = await serve(hold(HELLO, 5, go))
     client = served.client()
     created = await client.responses.create(model="default", input="x", background=True)
     assert created.status == "queued" and created.background
@@ -39,7 +39,7 @@ async def test_background_response_completes_without_client(serve: Serve, tmp_pa
 
 async def test_background_stream_resumes_after_disconnect(serve: Serve, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    served = await serve(held(HELLO, 5, go))
+    served = await serve(hold(HELLO, 5, go))
     leaving = await open_request(served, {"input": "x", "stream": True, "background": True})
     turn = await first_turn(served)
     leaving.close()
@@ -67,7 +67,7 @@ async def test_background_stream_resumes_after_disconnect(serve: Serve, tmp_path
 
 async def test_background_stream_resumes_with_openai_python(serve: Serve, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    served = await serve(held(HELLO, 5, go))
+    served = await serve(hold(HELLO, 5, go))
     client = served.client()
     first = await client.responses.create(model="default", input="x", background=True, stream=True)
     seen = [await anext(first) for _ in range(4)]
@@ -135,7 +135,7 @@ async def test_background_response_deleted_while_running_is_not_stored(
     serve: Serve, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
-    served = await serve(held(HELLO, 5, go))
+    served = await serve(hold(HELLO, 5, go))
     client = served.client()
     created = await client.responses.create(model="default", input="x", background=True)
     turn = await first_turn(served)
@@ -181,7 +181,7 @@ async def test_replay_query_is_read_as_clients_spell_it(serve: Serve, value: str
 
 async def test_server_drain_waits_for_background_response(serve: Serve, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    served = await serve(held(HELLO, 5, go))
+    served = await serve(hold(HELLO, 5, go))
     created = await served.client().responses.create(model="default", input="x", background=True)
     await first_turn(served)
     served.server.drain()

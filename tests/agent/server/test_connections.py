@@ -26,7 +26,7 @@ from agent.server.connections import (
 )
 from tests.support.endpoint import Serve, Served, api_error, first_turn, open_request
 from tests.support.invariants import check
-from tests.support.scripts import HELLO, LONG, final, held, thought
+from tests.support.scripts import HELLO, LONG, final, hold, thought
 from tests.support.waiting import HANG_SECONDS, wait_until
 from tests.support.websocket import (
     open_socket,
@@ -109,7 +109,7 @@ def test_arrival_steady_body_is_not_late() -> None:
 
 async def test_too_many_connections_idlest_make_way(serve: Serve, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    served = await serve(held(HELLO, 5, go))
+    served = await serve(hold(HELLO, 5, go))
     served.server.limits.max_connections = 8
     running = asyncio.create_task(served.stream(input="x"))
     await first_turn(served)

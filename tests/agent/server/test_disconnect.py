@@ -15,11 +15,12 @@ from agent.server.options import ServerOptions
 from agent.server.parsing import parse_request
 from agent.server.serve import base_url, listen, serve_in
 from agent.server.sse import EventStream, SseEncoder
+from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.endpoint import Serve, events_of, first_turn, open_request
 from tests.support.invariants import check
 from tests.support.requests import CODE_INTERPRETER
-from tests.support.scripts import HELLO, LONG, final, held, python, thought
+from tests.support.scripts import HELLO, LONG, final, hold, python, thought
 from tests.support.waiting import HANG_SECONDS, wait_until
 
 
@@ -61,13 +62,18 @@ async def test_request_task_cancelled_response_ends(serve: Serve) -> None:
     assert stored.json()["status"] == "cancelled"
 
 
+def writes_reasoning(turn: Turn) -> bool:
+    """Whether the first text of a turn is there."""
+    return any(event.type == "response.reasoning_text.delta" for event in turn.log.events)
+
+
 async def test_disconnect_leaves_other_responses(serve: Serve, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    served = await serve(LONG, held(HELLO, 5, go))
+    served = await serve(LONG, hold(HELLO, 5, go))
     leaving = await open_request(served, {"input": "x", "stream": True})
     turn = await first_turn(served)
     other = asyncio.create_task(served.stream(input="y"))
-    await wait_until(lambda: len(served.turns) == 2 and served.turns[1].log.events)
+    await wait_until(lambda: len(served.turns) == 2 and writes_reasoning(served.turns[1]))
     leaving.close()
     async with asyncio.timeout(HANG_SECONDS):
         assert (await turn.done()).status == "cancelled"
@@ -104,7 +110,7 @@ async def test_client_never_reads_others_proceed(serve: Serve) -> None:
 
 async def test_drain_lets_responses_finish(serve: Serve, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    served = await serve(held(HELLO, 5, go))
+    served = await serve(hold(HELLO, 5, go))
     running = asyncio.create_task(served.post({"input": "x", "stream": True}))
     await first_turn(served)
     served.server.drain()

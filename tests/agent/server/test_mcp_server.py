@@ -27,7 +27,7 @@ from agent.store.conversations import Store
 from agent.turn.options import TurnOptions
 from tests.support.hosts import SERVERS_FOLDER, server_option
 from tests.support.runtimes import MakeRuntime
-from tests.support.scripts import DONE, LONG, call, final, held, python
+from tests.support.scripts import DONE, LONG, call, final, hold, python
 from tests.support.turns import write_script
 from tests.support.waiting import HANG_SECONDS, wait_until
 from tools.config.servers import ServerConfig
@@ -384,7 +384,7 @@ async def test_mcp_serve_http_ends_streams_that_wait(home: Path) -> None:
 @pytest.mark.parametrize("mode", ERAS)
 async def test_mcp_serve_http_lets_running_call_end(home: Path, mode: Any) -> None:
     go = home / "go"
-    script = write_script(home / "script", held(final("word " * 100), 20, go))
+    script = write_script(home / "script", hold(final("word " * 100), 20, go))
     answering = asyncio.Event()
 
     async def progress(at: float, total: float | None, message: str | None) -> None:

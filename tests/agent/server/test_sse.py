@@ -12,7 +12,7 @@ from agent import events as ev
 from tests.support.endpoint import Serve, comparable, http_client
 from tests.support.invariants import check, fold
 from tests.support.requests import CODE_INTERPRETER
-from tests.support.scripts import HELLO, final, held, preamble, python, thought
+from tests.support.scripts import HELLO, final, hold, preamble, python, thought
 from tests.support.waiting import wait_until
 
 
@@ -44,7 +44,7 @@ async def test_sse_events_equal_turn_log(serve: Serve) -> None:
 async def test_sse_each_event_is_sent_at_once(serve: Serve, tmp_path: Path) -> None:
     """Whichever word is the last one so far, the client has it before the model goes on."""
     words = {after: tmp_path / f"go{after}" for after in (4, 5, 6, 7, 14, 15, 16)}
-    served = await serve(*(held(HELLO, after, go) for after, go in words.items()))
+    served = await serve(*(hold(HELLO, after, go) for after, go in words.items()))
     chunks: list[bytes] = []
     async with http_client() as http:
         for count, go in enumerate(words.values(), 1):
@@ -104,7 +104,7 @@ async def test_sse_read_by_openai_stream_helper(serve: Serve) -> None:
 
 async def test_sse_concurrent_requests_all_finish(serve: Serve, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    served = await serve(held(HELLO, 5, go))
+    served = await serve(hold(HELLO, 5, go))
     bodies = (served.post({"input": f"x{n}"}) for n in range(4))
     streams = (served.stream(input=f"x{n}") for n in range(4))
     answering = asyncio.gather(*bodies, *streams)

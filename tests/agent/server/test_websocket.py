@@ -18,7 +18,7 @@ from agent.server.sse import SseEncoder
 from agent.server.websocket import WebSocketConnection
 from tests.support.endpoint import API_KEY, Serve, comparable, engine_markup, first_turn
 from tests.support.invariants import TERMINAL, check
-from tests.support.scripts import HELLO, LONG, WEATHER, call, final, held, thought
+from tests.support.scripts import HELLO, LONG, WEATHER, call, final, hold, thought
 from tests.support.waiting import HANG_SECONDS
 from tests.support.websocket import (
     error_event,
@@ -144,7 +144,7 @@ async def test_websocket_failed_continuation_evicts_the_unstored_response(
 
 async def test_websocket_requests_run_in_order(serve: Serve, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    served = await serve(held(HELLO, 5, go))
+    served = await serve(hold(HELLO, 5, go))
     async with open_socket(served) as client:
         for text in "abc":
             await send_request(client, input=text)
@@ -331,7 +331,7 @@ async def test_websocket_key_and_origin_are_checked(serve: Serve) -> None:
 
 async def test_websocket_drain_lets_responses_finish(serve: Serve, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    served = await serve(held(HELLO, 5, go))
+    served = await serve(hold(HELLO, 5, go))
     async with open_socket(served) as client:
         await send_request(client, input="x")
         await send_request(client, input="y")

@@ -210,9 +210,8 @@ async def test_looking_back_leaves_the_conversation_in_memory(
 ) -> None:
     """3,000 tokens and more; the model has sliding windows, which do not let it go back."""
     engine = await random_engine(context=8192, sequences=sequences)
-    prompt = random_prompt(300)
-    written = (await read_generation(engine.generate(greedy_request(prompt, 3000)))).ids
-    ids = [*prompt, *written]
+    ids = random_prompt(3250)
+    ids += (await read_generation(engine.generate(greedy_request(ids, 50)))).ids
     for at in (len(ids) - 1, 2900, 400, 310, 1700):
         choices = await token_choices(engine, ids, at, PLAIN, None, start=300)
         assert choices.chosen.token == ids[at]
@@ -223,9 +222,8 @@ async def test_looking_back_leaves_the_conversation_in_memory(
 
 async def test_a_branch_goes_on_from_where_it_was_looked_at(random_engine: Any) -> None:
     engine = await random_engine(context=8192)
-    prompt = random_prompt(300)
-    written = (await read_generation(engine.generate(greedy_request(prompt, 3000)))).ids
-    ids = [*prompt, *written]
+    ids = random_prompt(3250)
+    ids += (await read_generation(engine.generate(greedy_request(ids, 50)))).ids
     choices = await token_choices(engine, ids, 2000, PLAIN, None, start=300)
     other = [*ids[:2000], choices.alternatives[0].token]
     branch = await read_generation(engine.generate(greedy_request(other, 2)))

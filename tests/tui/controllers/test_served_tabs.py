@@ -27,7 +27,7 @@ from tests.support.fake_app import (
     emit_reasoning,
     screen_text,
 )
-from tests.support.scripts import held
+from tests.support.scripts import hold
 from tui.app import AgentApp
 from tui.controllers.served_conversation import ServedConversation
 from tui.controllers.served_tabs import ServedTabs
@@ -107,7 +107,7 @@ def has_begun(tab: ServedConversation) -> bool:
 async def test_concurrent_clients_have_own_tabs(served: Serve, tmp_path: Path) -> None:
     go = tmp_path / "go"
     replies = (SERVE.format(name).replace("ht.", "ht." + " So on." * 30) for name in ("One", "Two"))
-    async with served(*(held(reply, 40, go) for reply in replies)) as driver:  # while they think
+    async with served(*(hold(reply, 40, go) for reply in replies)) as driver:  # while they think
         first = asyncio.create_task(driver.post(input="The first question"))
         await driver.wait_for(lambda: "1 ● The first question" in tab_bar(driver))
         await driver.wait_for(lambda: has_begun(driver.app.served_tabs.tabs[0]))
@@ -154,7 +154,7 @@ async def test_continued_conversation_stays_on_its_tab(served: Serve) -> None:
 
 
 async def test_stop_command_stops_served_turn(served: Serve) -> None:
-    async with served(held(SERVE.format("word " * 500), after=100)) as driver:
+    async with served(hold(SERVE.format("word " * 500), after=100)) as driver:
         request = asyncio.create_task(driver.post(input="Too long"))
         await driver.wait_for(lambda: "1 ● Too long" in tab_bar(driver))
         await driver.pilot.press("f3")

@@ -12,14 +12,14 @@ import pytest
 
 from agent.config.launch import LaunchOptions
 from tests.support.fake_app import FakeTurn, ScreenDriver
-from tests.support.scripts import held
+from tests.support.scripts import hold
 from tests.support.turns import write_script
 from tui.app import AgentApp
 from tui.session import Session
 
 ANSWER = {"markup": "<|channel|>final<|message|>Fine.<|return|>"}
 TITLE = {"markup": "Counting words<|return|>"}
-HELD_TITLE = held(TITLE["markup"], after=0)
+UNWRITTEN_TITLE = hold(TITLE["markup"], after=0)
 """A title of which nothing comes."""
 OpenApp = Callable[..., AbstractAsyncContextManager[ScreenDriver]]
 
@@ -58,7 +58,7 @@ def title_in(driver: ScreenDriver) -> str:
 
 async def test_title_replaces_first_line_while_app_idles(open_app: OpenApp, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    async with open_app(ANSWER, held(TITLE["markup"], 0, go), ANSWER) as driver:
+    async with open_app(ANSWER, hold(TITLE["markup"], 0, go), ANSWER) as driver:
         assert title_in(driver) == "How many words?"
         go.touch()
         await driver.wait_for(lambda: title_in(driver) == "Counting words")
@@ -77,7 +77,7 @@ async def test_title_of_script_is_written_only_where_config_says_so(
 
 
 async def test_title_is_never_written_by_the_embedded_model(open_app: OpenApp) -> None:
-    async with open_app(ANSWER, HELD_TITLE) as driver:
+    async with open_app(ANSWER, UNWRITTEN_TITLE) as driver:
         assert driver.app.session.untitled() == "How many words?"
         runtime = driver.app.session.runtime
         runtime.loader = replace(runtime.loader, script=None)
@@ -85,7 +85,7 @@ async def test_title_is_never_written_by_the_embedded_model(open_app: OpenApp) -
 
 
 async def test_title_of_a_person_stays(open_app: OpenApp) -> None:
-    async with open_app(ANSWER, HELD_TITLE) as driver:
+    async with open_app(ANSWER, UNWRITTEN_TITLE) as driver:
         await driver.type_text("/rename Mine", "enter")
         await driver.expect_text("Title: Mine")
         assert driver.app.session.untitled() is None
@@ -94,7 +94,7 @@ async def test_title_of_a_person_stays(open_app: OpenApp) -> None:
 @pytest.mark.parametrize("event", ["key", "served turn", "leaving"])
 async def test_title_stops_at_once_when_something_happens(open_app: OpenApp, event: str) -> None:
     # Twice: what has stopped begins anew once the app has been idle again.
-    async with open_app(ANSWER, HELD_TITLE, HELD_TITLE) as driver:
+    async with open_app(ANSWER, UNWRITTEN_TITLE, UNWRITTEN_TITLE) as driver:
         app = driver.app
         await driver.wait_for(lambda: app.titles.task is not None)
         task = app.titles.task

@@ -21,7 +21,7 @@ from agent.turn import token_choices
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.fake_app import FakeSession, ScreenDriver, drive_app, screen_text
-from tests.support.scripts import call, final, held, python, thought
+from tests.support.scripts import call, final, hold, python, thought
 from tests.support.turns import write_script
 from tui.widgets.assistant_message import AssistantMessage
 from tui.widgets.coloured_message import ColouredMessage
@@ -146,9 +146,9 @@ async def test_token_is_not_taken_while_a_turn_runs(open_app: Any, tmp_path: Pat
     more, yet_more = tmp_path / "more", tmp_path / "yet_more"
     text = " ".join(map(str, range(200)))
     replies = (
-        held(thought(text) + call("nothing"), 12, more),
-        held(thought(text) + call("nothing"), 12, yet_more),
-        held(final(text), 12),
+        hold(thought(text) + call("nothing"), 12, more),
+        hold(thought(text) + call("nothing"), 12, yet_more),
+        hold(final(text), 12),
     )
     script = write_script(tmp_path / "held.jsonl", *replies)
     async with open_app(size=(80, 24), launch={"engine": f"script:{script}"}) as driver:

@@ -33,7 +33,7 @@ def table(rng: random.Random) -> str:
     columns = rng.randrange(1, 5)
     aligned = "|".join(rng.choice((":--", "--:", ":-:", "---")) for _ in range(columns))
     text = f"| {' | '.join(['head'] * columns)} |\n|{aligned}|\n"
-    for _ in range(rng.randrange(40, 90)):
+    for _ in range(rng.randrange(20, 45)):
         ragged = columns if rng.random() < 0.9 else rng.randrange(1, 7)
         text += f"| {' | '.join(words(rng) for _ in range(ragged))} |\n"
     return text
@@ -41,7 +41,7 @@ def table(rng: random.Random) -> str:
 
 def list_items(rng: random.Random) -> str:
     mark, first, text = rng.choice("-*+1"), rng.randrange(1, 100), ""
-    for number in range(first, first + rng.randrange(40, 90)):
+    for number in range(first, first + rng.randrange(20, 45)):
         text += f"{number}. " if mark == "1" else f"{mark} "
         text += f"{words(rng)}\n"
         if rng.random() < 0.2:
@@ -52,7 +52,7 @@ def list_items(rng: random.Random) -> str:
 
 
 def fence(rng: random.Random) -> str:
-    lines = "\n".join(rng.choice(CODE) for _ in range(rng.randrange(40, 120)))
+    lines = "\n".join(rng.choice(CODE) for _ in range(rng.randrange(25, 60)))
     mark, language = rng.choice(("```", "~~~~")), rng.choice(("python", "", "c", "nosuch"))
     return f"{mark}{language}\n{lines}\n" + rng.choice((f"{mark}\n", ""))
 

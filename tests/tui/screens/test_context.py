@@ -13,7 +13,7 @@ from agent import events as ev
 from agent.conversation.prompt_choices import toggle_dropped
 from agent.store.conversations import Store
 from tests.support.fake_app import ScreenDriver, screen_text
-from tests.support.scripts import final, held, python
+from tests.support.scripts import final, hold, python
 from tests.support.turns import write_script
 from tui.screens.context import ContextScreen
 from tui.session import Session
@@ -161,7 +161,7 @@ async def test_changes_of_context_are_what_the_model_reads(open_app: Any, tmp_pa
 
 
 async def test_context_is_not_changed_while_a_turn_runs(open_app: Any, tmp_path: Path) -> None:
-    reply = held(final(" ".join(map(str, range(2000)))), after=100)
+    reply = hold(final(" ".join(map(str, range(2000)))), after=100)
     script = write_script(tmp_path / "held.jsonl", reply)
     async with open_app(size=(80, 24), launch={"engine": f"script:{script}"}) as driver:
         await driver.wait_for(lambda: driver.app.session.runtime.loaded)

@@ -10,7 +10,7 @@ import pytest
 
 from agent import events as ev
 from tests.support.fake_app import ScreenDriver, screen_text
-from tests.support.scripts import call, final, held, python, thought
+from tests.support.scripts import call, final, hold, python, thought
 from tests.support.turns import write_script
 from tui.screens.text_editor import EditorArea
 
@@ -70,8 +70,8 @@ async def test_interrupted_answer_goes_on_where_it_was_stopped(
     open_app: Any,
     tmp_path: Path,
 ) -> None:
-    begun = held(final(" ".join(map(str, range(2000)))), after=100)
-    script = write_script(tmp_path / "held.jsonl", begun, {"markup": " and the end.<|return|>"})
+    counting = hold(final(" ".join(map(str, range(2000)))), after=100)
+    script = write_script(tmp_path / "held.jsonl", counting, {"markup": " and the end.<|return|>"})
     async with open_app(size=(80, 30), launch={"engine": f"script:{script}"}) as driver:
         app = driver.app
         await driver.wait_for(lambda: app.session.runtime.loaded)
@@ -81,10 +81,10 @@ async def test_interrupted_answer_goes_on_where_it_was_stopped(
         await driver.expect_text("Interrupted")
         await driver.wait_for(lambda: app.turn is None)
         area = await open_editor(driver)
-        kept = area.text
+        begun = area.text
         await driver.pilot.press("enter")
         await driver.expect_text("and the end.", "‹2/2›")
-        assert app.transcript.own_turns[-1].items[0].final_text == f"{kept} and the end."
+        assert app.transcript.own_turns[-1].items[0].final_text == f"{begun} and the end."
 
 
 @pytest.mark.parametrize(

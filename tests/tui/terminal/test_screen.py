@@ -20,7 +20,7 @@ import pytest
 
 from tests.support.journal import noted_text
 from tests.support.program import RunAgent
-from tests.support.scripts import final, held, python, thought
+from tests.support.scripts import final, hold, python, thought
 from tests.support.terminal import ROOT, start_program
 from tests.support.waiting import HANG_SECONDS
 
@@ -31,7 +31,7 @@ THINKS_CALLS = (
 )
 ANSWERS = "<|channel|>final<|message|>It is **56088**, said the tool.<|return|>"
 STORY = {
-    **held(final("\n\n".join(f"word word {number}" for number in range(2000))), after=9000),
+    **hold(final("\n\n".join(f"word word {number}" for number in range(2000))), after=9000),
     "delay_ms": 3,
 }
 """An answer that is written paragraph by paragraph, and does not end."""
@@ -110,7 +110,7 @@ def test_app_escape_stops_answer_and_next_turn_runs(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
     story = "<|channel|>final<|message|>" + "once upon a time " * 200 + "<|return|>"
-    engine = script(held(story, after=40), ANSWERS)
+    engine = script(hold(story, after=40), ANSWERS)
     with start_program("--engine", engine, home=home, cwd=tmp_path) as terminal:
         terminal.wait_for("Ask something")
         terminal.press("Tell me a story\r")
@@ -129,7 +129,7 @@ def test_app_escape_stops_answer_and_next_turn_runs(
 
 def test_app_resize_while_streaming_repaints(home: Path, tmp_path: Path, script: Script) -> None:
     story = thought(" ".join(f"thinking aloud {number}" for number in range(300)))
-    engine = script({**held(story, after=800), "delay_ms": 5})
+    engine = script({**hold(story, after=800), "delay_ms": 5})
     with start_program(
         "--engine", engine, home=home, cwd=tmp_path, columns=120, rows=40
     ) as terminal:
@@ -207,7 +207,7 @@ def test_app_killed_terminal_is_restored_and_turn_recovered(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
     story = final("".join(f"once upon a time {number} " for number in range(2000)))
-    engine = script({**held(story, after=9000), "delay_ms": 5}, ANSWERS)
+    engine = script({**hold(story, after=9000), "delay_ms": 5}, ANSWERS)
     with start_program("--engine", engine, home=home, cwd=tmp_path) as terminal:
         terminal.wait_for("Ask something")
         terminal.press("Tell me a story\r")
@@ -398,7 +398,7 @@ def test_app_ten_thousand_pasted_lines_are_one_prompt(
 def test_app_http_request_streams_live(home: Path, tmp_path: Path, script: Script) -> None:
     go = tmp_path / "go"
     thinks = thought("Somebody asks over HTTP." + " Let me see." * 20)
-    engine = script(held(thinks + ANSWERS, 40, go))  # while it thinks
+    engine = script(hold(thinks + ANSWERS, 40, go))  # while it thinks
     options = ("--engine", engine, "--serve", "--port", "0")
     with start_program(*options, home=home, cwd=tmp_path, columns=120) as terminal:
         text = terminal.wait_for(lambda text: ready(text) and "127.0.0.1:" in text)

@@ -42,7 +42,7 @@ def exact(logits: Logits, s: Sampling) -> npt.NDArray[np.float64]:
 
 
 def assert_drawn_from(
-    logits: Logits, s: Sampling, expected: npt.NDArray[np.float64], draws: int = 20_000
+    logits: Logits, s: Sampling, expected: npt.NDArray[np.float64], draws: int = 8_000
 ) -> None:
     """Sample often, and compare by chi-squared the tokens that are expected often enough."""
     sampler = sampler_of(s, len(logits))

@@ -265,8 +265,8 @@ def test_models_default_reads_and_writes_config(
     config = tmp_path / "own/config/config.toml"
     config.parent.mkdir(parents=True)
     config.write_text('# mine\nmodel = "x"\nkeep_alive = 60\n')
-    assert agent("models", "default", str(tiny_gguf), env=env).out == f"{tiny_gguf}\n"
-    assert config.read_text() == f'# mine\nmodel = "{tiny_gguf}"\nkeep_alive = 60\n'
+    assert agent("models", "default", str(tiny_gguf), env=env).out == f"{tiny_gguf.resolve()}\n"
+    assert config.read_text() == f'# mine\nmodel = "{tiny_gguf.resolve()}"\nkeep_alive = 60\n'
     ran = agent("run", "hello", "--json-events", "--temperature", "0", env=env)
     assert ran.events[0]["model"] == tiny_gguf.stem
     for wrong in ("nonsense", "gpt-oss-20b"):

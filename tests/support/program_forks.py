@@ -106,6 +106,7 @@ def main() -> None:
     importlib.import_module("agent.store.reserve").RESERVED_PAGES = 16
     with tempfile.TemporaryDirectory() as folder:
         encoding.load_encoding(ranks, Path(folder))
+    tempfile.tempdir = None  # each fork reads TMPDIR by itself
     gc.freeze()  # else the first collection of each fork copies what they share
     arguments = Origin(socket.socket(fileno=int(sys.argv[1]))).serve()
     if arguments is not None:

@@ -13,6 +13,9 @@ from textual import app as textual_app
 from textual import pilot
 from textual._context import active_app
 
+from tests.support.waiting import HANG_SECONDS
+from tui.util import file_index
+
 MAX_ROUNDS = 2000
 """Rounds of the event loop, where something always has more to do, as a stream of tokens."""
 QUIET_ROUNDS = 3
@@ -48,5 +51,6 @@ def _painted() -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def quiet_pilot() -> None:
-    """Let Textual's pilot wait like this."""
+    """Let Textual's pilot wait like this, and let the app wait for git's list of files."""
+    file_index._LISTING_SECONDS = HANG_SECONDS
     textual_app.wait_for_idle = pilot.wait_for_idle = wait_for_quiet_loop

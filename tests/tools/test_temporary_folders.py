@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.program import RunAgent
+from tests.support.scripts import hold
 from tests.support.waiting import wait_until
 from tools.temporary_folders import PROCESS_PREFIX, clear_leftovers, make_temporary_folder
 
@@ -111,6 +112,13 @@ async def test_run_killed_next_start_clears_its_folders(
     os.killpg(killed.pid, signal.SIGKILL)
     await killed.wait()
     (left,) = temporary.iterdir()
-    ran = await asyncio.to_thread(agent, "run", "go", "--engine", script(ANSWER), env=env)
-    assert ran.out == "Done.\n" and not left.exists()
+    # The program does not wait for the thread that clears: it ends after the folder is gone.
+    go = tmp_path / "go"
+    engine = script(hold(ANSWER, 1, until=go))
+    running = asyncio.create_task(
+        asyncio.to_thread(agent, "run", "go", "--engine", engine, env=env)
+    )
+    await wait_until(lambda: not left.exists())
+    go.touch()
+    assert (await running).out == "Done.\n"
     assert not list(temporary.iterdir())

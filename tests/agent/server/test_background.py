@@ -102,13 +102,11 @@ async def test_background_response_is_queued_until_the_engine_begins_with_it(ser
     following = asyncio.create_task(served.stream(**endless))
     await wait_until(lambda: len(served.turns) == places + 1 and served.turns[-1].log.events)
     waiting = served.turns[-1].response.id
-    for name in running:
-        while (await client.responses.retrieve(name)).status != "in_progress":
-            pass
+    *turns, last = served.turns
+    await wait_until(lambda: all(turn.response.status == "in_progress" for turn in turns))
     assert (await client.responses.retrieve(waiting)).status == "queued"
     assert (await client.responses.cancel(running[0])).status == "cancelled"
-    while (await client.responses.retrieve(waiting)).status != "in_progress":
-        pass
+    await wait_until(lambda: last.response.status == "in_progress")
     for name in [*running[1:], waiting]:
         await client.responses.cancel(name)
     events = await following

@@ -188,8 +188,8 @@ async def test_colours_show_the_text_and_are_undone(open_app: Any) -> None:
         assert message.text == view.answer
         await driver.pilot.press("ctrl+up", "p")
         await driver.wait_for(lambda: app.query(AssistantMessage))
-        await driver.pilot.pause()
-        assert not app.query(ColouredMessage) and app.export_screenshot() == picture
+        await driver.wait_for(lambda: app.export_screenshot() == picture)
+        assert not app.query(ColouredMessage)
         await open_tokens(driver)
         await driver.pilot.press("p")
         await driver.expect_text("% surprising")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.fake_app import FakeSession, drive_app
+from tests.support.waiting import wait_until
 from tui.state.shell_run import MAX_HEAD_BYTES, MAX_TAIL_BYTES, ShellRun
 
 
@@ -102,10 +104,11 @@ async def test_shell_mark_alone_and_second_command_refused() -> None:
 
 async def test_shell_command_ends_with_app() -> None:
     async with drive_app() as driver:
-        await driver.type_text("!sleep 98768", "enter")
-        await driver.wait_for(lambda: is_running("sleep 98768"))
+        command = f"sleep 98768.{os.getpid()}"  # another run of the tests has another
+        await driver.type_text(f"!{command}", "enter")
+        await driver.wait_for(lambda: is_running(command))
     await driver.app.shut_down()
-    assert not is_running("sleep 98768")
+    await wait_until(lambda: not is_running(command))  # it was killed, and goes
 
 
 async def test_shell_program_that_wants_a_terminal_fails() -> None:

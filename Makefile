@@ -53,8 +53,8 @@ vllm: $(READY)
 demo: $(READY)
 	$(BIN)/agent run "Multiply 123*456 using the mcp.code_interpreter tool."
 
-# Four processes also on two cores, a file in one of them: half of it waits, for other processes too.
-PARALLEL := --numprocesses 4 --dist loadfile --no-loadscope-reorder
+# Six processes also on two cores, a file in one of them: they wait for other processes half of the time.
+PARALLEL := --numprocesses 6 --dist loadfile --no-loadscope-reorder
 PYTEST := -m pytest
 test: $(READY)
 	$(BIN)/python $(PYTEST) $(PARALLEL)

@@ -43,6 +43,9 @@ LONG_FILES = (
     "e2e/test_run.py",
 )  # fmt: skip
 """Those of about a minute and more. The two that start vLLM are apart: it needs both cores."""
+GC_THRESHOLD = 50000
+"""Objects between two collections of garbage: with Python's 700, parsing all modules takes four times
+as long."""
 ALARM_SECONDS = 20
 """Seconds from one alarm of a test that takes too long to the next."""
 
@@ -65,6 +68,7 @@ def pytest_collection() -> Generator[None, object, object]:
     gc.disable()
     done = yield
     gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
     gc.enable()
     return done
 

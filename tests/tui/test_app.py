@@ -108,6 +108,7 @@ async def test_scrolled_away_hint_names_key_back_to_end() -> None:
         await driver.pilot.press("ctrl+end")
         await driver.expect_text("line 39", "Enter queues")
         driver.app.query_one(AnswerPane).focus()
+        await driver.pilot.pause()
         await driver.pilot.press("pageup")
         await driver.expect_text(hint, gone="line 39")
         answer.delta("\n\nline 40")

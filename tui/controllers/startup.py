@@ -67,7 +67,7 @@ class Startup:
             app.run_worker(self._load_model())
         app.session_ready = True
         await self._add_custom_commands()
-        app.prompt.completer = self._chat.make_completion()
+        app.prompt.set_completer(self._chat.make_completion())
         if app.session.choose_conversation:
             await app.action_open_screen("sessions")
         if app.session.first_start and not (app.prompt.text or app.queue_bar.prompts):

@@ -205,6 +205,11 @@ class PromptInput(WrappedArea):
 
     # --- completion ---
 
+    def set_completer(self, completer: PromptCompleter) -> None:
+        """Complete with this from now on, and at once what is typed already."""
+        self.completer = completer
+        self.on_text_area_changed()
+
     def on_text_area_changed(self) -> None:
         self._suggest()
         if self.completer and self.completer.mentions_file(self._text_before_cursor()):

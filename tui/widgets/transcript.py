@@ -200,6 +200,7 @@ class Transcript(VerticalScroll, can_focus=False):
         """Follow the end no longer; where all fits, a key or the wheel scrolls away from nothing."""
         if self.max_scroll_y:
             super().release_anchor()
+            self._report_following()
 
     def _ensure_anchored(self) -> None:
         """Follow the end from the first section on; before it, a high banner is read from its top."""
@@ -397,6 +398,9 @@ class Transcript(VerticalScroll, can_focus=False):
         async with self._mount_lock:
             self._fill_scheduled = False
             await self._fill()
+        self._report_following()
+
+    def _report_following(self) -> None:
         if self.is_scrolled_away != self._was_scrolled_away:
             self._was_scrolled_away = self.is_scrolled_away
             self.post_message(self.FollowingChanged())

@@ -139,6 +139,7 @@ async def test_login_offer_that_is_declined_or_gives_way_to_a_turn(
         async with open_app(launch=launch) as driver:
             await driver.expect_text("guarded wants a login")
             driver.app.prompt.focus()
+            await driver.pilot.pause()
             await driver.pilot.press(*"hello", "enter")
             await driver.expect_text("Fine.", "agent mcp login guarded", "(or F7, Ctrl-L)")
             assert not driver.app.query("LoginCard")

@@ -37,6 +37,7 @@ async def test_elicitation_form_valid_fields_are_sent() -> None:
         await driver.pilot.click("#send")
         await driver.expect_text("age: must be a whole number, at least 18.")
         list(driver.app.query_one(ElicitationForm).query(Input))[1].focus()
+        await driver.pilot.pause()  # until it has the focus
         await driver.pilot.press("1", "8")  # what was there is selected
         await driver.pilot.click("#send")
         await driver.wait_for(answer.done)
@@ -80,6 +81,7 @@ async def test_elicitation_form_values_checked_before_sent() -> None:
         await driver.pilot.press("end", *"@example.org")
         (extras,) = driver.app.query(SelectionList)
         extras.focus()
+        await driver.pilot.pause()
         await driver.pilot.press("space", "down", "down", "space")
         await driver.wait_for(lambda: len(extras.selected) == 3)
         await driver.pilot.press("ctrl+s")
@@ -181,6 +183,7 @@ async def test_elicitation_form_marks_are_seen_without_colours() -> None:
         assert [extras.render_line(y).text[1] for y in range(3)] == [" ", "X", " "]
         assert window.render().plain.startswith("▐X▌")
         extras.focus()
+        await driver.pilot.pause()
         await driver.pilot.press("space", "tab", "space")
         await driver.wait_for(lambda: not window.value)
         assert [extras.render_line(y).text[1] for y in range(3)] == ["X", "X", " "]

@@ -66,6 +66,7 @@ async def test_login_card_that_was_left_takes_no_focus() -> None:
         login, prompt = Login(), driver.app.prompt
         answer = await begin(driver, login)
         prompt.focus()
+        await driver.pilot.pause()
         await driver.pilot.press(*"what")
         login.failure.set_result(None)
         await driver.expect_text("the login timed out", "Log in")

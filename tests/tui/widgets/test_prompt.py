@@ -42,6 +42,19 @@ async def test_prompt_input_command_is_completed_and_run() -> None:
         await driver.expect_text("Prompt", "Conversation")
 
 
+async def test_command_typed_before_completion_is_there_is_completed() -> None:
+    """As somebody does who types while the app starts."""
+    async with drive_app() as driver:
+        prompt = driver.app.prompt
+        await driver.wait_for(lambda: prompt.completer)
+        completer, prompt.completer = prompt.completer, None
+        await driver.pilot.press("/")
+        assert not prompt.completion_menu.is_open
+        assert completer is not None
+        prompt.set_completer(completer)
+        await driver.expect_text("/branch")
+
+
 async def test_completion_menu_never_covers_prompt() -> None:
     async with drive_app(size=(60, 15)) as driver:
         await driver.pilot.press("/")

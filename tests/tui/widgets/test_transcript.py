@@ -82,6 +82,7 @@ async def test_ended_turn_panes_stay_while_person_reads_in_them() -> None:
         await driver.expect_text("thought 59", "the answer")
         stream = driver.app.query_one("#reasoning TextStream", TextStream)
         stream.focus()
+        await driver.pilot.pause()
         await driver.pilot.press("home")
         await driver.expect_text("thought 0")
         turn.end()

@@ -39,6 +39,8 @@ async def test_elicitation_form_valid_fields_are_sent() -> None:
         list(driver.app.query_one(ElicitationForm).query(Input))[1].focus()
         await driver.pilot.pause()  # until it has the focus
         await driver.pilot.press("1", "8")  # what was there is selected
+        send = driver.app.query_one("#send")
+        await driver.wait_for(lambda: not send.has_class("-active"))  # it takes no click before
         await driver.pilot.click("#send")
         await driver.wait_for(answer.done)
         content = {"name": "Ada", "age": 18, "size": "m", "news": True}

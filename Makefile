@@ -133,4 +133,4 @@ man: $(READY)
 	$(BIN)/python -m agent.cli.settings_page
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) $(NODE_SERVERS)/node_modules $(NODE_CLIENTS)/node_modules .pytest_cache .mypy_cache .ruff_cache dist build
+	rm -rf .testmondata* $(VENV) $(CLIENTS) $(NODE_SERVERS)/node_modules $(NODE_CLIENTS)/node_modules .pytest_cache .mypy_cache .ruff_cache dist build

@@ -99,14 +99,19 @@ async def test_background_response_is_queued_until_the_engine_begins_with_it(ser
     client = served.client()
     endless = {"input": "x", "background": True, **ENDLESS}
     running = [(await served.post(endless)).json()["id"] for _ in range(places)]
+
+    def statuses() -> list[str]:
+        return [turn.response.status for turn in served.turns]
+
+    # Only then: the engine may begin with another request first.
+    await wait_until(lambda: statuses() == ["in_progress"] * places, statuses)
     following = asyncio.create_task(served.stream(**endless))
     await wait_until(lambda: len(served.turns) == places + 1 and served.turns[-1].log.events)
-    waiting = served.turns[-1].response.id
-    *turns, last = served.turns
-    await wait_until(lambda: all(turn.response.status == "in_progress" for turn in turns))
+    last = served.turns[-1]
+    waiting = last.response.id
     assert (await client.responses.retrieve(waiting)).status == "queued"
     assert (await client.responses.cancel(running[0])).status == "cancelled"
-    await wait_until(lambda: last.response.status == "in_progress")
+    await wait_until(lambda: last.response.status == "in_progress", statuses)
     for name in [*running[1:], waiting]:
         await client.responses.cancel(name)
     events = await following

@@ -93,7 +93,7 @@ async def test_title_of_a_person_stays(open_app: OpenApp) -> None:
 
 @pytest.mark.parametrize("event", ["key", "served turn", "leaving"])
 async def test_title_stops_at_once_when_something_happens(open_app: OpenApp, event: str) -> None:
-    # Twice: what has stopped begins anew once the app has been idle again.
+    # Twice: what has stopped starts again once the app is idle again.
     async with open_app(ANSWER, UNWRITTEN_TITLE, UNWRITTEN_TITLE) as driver:
         app = driver.app
         await driver.wait_for(lambda: app.titles.task is not None)

@@ -43,7 +43,7 @@ async def test_prompt_input_command_is_completed_and_run() -> None:
 
 
 async def test_command_typed_before_completion_is_there_is_completed() -> None:
-    """As somebody does who types while the app starts."""
+    """A person may type while the app starts."""
     async with drive_app() as driver:
         prompt = driver.app.prompt
         await driver.wait_for(lambda: prompt.completer)

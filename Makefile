@@ -53,7 +53,7 @@ vllm: $(READY)
 demo: $(READY)
 	$(BIN)/agent run "Multiply 123*456 using the mcp.code_interpreter tool."
 
-# Six processes also on two cores, a file in one of them: they wait for other processes half of the time.
+# Six processes also on two cores, a file in one of them: they often wait for the programs that they start.
 PARALLEL := --numprocesses 6 --dist loadfile --no-loadscope-reorder
 PYTEST := -m pytest
 test: $(READY)

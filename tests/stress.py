@@ -1,8 +1,8 @@
 """Runs the test suite again and again, alone and next to busy processes: ``python -m tests.stress``.
 
 The runs differ in the order of the tests, the number of processes and, with ``--user``, the user. Each
-prints a line and the tests that failed. It stops after the first run that ends beyond ``--minutes``,
-and kills a run that goes on for twice as long.
+prints a line, the tests that failed and where its output is. No run starts after ``--minutes``, and
+one that goes on for twice as long is killed.
 """
 
 from __future__ import annotations
@@ -109,11 +109,14 @@ def run_suite(run: SuiteRun, options: Sequence[str], seconds: float) -> tuple[bo
         except subprocess.TimeoutExpired:
             process.kill()
             return False, f"killed after {seconds / 60:.0f} minutes"
-        (Path(tempfile.gettempdir()) / "stress.log").write_text(out)
         lines = out.splitlines()
         summary = next((line for line in reversed(lines) if re.match(r"\d+ \w+", line)), lines[-1])
         failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
-        return process.returncode == 0, "\n  ".join([summary, *failed])
+        if process.returncode == 0:
+            return True, summary
+        log = Path(tempfile.mkstemp(prefix="stress-", suffix=".log")[1])
+        log.write_text(out)
+        return False, "\n  ".join([summary, *failed, f"its output: {log}"])
 
 
 def main() -> int:

@@ -11,18 +11,24 @@ from collections.abc import Generator
 
 import pytest
 from _pytest._code.code import ExceptionRepr
+from hypothesis.internal.conjecture import providers
 
 # Started in the background of a script, pytest ignores Ctrl-C, and every program that it starts would.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Where processes share the cores, llama.cpp's threads that spin for each other keep all waiting.
+# Where processes share the cores, llama.cpp's threads wait for each other: two need 2.7 times the CPU
+# time of one, and are no faster.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OMP_THREAD_LIMIT", "1")
 
 # Programs are started with their byte code, as people start them; compiling takes a third of a start.
 # Without it pytest would also rewrite the assertions of all test modules in each run, for 10 seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Hypothesis would parse all of our modules, for constants to try: seven seconds in each process.
+providers._get_local_constants = lambda: providers._local_constants
 
 collect_ignore = ["clients"]  # they run in an environment of their own: make test-clients
 pytest_plugins = [
@@ -40,9 +46,12 @@ pytest_plugins = [
 LONG_FILES = (
     "engine/remote/test_generation.py", "terminal/test_screen.py", "e2e/test_mcp.py",
     "e2e/test_servers.py", "e2e/test_models.py", "load/test_replicas.py", "load/test_faults.py",
-    "e2e/test_run.py",
+    "e2e/test_run.py", "attack/test_attack.py", "tui/test_snapshots.py", "tui/test_pictures.py",
+    "turn/test_token_choices.py", "mcp/test_hostile_servers.py", "llama/test_disk_cache.py",
+    "builtin/test_shell_protection.py", "builtin/test_shell.py", "runtime/test_sharing.py",
+    "load/test_load.py", "controllers/test_served_tabs.py", "e2e/test_commands.py",
 )  # fmt: skip
-"""Those of about a minute and more. The two that start vLLM are apart: it needs both cores."""
+"""Those of half a minute and more. The two that start vLLM are apart: it needs both cores."""
 GC_THRESHOLD = 50000
 """Objects between two collections of garbage: with Python's 700, parsing all modules takes four times
 as long."""

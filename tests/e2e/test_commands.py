@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from agent.cli.main import app
 from agent.cli.manual import manual
-from tests.support.program import ROOT, RunAgent
+from tests.support.program import PROBE, ROOT, RunAgent
 
 
 @pytest.mark.parametrize("command", [(), ("run",), ("parse",), ("doctor",), ("models",)])
@@ -124,6 +124,7 @@ def test_parse_wrong_line_reported_in_place(agent: RunAgent) -> None:
 
 
 def test_doctor_healthy_machine_all_ok(agent: RunAgent, home: Path) -> None:
+    (home / "cache" / PROBE).unlink()  # so that the processor is probed
     ran = agent("doctor")
     assert ran.code == 0, ran.out
     for name in ("python", "llama.cpp", "vocabulary", "model", "python tool", "cache"):

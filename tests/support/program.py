@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,11 +16,15 @@ from typing import Any
 
 import pytest
 
+from agent.engine.placement import cpu_probe
+from agent.models.loader import EMBEDDED_TENSOR_TYPES
 from agent.store import reserve
 from agent.tiny import expand
 from tests.support.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parents[2]
+PROBE = "probe.json"
+"""The cache's file with what the probe of the processor has found."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,12 +45,15 @@ def small_reserve() -> None:
 def model_cache(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
     """A cache that holds the embedded model, which is expanded once for all runs."""
     cache = tmp_path_factory.mktemp("cache")
-    expanded = pytestconfig.cache.mkdir("tiny") if pytestconfig.cache else cache
+    pytest_cache = getattr(pytestconfig, "cache", None)  # none with -p no:cacheprovider
+    expanded = pytest_cache.mkdir("tiny") if pytest_cache else cache
     gguf = expand.ensure(expanded)
     if expanded != cache:
         for file in (gguf, gguf.with_suffix(".json")):
             (cache / file.name).symlink_to(file)
     (cache / "vocabulary").mkdir()  # the first program writes it
+    same = cpu_probe.Speed(100.0, 100.0)
+    cpu_probe.store_result(cache, EMBEDDED_TENSOR_TYPES, cpu_probe.ProbeResult(same, same))
     return cache
 
 
@@ -57,11 +65,16 @@ def tiny_gguf(model_cache: Path) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path, model_cache: Path) -> Path:
-    """A fresh AGENT_HOME whose cache already holds the embedded model, and no prompts."""
+    """A fresh AGENT_HOME whose cache already holds the embedded model, and no prompts.
+
+    It holds the result of the processor's probe too, which would take 3 s of CPU time.
+    """
     home = tmp_path / "home"
     (home / "cache").mkdir(parents=True)
     for each in model_cache.iterdir():
-        if each.name != "prefixes":  # what other tests' prompts have left
+        if each.name == PROBE:
+            shutil.copy(each, home / "cache")
+        elif each.name != "prefixes":  # what other tests' prompts have left
             (home / "cache" / each.name).symlink_to(each)
     return home
 

@@ -101,14 +101,14 @@ async def probe(
             child.kill()
             await child.wait()
     result = _parse_result(out, child.returncode or 0)
-    _store_result(cache_folder, types, result)
+    store_result(cache_folder, types, result)
     return result
 
 
 def record_crash(cache_folder: Path, types: Iterable[int], result: ProbeResult) -> None:
     """Store that a process died with repacked weights of these types, whatever the probe found."""
     cause = result.cause_of_death or "a load with repacked weights"
-    _store_result(cache_folder, types, replace(result, repacked=None, cause_of_death=cause))
+    store_result(cache_folder, types, replace(result, repacked=None, cause_of_death=cause))
 
 
 def _child_environment() -> dict[str, str]:
@@ -131,7 +131,8 @@ def _parse_result(out: bytes, code: int) -> ProbeResult:
     return ProbeResult(speeds.get("plain"), speeds.get("repacked"), cause)
 
 
-def _store_result(cache_folder: Path, types: Iterable[int], result: ProbeResult) -> None:
+def store_result(cache_folder: Path, types: Iterable[int], result: ProbeResult) -> None:
+    """Store a result for `cached_result`; nothing happens where the cache cannot be written."""
     path = _cache_file(cache_folder)
     try:
         entries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

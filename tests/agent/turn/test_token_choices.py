@@ -150,7 +150,7 @@ async def test_choices_are_those_of_a_softmax_over_the_logits(
     """And those that the generation itself reported, whatever its settings."""
     prompt = arithmetic_prompt(form)
     seeded = replace(sampling, seed=1)
-    request = Request(prompt, 24, sampling=seeded, logprobs=11, probabilities=True)
+    request = Request(prompt, 12, sampling=seeded, logprobs=11, probabilities=True)
     written, reported = await generate(tiny_engine, request)
     ids, start = [*prompt, *written], len(prompt)
     assert len(reported) == len(written)
@@ -254,18 +254,18 @@ async def test_neighbours_are_computed_from_where_the_cursor_was(
 
 async def test_generations_come_before_the_cursor(random_engine: Any) -> None:
     engine = await random_engine(context=8192)
-    ids = random_prompt(3500, seed=3)
+    ids = random_prompt(1500, seed=3)
     scores = asyncio.create_task(token_logprobs(engine, ids, 1, len(ids)))
-    looked = asyncio.create_task(token_choices(engine, ids, 3400, PLAIN, None, start=1))
+    looked = asyncio.create_task(token_choices(engine, ids, 1400, PLAIN, None, start=1))
     assert engine.unfinished == 0, "they do not count"
     turns = [
-        read_generation(engine.generate(greedy_request(random_prompt(50, seed=n), 20)))
-        for n in range(6)
+        read_generation(engine.generate(greedy_request(random_prompt(50, seed=n), 10)))
+        for n in range(4)
     ]
     for result in await asyncio.gather(*turns):
-        assert len(result.ids) == 20
+        assert len(result.ids) == 10
     choices, values = await looked, await scores
-    assert choices.chosen.logprob == close(values[3400 - 1])
+    assert choices.chosen.logprob == close(values[1400 - 1])
     assert values == pytest.approx(await token_logprobs(engine, ids, 1, len(ids)), abs=0.02)
 
 
@@ -367,7 +367,7 @@ async def test_pieces_come_while_a_long_message_is_scored(random_engine: Any) ->
 
 async def test_one_token_does_not_wait_for_a_long_message(random_engine: Any) -> None:
     engine = await random_engine(context=8192)
-    ids = random_prompt(4000)
+    ids = random_prompt(2000)
     await read_generation(engine.generate(greedy_request(ids, 1)))
     scored: list[float] = []
 
@@ -377,8 +377,8 @@ async def test_one_token_does_not_wait_for_a_long_message(random_engine: Any) ->
 
     task = asyncio.create_task(score())
     await wait_until(lambda: scored)
-    await token_choices(engine, ids, 3000, PLAIN, None, start=1)
-    assert len(scored) < 2000
+    await token_choices(engine, ids, 1500, PLAIN, None, start=1)
+    assert len(scored) < 1000
     await task
     assert len(scored) == len(ids) - 1
 

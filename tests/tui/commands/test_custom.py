@@ -67,6 +67,7 @@ async def test_project_command_text_is_attached(project_folder: Path, own_folder
     (root / ".env").write_text("KEY=1")
     (root / "inner").mkdir()
     async with drive_app(FakeSession(root=root / "inner")) as driver:
+        await driver.wait_for(lambda: driver.app.commands.find("ship"))
         command = driver.app.commands.find("ship")
         assert command is not None and command.summary.endswith("(this project's)")
         turn = await driver.ask("/ship it")
@@ -93,5 +94,6 @@ async def test_unusable_command_files_left_out_with_notice(
             "only letters", "regular file", "/mine is another file's", "UTF-8 text",
             "leads out of its project",
         )  # fmt: skip
+        await driver.wait_for(lambda: driver.app.commands.find("mine"))
         command = driver.app.commands.find("mine")
         assert command is not None and command.summary == "mine (your own)"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from agent.engine.placement import cpu_probe
 from agent.models.loader import EMBEDDED_TENSOR_TYPES
 from agent.store import reserve
 from agent.tiny import expand
+from tests.support import forks
 from tests.support.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -104,33 +104,8 @@ class CommandResult:
 RunAgent = Callable[..., CommandResult]
 
 
-SUPPORT = Path(__file__).parent
-READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_", "OMP_", "GGML_", "LLAMA_")
-"""Beginnings of variables that a process, or a library, reads once: forks are too late for them."""
-
-
-@pytest.fixture(scope="session")
-def program_forks() -> Iterator[list[str]]:
-    """The command that runs the program as a fork of a process that has imported it."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        address = f"{folder}/forks"
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(address)
-            listener.listen()
-            origin = subprocess.Popen(
-                [sys.executable, "-P", SUPPORT / "program_forks.py", str(listener.fileno())],
-                pass_fds=(listener.fileno(),),
-                # Pipes, as the forks' streams will be; the end of stdin ends it.
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-        yield [sys.executable, "-I", "-S", str(SUPPORT / "fork_relay.py"), address]
-        origin.communicate(timeout=HANG_SECONDS)
-
-
 @pytest.fixture
-def agent(home: Path, tmp_path: Path, program_forks: list[str]) -> RunAgent:
+def agent(home: Path, tmp_path: Path) -> RunAgent:
     """Run the program in an empty folder: ``agent("run", "hello", stdin="…")``."""
     work = tmp_path / "work"
     work.mkdir()
@@ -138,8 +113,8 @@ def agent(home: Path, tmp_path: Path, program_forks: list[str]) -> RunAgent:
     def run(
         *args: str, stdin: str | None = None, cwd: Path = work, env: dict[str, str] | None = None
     ) -> CommandResult:
-        started = any(name.startswith(READ_AT_START) for name in env or ())
-        command = [sys.executable, "-P", "-m", "agent"] if started else program_forks
+        started = forks.is_read_at_start(env or {})
+        command = [sys.executable, "-P", "-m", "agent"] if started else forks.relay()
         done = subprocess.run(
             [*command, *args],
             cwd=cwd,

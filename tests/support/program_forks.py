@@ -1,22 +1,27 @@
 """Forks a process that has imported `agent`: most of the CPU time of a start is imports.
 
-``python program_forks.py FD`` listens at the socket FD until its stdin ends. A `fork_relay.py`
-connects, passes its streams, and ends as its fork does. The fork has the relay's arguments,
-environment and folder, and ends as `python -m agent` does. What a start imports by itself is left to
-the tests that start `python -m agent`.
+``python program_forks.py FD MODULE …`` imports the modules too, and listens at the socket FD until its
+stdin ends. A `fork_relay.py` connects, passes its streams, and ends as its fork does. The fork has the
+relay's arguments, environment and folder, and ends as `python -m agent` does; if the first argument is
+the file of a script, it runs that. A `forks.TerminalFork`
+passes a terminal, which becomes the fork's. What a start imports by itself is left to the tests that
+start `python -m agent`.
 """
 
 from __future__ import annotations
 
 import ast
+import fcntl
 import gc
 import importlib
 import os
+import runpy
 import select
 import signal
 import socket
 import sys
 import tempfile
+import termios
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,6 +33,8 @@ IMPORTED = (
 """What a fork finds imported. None of these reads the environment while it is imported, as tui and
 huggingface_hub do."""
 STREAM_COUNT = 3
+TERMINAL = b"t"
+"""The byte before streams that are a terminal."""
 
 
 class Origin:
@@ -68,7 +75,7 @@ class Origin:
 
     def _fork(self) -> list[str] | None:
         link, _ = self._listener.accept()
-        _, streams, _, _ = socket.recv_fds(link, 1, STREAM_COUNT)
+        kind, streams, _, _ = socket.recv_fds(link, 1, STREAM_COUNT)
         with link.makefile(encoding="ascii") as lines:
             request = lines.readline()
         pid = os.fork() if request else None  # without one, the relay was killed
@@ -78,6 +85,8 @@ class Origin:
             if pid is None:
                 link.close()
             else:
+                if kind == TERMINAL:
+                    link.sendall(str(pid).encode())
                 self._forks[link] = pid
             return None
         arguments, folder, environment = ast.literal_eval(request)
@@ -88,6 +97,9 @@ class Origin:
         own = [link, self._listener, *self._forks]
         for descriptor in (self._ended, self._end, *streams, *(each.detach() for each in own)):
             os.close(descriptor)
+        if kind == TERMINAL:
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)
@@ -95,7 +107,7 @@ class Origin:
 
 
 def main() -> None:
-    for module in IMPORTED:
+    for module in (*IMPORTED, *sys.argv[2:]):
         importlib.import_module(module)
     events = importlib.import_module("agent.events")
     for model in vars(events).values():  # else each fork builds their validators
@@ -109,7 +121,10 @@ def main() -> None:
     tempfile.tempdir = None  # each fork reads TMPDIR by itself
     gc.freeze()  # else the first collection of each fork copies what they share
     arguments = Origin(socket.socket(fileno=int(sys.argv[1]))).serve()
-    if arguments is not None:
+    if arguments and arguments[0].endswith(".py"):
+        sys.argv, sys.path[0] = arguments, str(Path(arguments[0]).parent)
+        runpy.run_path(arguments[0], run_name="__main__")
+    elif arguments is not None:
         from agent import __main__ as program
 
         sys.argv = [program.__file__, *arguments]

@@ -19,9 +19,17 @@ from pathlib import Path
 
 import pyte
 
+from tests.support.forks import TerminalFork, is_read_at_start
 from tests.support.waiting import HANG_SECONDS, describe
 
 ROOT = Path(__file__).parents[2]
+COMMAND = (sys.executable, "-I", "-m", "agent")
+APP_MODULES = [
+    "agent.cli.app", "tui.main", "tui.app", "tui.terminal.screen", "tui.terminal.bracketed_paste",
+    "tui.commands.app", "tui.commands.custom", "tui.markdown.streaming", "tui.widgets.exchange",
+    "tui.util.completion",
+]  # fmt: skip
+"""What a fork that is the app finds imported besides."""
 END_MARK = b"\0"
 """A byte that terminals ignore; written after the program's end, it marks the end of its output."""
 
@@ -40,7 +48,13 @@ class Terminal:
     """A program on a pseudo-terminal: press keys, read the screen."""
 
     def __init__(
-        self, command: Sequence[str], env: dict[str, str], cwd: Path, columns: int, rows: int
+        self,
+        args: Sequence[str],
+        command: Sequence[str] | None,
+        env: dict[str, str],
+        cwd: Path,
+        columns: int,
+        rows: int,
     ) -> None:
         self.screen = Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
@@ -51,10 +65,14 @@ class Terminal:
         self.before = termios.tcgetattr(slave)
         self._slave = slave
         self._window_closed = False
-        self.process = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=cwd,
-            start_new_session=True, preexec_fn=_take_terminal,
-        )  # fmt: skip
+        self.process: subprocess.Popen[bytes] | TerminalFork
+        if command is None:
+            self.process = TerminalFork(args, slave, env, cwd, APP_MODULES)
+        else:
+            self.process = subprocess.Popen(
+                [*command, *args], stdin=slave, stdout=slave, stderr=slave, env=env, cwd=cwd,
+                start_new_session=True, preexec_fn=_take_terminal,
+            )  # fmt: skip
         self.began = time.monotonic()
 
     def resize(self, columns: int, rows: int) -> None:
@@ -162,13 +180,15 @@ def start_program(
     columns: int = 100,
     rows: int = 30,
     env: dict[str, str] | None = None,
-    command: Sequence[str] = (sys.executable, "-I", "-m", "agent"),
+    command: Sequence[str] | None = None,
 ) -> Iterator[Terminal]:
-    """Run the program for the duration of the block."""
+    """Run the program for the duration of the block, by default as a fork of one that has begun."""
+    if command is None and is_read_at_start(env or {}):
+        command = COMMAND
     environment = {
         **os.environ, "AGENT_HOME": str(home), "TERM": "xterm-256color", **(env or {}),
     }  # fmt: skip
-    terminal = Terminal([*command, *args], environment, cwd, columns, rows)
+    terminal = Terminal(args, command, environment, cwd, columns, rows)
     try:
         yield terminal
     finally:

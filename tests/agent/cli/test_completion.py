@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from agent.cli.completion import complete_tools, name_app_command
+from tests.support import forks
 from tests.support.program import RunAgent
 from tests.support.terminal import start_program
 
@@ -29,7 +29,7 @@ def complete(agent: RunAgent, home: Path, tmp_path: Path) -> Complete:
     """What bash proposes for the last of these words, in the folder ``tmp_path``."""
     program = tmp_path / "bin" / "agent"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -m agent "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {" ".join(forks.relay())} "$@"\n')
     program.chmod(0o755)
     source = agent("--show-completion", "bash", env=NAMED_SHELL).out
     assert "_agent_completion" in source

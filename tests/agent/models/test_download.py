@@ -14,7 +14,7 @@ import pytest
 from agent.cli import models as commands
 from agent.config.paths import Paths
 from agent.models import catalog
-from tests.support import sparse_gguf
+from tests.support import forks, sparse_gguf
 from tests.support.model_hub import FILES, ModelHub
 from tests.support.waiting import HANG_SECONDS
 
@@ -27,8 +27,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def command(*args: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "agent", "models", "pull", *args]
+COMMAND = [sys.executable, "-P", "-m", "agent", "models", "pull"]
 
 
 def environment(model_hub: ModelHub, home: Path) -> dict[str, str]:
@@ -41,7 +40,7 @@ def environment(model_hub: ModelHub, home: Path) -> dict[str, str]:
 
 def pull(model_hub: ModelHub, home: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(*(args or ("m",))),
+        [*forks.relay(), "models", "pull", *(args or ("m",))],
         env=environment(model_hub, home),
         capture_output=True,
         text=True,
@@ -91,7 +90,7 @@ def test_pull_file_outside_repository_refused(model_hub: ModelHub, home: Path, f
 def test_pull_after_kill_resumes(model_hub: ModelHub, home: Path) -> None:
     model_hub.hold = 15_000_000  # more than the client takes in one piece
     with subprocess.Popen(
-        command("m"), env=environment(model_hub, home), stderr=subprocess.DEVNULL
+        [*COMMAND, "m"], env=environment(model_hub, home), stderr=subprocess.DEVNULL
     ) as run:
         while not any(path.stat().st_size for path in home.glob("cache/models/m/.*.part")):
             time.sleep(0.01)
@@ -170,7 +169,7 @@ def test_pull_offers_copy_on_a_terminal(
     ours, terminal = pty.openpty()
     os.write(ours, f"{answer}\n".encode())
     with subprocess.Popen(
-        command("m"),
+        [*COMMAND, "m"],
         env=environment(model_hub, home),
         stdin=terminal,
         stdout=subprocess.PIPE,

@@ -15,6 +15,7 @@ import pytest
 from agent.config.paths import Paths
 from agent.models import catalog, hub
 from agent.models.machine import Machine
+from tests.support import forks
 from tests.support.model_hub import ModelHub
 from tests.support.waiting import HANG_SECONDS
 
@@ -48,7 +49,7 @@ def environment(model_hub: ModelHub, home: Path) -> dict[str, str]:
 def models(model_hub: ModelHub, home: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """Run ``agent models`` without a terminal."""
     return subprocess.run(
-        [sys.executable, "-P", "-m", "agent", "models", *args],
+        [*forks.relay(), "models", *args],
         env=environment(model_hub, home), stdin=subprocess.DEVNULL, capture_output=True,
         text=True, timeout=HANG_SECONDS,
     )  # fmt: skip

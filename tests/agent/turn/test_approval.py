@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,12 @@ from agent.turn.approval import ApprovalGate
 from agent.turn.call_writers import McpCallWriter
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
+from tests.support.hosts import server_entry
 from tests.support.invariants import check
-from tests.support.program import ROOT
 from tests.support.runtimes import MakeRuntime
 from tests.support.turns import FINAL, read_events, run_turn, write_script
 from tools.mcp.client_requests import ElicitationRequest, ElicitationResult, SamplingRequest
 from tools.types import Answer, Tool
-
-SERVERS = ROOT / "tests" / "support" / "mcp_servers"
 
 
 def tool_call(tool: str, arguments: str = "{}") -> dict[str, str]:
@@ -36,11 +33,8 @@ def tool_call(tool: str, arguments: str = "{}") -> dict[str, str]:
 def user_servers(tmp_path: Path) -> dict[str, Any]:
     """Settings of `build_toolbox` with a user's own servers, whose calls need approval."""
     servers = {
-        "plain": {"command": sys.executable, "args": ["-I", str(SERVERS / "plain.py")]},
-        "hostile": {
-            "command": sys.executable,
-            "args": ["-I", str(SERVERS / "hostile.py"), "change", str(tmp_path / "mark")],
-        },
+        "plain": server_entry("plain"),
+        "hostile": server_entry("hostile", "change", str(tmp_path / "mark")),
     }
     user = tmp_path / "mcp.json"
     user.write_text(json.dumps({"mcpServers": servers}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,12 @@ from agent.turn.loop import Turn
 from agent.turn.options import AnswerForm, TurnOptions
 from agent.util.json_schema import find_violation
 from agent.util.process import EXIT_FAILED, EXIT_USAGE
+from tests.support.hosts import server_entry
 from tests.support.invariants import check
-from tests.support.program import ROOT
 from tests.support.runtimes import MakeRuntime
 from tests.support.turns import FINAL, read_events, run_turn, write_script
 
 GREEDY = Sampling(temperature=0)
-PLAIN = {
-    "command": sys.executable,
-    "args": [str(ROOT / "tests" / "support" / "mcp_servers" / "plain.py")],
-}
 WRONG = (
     '<|channel|>commentary to=functions.plain__echo <|constrain|>json<|message|>{"text": 5}<|call|>'
 )
@@ -37,7 +32,9 @@ async def test_invalid_arguments_fail_the_call(
     make_runtime: MakeRuntime, tmp_path: Path, constrain: bool
 ) -> None:
     config = tmp_path / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": {"plain": {**PLAIN, "constrain": constrain}}}))
+    config.write_text(
+        json.dumps({"mcpServers": {"plain": server_entry("plain", constrain=constrain)}})
+    )
     lines = ({"markup": WRONG}, {"markup": FINAL})
     runtime = await make_runtime(
         write_script(tmp_path / "s.jsonl", *lines), tools="plain", mcp_config=(config,)

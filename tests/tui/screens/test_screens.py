@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from agent.conversation.conversation import Conversation, Entry
 from agent.models.machine import inspect_machine
 from agent.store.conversations import Store
 from tests.support.fake_app import screen_text
-from tests.support.hosts import SERVERS_FOLDER
+from tests.support.hosts import server_entry
 from tests.support.model_hub import ModelHub
 from tests.support.waiting import HANG_SECONDS
 from tui.screens.models import ModelsScreen
@@ -237,8 +236,7 @@ async def test_welcome_screen_imports_servers_and_shows_once(
 ) -> None:
     cursor_json = tmp_path / "nothing/.cursor/mcp.json"
     cursor_json.parent.mkdir(parents=True)
-    plain = {"command": sys.executable, "args": ["-I", str(SERVERS_FOLDER / "plain.py")]}
-    cursor_json.write_text(json.dumps({"mcpServers": {"plain": plain}}))
+    cursor_json.write_text(json.dumps({"mcpServers": {"plain": server_entry("plain")}}))
     embedded = {"engine": None}
     async with open_app(launch=embedded, size=(100, 30)) as driver:
         await driver.expect_text(

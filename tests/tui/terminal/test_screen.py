@@ -18,10 +18,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.hosts import server_command
 from tests.support.journal import noted_text
 from tests.support.program import RunAgent
 from tests.support.scripts import final, hold, python, thought
-from tests.support.terminal import ROOT, start_program
+from tests.support.terminal import start_program
 from tests.support.waiting import HANG_SECONDS
 
 Script = Callable[..., str]
@@ -359,8 +360,7 @@ def test_app_names_results_and_errors_hold_no_sequences(
     (tmp_path / ".lmstudio" / "models" / EVIL).mkdir(parents=True)
     model = next((home / "cache").glob("*.gguf"))
     (tmp_path / ".lmstudio" / "models" / EVIL / f"{EVIL}.gguf").symlink_to(model)
-    plain = str(ROOT / "tests" / "support" / "mcp_servers" / "plain.py")
-    agent("mcp", "add", "plain", "--", sys.executable, "-I", plain)
+    agent("mcp", "add", "plain", "--", *server_command("plain"))
     if "LATEST" in words:
         agent("run", "hi", "--engine", engine)
         words = words.replace(

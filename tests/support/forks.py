@@ -1,0 +1,99 @@
+"""Processes that are forked from one that has imported `agent`, see `program_forks.py`."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from tests.support.waiting import HANG_SECONDS
+
+SUPPORT = Path(__file__).parent
+READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_", "OMP_", "GGML_", "LLAMA_", "TEXTUAL_")
+"""Beginnings of variables that a process, or a library, reads once: forks are too late for them."""
+
+
+@cache
+def origin(*modules: str) -> str:
+    """Start the process that is forked, which imports these modules too; return its address.
+
+    It ends with this process.
+    """
+    folder = tempfile.mkdtemp(prefix="forks-", dir="/tmp")
+    address = f"{folder}/forks"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        process = subprocess.Popen(
+            [sys.executable, "-P", SUPPORT / "program_forks.py", str(listener.fileno()), *modules],
+            pass_fds=(listener.fileno(),),
+            # Pipes, as the forks' streams will be; the end of stdin ends it.
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def end() -> None:
+        process.communicate(timeout=HANG_SECONDS)
+        Path(address).unlink()
+        Path(folder).rmdir()
+
+    atexit.register(end)
+    return address
+
+
+def relay(*modules: str) -> list[str]:
+    """Return the command that runs `agent` as a fork: its arguments follow."""
+    return [sys.executable, "-I", "-S", str(SUPPORT / "fork_relay.py"), origin(*modules)]
+
+
+def is_read_at_start(environment: Mapping[str, str]) -> bool:
+    """Return whether a fork would be too late for one of these variables."""
+    return any(name.startswith(READ_AT_START) for name in environment)
+
+
+class TerminalFork:
+    """`agent` as a fork whose terminal this process has opened; used like a `subprocess.Popen`."""
+
+    def __init__(
+        self, args: Sequence[str], terminal: int, env: dict[str, str], cwd: Path, modules: list[str]
+    ) -> None:
+        self.returncode: int | None = None
+        self._link = socket.socket(socket.AF_UNIX)
+        self._link.connect(origin(*modules))
+        socket.send_fds(self._link, [b"t"], [terminal] * 3)
+        self._link.sendall(ascii((list(args), str(cwd), env)).encode() + b"\n")
+        self.pid = int(self._link.recv(16))
+
+    def poll(self) -> int | None:
+        """Return the exit code, as a `subprocess.Popen` does; None while it runs."""
+        return self._receive(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. Raises TimeoutError."""
+        code = self._receive(timeout)
+        if code is None:
+            raise TimeoutError(f"{self.pid} still runs")
+        return code
+
+    def _receive(self, seconds: float | None) -> int | None:
+        if self.returncode is None:
+            self._link.settimeout(seconds)
+            try:
+                self.returncode = int(self._link.recv(16))
+            except (BlockingIOError, TimeoutError):
+                return None
+            self._link.close()
+        return self.returncode
+
+    def kill(self) -> None:
+        """Kill it, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)

@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="what Linux offers"),
 ]
-SHARES = {"exhaustion": 120, "repositories": 100, "mcp_servers": 180, "http_clients": 46}
+SHARES = {"exhaustion": 240, "repositories": 200, "mcp_servers": 300, "http_clients": 92}
 """Of these groups every so many attacks are tried."""
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from _pytest._code.code import ExceptionRepr
@@ -52,11 +53,45 @@ LONG_FILES = (
     "load/test_load.py", "controllers/test_served_tabs.py", "e2e/test_commands.py",
 )  # fmt: skip
 """Those of half a minute and more. The two that start vLLM are apart: it needs both cores."""
+SLOW = (
+    "agent/engine/llama/", "agent/engine/remote/test_generation.py", "agent/models/test_download.py",
+    "agent/models/test_hub.py", "agent/observability/", "agent/runtime/",
+    "agent/server/test_batches.py", "agent/server/test_client_mcp.py",
+    "agent/server/test_completions.py", "agent/server/test_fuzz.py",
+    "agent/server/test_mcp_server.py", "agent/server/test_openapi_answers.py",
+    "agent/server/test_routes_compaction.py", "agent/server/test_serve.py", "agent/tiny/",
+    "agent/turn/test_approval.py", "agent/turn/test_further_calls.py", "agent/turn/test_hedge.py",
+    "agent/turn/test_long_results.py", "agent/turn/test_token_choices.py",
+    "agent/turn/test_token_probabilities.py", "agent/turn/test_written_generations.py", "attack/",
+    "e2e/", "load/", "test_layers.py", "test_names.py", "test_texts.py", "tools/builtin/",
+    "tools/mcp/test_client_requests.py", "tools/mcp/test_host.py", "tools/policy/test_safety.py",
+    "tools/policy/test_taint.py", "tools/test_folder_limits.py", "tui/commands/",
+    "tui/controllers/", "tui/markdown/test_open_block.py", "tui/screens/", "tui/terminal/",
+    "tui/test_pictures.py", "tui/test_snapshots.py", "tui/test_theme.py", "tui/test_wide.py",
+    "tui/widgets/",
+)  # fmt: skip
+"""Files and folders whose tests take 0.15 s of CPU time and more each: `make test-fast` leaves them
+out, as it does tests that are marked so one by one."""
+FAST = ("e2e/test_seeds.py", "tools/builtin/test_files.py")
+"""What stays of these."""
+TESTS = Path(__file__).parent
 GC_THRESHOLD = 50000
 """Objects between two collections of garbage: with Python's 700, parsing all modules takes four times
 as long."""
 ALARM_SECONDS = 20
 """Seconds from one alarm of a test that takes too long to the next."""
+
+
+def is_slow(path: Path) -> bool:
+    """Return whether `make test-fast` leaves out the whole file."""
+    name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
+    return name.startswith(SLOW) and not name.startswith(FAST)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file that would not run."""
+    fast = config.option.markexpr == "not slow" and collection_path.suffix == ".py"
+    return True if fast and is_slow(collection_path) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -69,6 +104,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
 
     items.sort(key=file_order)
+    for item in items:
+        if is_slow(item.path):
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(wrapper=True)

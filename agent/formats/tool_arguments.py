@@ -1,7 +1,8 @@
 """Turns the body of a tool call into a JSON object, or into an error for the model to read.
 
 pydantic_core parses JSON, also where it is cut off; what it refuses but models do write (missing
-closing brackets and quotes, raw line breaks in strings) is repaired here first. Libraries that repair
+closing brackets, raw line breaks in strings) is repaired here first. A call that ends within a string
+or a list is cut off, whatever ended it: a file would get half of its content. Libraries that repair
 more (``json_repair``) guess where a call should rather fail, so that the model writes it again.
 """
 
@@ -15,7 +16,10 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 _JSON_TOKEN = re.compile(r'\\u[0-9a-fA-F]{4}|\\[^u]|\\|["{}\[\]\x00-\x1f]', re.DOTALL)
+_STRING_PART = re.compile(r'\\.|\\\Z|["\x00-\x1f]', re.DOTALL)
+"""An escape, or its beginning at the end of the text; a quote; a raw control character."""
 _CLOSING_BRACKETS = {"{": "}", "[": "]"}
+CUT_OFF = "they are cut off; write the whole call again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +32,17 @@ class ToolArguments:
     """Whether ``json`` differs from what the model wrote."""
     error: str | None = None
     """Why the call cannot run, for the model to read."""
+    cut: bool = False
+    """Whether the text ends within an argument, or its stream did."""
 
 
 def repair_arguments(text: str, complete: bool) -> ToolArguments:
     """Make a finished call's body a JSON object.
 
-    Valid JSON stays as it is, byte for byte; an empty body becomes ``{}``. Missing closing quotes and
-    brackets are added, raw control characters in strings escaped. With ``complete`` False the stream
-    ended within the body: the result always has an error.
+    Valid JSON stays as it is, byte for byte; an empty body becomes ``{}``. Missing closing brackets
+    are added behind a complete value, raw control characters in strings escaped. The result of a text
+    that ends within a string or a list has an error, and so has each result with ``complete`` False:
+    the stream ended within the body.
     """
     if complete and not text.strip():
         return ToolArguments("{}")
@@ -44,14 +51,41 @@ def repair_arguments(text: str, complete: bool) -> ToolArguments:
         return ToolArguments(text)
     if problem is None:
         return _rejected(text, f"an object is expected, not {_type_name(value)}")
-    closed_text = _close_open_brackets(text)
+    closed_text, in_value = _close_open_brackets(text)
     value = _parse(closed_text)[0] if closed_text is not None else None
     repaired = closed_text if isinstance(value, dict) else None
-    if not complete:
-        return ToolArguments(repaired or _parse_partial(text), True, "they are cut off")
+    if in_value or not complete:
+        return ToolArguments(repaired or _parse_partial(text), True, CUT_OFF, cut=True)
     if repaired is not None:
         return ToolArguments(repaired, True)
     return _rejected(text, problem)
+
+
+class JsonArgumentsStream:
+    """Escapes raw control characters in the strings of JSON as it streams: models write them."""
+
+    def __init__(self) -> None:
+        self.changed = False
+        """Whether there were any."""
+        self._in_string = self._after_backslash = False
+
+    def feed(self, text: str) -> str:
+        """Return the text, with escapes."""
+        if self._after_backslash and text:
+            self._after_backslash = False
+            return text[0] + self.feed(text[1:])
+        return _STRING_PART.sub(self._escape, text)
+
+    def _escape(self, match: re.Match[str]) -> str:
+        part = match[0]
+        if part == '"':
+            self._in_string = not self._in_string
+        elif part == "\\":
+            self._after_backslash = True
+        elif len(part) == 1 and self._in_string:
+            self.changed = True
+            return json.dumps(part)[1:-1]
+        return part
 
 
 class CodeArgumentsStream:
@@ -96,10 +130,11 @@ def _type_name(value: object) -> str:
             return json.dumps(value)
 
 
-def _close_open_brackets(text: str) -> str | None:
-    """Close open strings and brackets, and escape raw control characters in strings.
+def _close_open_brackets(text: str) -> tuple[str | None, bool]:
+    """Close an open string and brackets, and escape raw control characters in strings.
 
-    Returns None where the brackets do not match, so that closing them cannot help.
+    Returns the text, None where the brackets do not match, so that closing them cannot help, and
+    whether it ended within a string or a list: more of it may have been to come.
     """
     out: list[str] = []
     closers: list[str] = []
@@ -115,15 +150,16 @@ def _close_open_brackets(text: str) -> str | None:
         elif in_string and token == "\\":
             # An escape that was cut off at the very end is dropped; any other is an error.
             if not re.fullmatch(r"\\(u[0-9a-fA-F]{0,3})?", text[match.start() :]):
-                return None
+                return None, False
             text = text[: match.start()]
         elif in_string:
             continue
         elif token in _CLOSING_BRACKETS:
             closers.append(_CLOSING_BRACKETS[token])
         elif token in ("}", "]") and (not closers or closers.pop() != token):
-            return None
-    return "".join([*out, text[copied:], '"' if in_string else "", *reversed(closers)])
+            return None, False
+    closed = "".join([*out, text[copied:], '"' if in_string else "", *reversed(closers)])
+    return closed, in_string or "]" in closers
 
 
 def _parse_partial(text: str) -> str:

@@ -80,7 +80,7 @@ class ChatAnswer:
                         logprobs += part.logprobs
                         annotations += [_annotation(one, offset) for one in part.annotations]
                     texts.append("".join(part.text for part in parts))
-                case ev.FunctionCallItem() | ev.CustomToolCallItem():
+                case ev.FunctionCallItem() | ev.CustomToolCallItem() if _counts(item, response):
                     calls.append(_call(item))
                 case _:
                     pass
@@ -107,10 +107,18 @@ class ChatAnswer:
         """Why a choice ended."""
         if response.status == "incomplete":
             return "length"
-        calls = (ev.FunctionCallItem, ev.CustomToolCallItem)
-        if any(isinstance(item, calls) for item in response.output):
+        if any(_counts(item, response) for item in response.output):
             return "function_call" if self.legacy else "tool_calls"
         return "stop"
+
+
+def _counts(item: ev.Item, response: ev.Response) -> bool:
+    """Whether an item is a call for the client, not one that the model cut off and wrote again."""
+    match item:
+        case ev.FunctionCallItem(status=status):
+            return status == "completed" or response.status == "incomplete"
+        case _:
+            return isinstance(item, ev.CustomToolCallItem)
 
 
 class ChatChunkEncoder:

@@ -59,6 +59,8 @@ class GenerationDecoder:
         """The generated ids, up to where the message stopped."""
         self.stopped = False
         """The message has ended; the generation should."""
+        self.was_generated = True
+        """False if all of it was begun, and no engine asked."""
         self.looped = False
         """The generation repeats itself; it should end."""
         self.incomplete = False
@@ -116,7 +118,7 @@ class GenerationDecoder:
                 self._emit_tokens(ids, logprobs)
             for event in self._parser.feed(ids):
                 self._on_event(event)
-                if self._is_cut:
+                if self.is_cut:
                     return
             self.looped = self.looped or self._loops()
 
@@ -143,7 +145,7 @@ class GenerationDecoder:
 
     def finish(self) -> None:
         """The generation has ended: close what is open."""
-        if self._is_cut:
+        if self.is_cut:
             return
         for event in self._parser.finish():
             self._on_event(event)
@@ -189,7 +191,7 @@ class GenerationDecoder:
                 self.stopped = True
 
     @property
-    def _is_cut(self) -> bool:
+    def is_cut(self) -> bool:
         """Whether the answer was ended by a sequence; nothing of the generation counts after it."""
         return self._stop_sequences is not None and self._stop_sequences.cut_off is not None
 

@@ -16,6 +16,7 @@ CUT_OFF = {
     "length": "The answer was cut off: --max-output-tokens is used up.",
     "context": "The answer was cut off: the context is full.",
     "unfinished": "The model ended in the middle of its answer.",
+    "unanswered": "The model ended without an answer, also when it was asked to go on.",
     "loop": "The model repeated itself and was stopped; what it wrote is kept. Try again, or allow it"
     " with --no-loop-guard.",
 }

@@ -134,6 +134,7 @@ class GenerationRunner:
         self.running = decoder
         decoder.feed(prefix)
         if generation is None:
+            decoder.was_generated = False
             self._keep(decoder)
             return "stop"
         try:

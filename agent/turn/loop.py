@@ -510,7 +510,7 @@ class Turn:
 
     async def _run_generations(self, prepared: PreparedTurn) -> bool:
         """Generate and run calls until the answer is complete; true when a limit cut it off."""
-        calls = prepared.calls
+        calls, asked_again = prepared.calls, False
         if await calls.run():
             return False
         while True:
@@ -527,6 +527,14 @@ class Turn:
                     self.emit(ev.AgentNotice(level="warning", message=why))
                 return True
             if not calls.pending:
+                if not self._is_answered(prepared):
+                    if asked_again:
+                        self.emit(ev.AgentNotice(level="warning", message=CUT_OFF["unanswered"]))
+                        return True
+                    at = len(self.generations[-1].ids)
+                    self.emit(ev.AgentRepair(rule="answer_missing", at=at, text=""))
+                    asked_again = True
+                    continue
                 if why := prepared.constraints.validate_answer(self.output.answer):
                     message = f"The answer does not fit its JSON Schema: {why}"
                     raise TurnFailedError("server_error", message, EXIT_FAILED)
@@ -538,6 +546,26 @@ class Turn:
                     hedge.delta(CALL_HEDGE)  # as an answer's: the model never reads it
                     hedge.close(True)
                 return False  # the client's turn to run its functions, or the calls led nowhere
+
+    def _is_answered(self, prepared: PreparedTurn) -> bool:
+        """Whether there is an answer behind the last call.
+
+        One that a stop sequence empties is one, and so is what a person ended by choosing its last
+        token.
+        """
+        last = prepared.generations.decoders[-1]
+        if last.is_cut or not last.was_generated:
+            return True
+        for item in reversed(self.output.items):
+            match item:
+                case ev.MessageItem(phase="final_answer"):
+                    if any(part.text.strip() for part in item.content):
+                        return True
+                case ev.MessageItem() | ev.ReasoningItem():
+                    pass
+                case _:
+                    return False
+        return False
 
     def _add_steering(self, prepared: PreparedTurn) -> None:
         while self._steering and not self.stop_reason:

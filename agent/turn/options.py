@@ -55,12 +55,12 @@ class HostedTools:
     approval_required: frozenset[tuple[str, str]] = frozenset()
     """(server, tool) whose calls end the response with an mcp_approval_request."""
 
-    def shows_code(self, server: str, raw_recipient: str | None) -> bool:
-        """Whether a call becomes a code_interpreter_call item: only one addressed to `python` itself.
+    def shows_code(self, server: str, name: str) -> bool:
+        """Whether a call becomes a code_interpreter_call item: one of `python`, however it is spelled.
 
         Calls of the server's other tools stay mcp_call items.
         """
-        return self.code_interpreter and server == "code_interpreter" and raw_recipient == "python"
+        return self.code_interpreter and (server, name) == ("code_interpreter", "python")
 
     def shows_search(self, server: str) -> bool:
         """Whether a call of this server becomes a web_search_call item."""

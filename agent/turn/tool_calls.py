@@ -34,7 +34,11 @@ from agent.conversation.summary import shorten_entry
 from agent.formats.protocol import FunctionTool, Opened, SegmentKind
 from agent.formats.recipients import BUILTIN_TOOL_SERVERS, PYTHON_TOOL, Recipients
 from agent.formats.tokenizer_text import replace_surrogates
-from agent.formats.tool_arguments import CodeArgumentsStream, repair_arguments
+from agent.formats.tool_arguments import (
+    CodeArgumentsStream,
+    JsonArgumentsStream,
+    repair_arguments,
+)
 from agent.turn.approval import ApprovalGate
 from agent.turn.call_writers import (
     INTERRUPTED_CODE,
@@ -84,6 +88,8 @@ class ToolCall:
         self.tool = declared.server_tools.get(opened.recipient or "")
         self.error: str | None = None
         """Why the arguments are not valid JSON."""
+        self.cut = False
+        """Whether the model ended the call within an argument: nobody can run it."""
         self.arguments = "{}"
         self.result_text: str | None = None
         """The result as the model reads it; None before the call has one."""
@@ -92,6 +98,7 @@ class ToolCall:
         """What the tool has printed so far; None before it runs."""
         self._chunks: list[str] = []
         self._code: CodeArgumentsStream | None = None
+        self._json = JsonArgumentsStream()
         self.writer: FunctionCallWriter | CustomCallWriter | CallWriter
         if opened.kind is SegmentKind.TOOL and self.tool is None:
             self.writer = _client_writer(context.output, declared.client_functions[self.recipient])
@@ -110,7 +117,9 @@ class ToolCall:
         if not (offered or approval_request_id):
             return UnofferedCallWriter(output, server, name)
         if self.tool is not None:
-            if hosted.shows_code(server, opened.raw_recipient):
+            # Where the request has the MCP server too, what is sent to that is no code_interpreter.
+            addressed = opened.raw_recipient == name or server not in options.list_tools_of
+            if addressed and hosted.shows_code(server, name):
                 return CodeWriter(output, name, self._context.conversation.id)
             if hosted.shows_search(server):
                 return SearchWriter(output, name, include_sources=hosted.include_sources)
@@ -149,6 +158,8 @@ class ToolCall:
     @property
     def runs_on_client(self) -> bool:
         """Whether the client runs it, or has to approve it first."""
+        if self.cut:
+            return False
         match self.writer:
             case FunctionCallWriter() | CustomCallWriter():
                 return True
@@ -180,7 +191,9 @@ class ToolCall:
         """Add to the body: JSON arguments, code, or a custom tool's text."""
         if isinstance(self.writer, CodeWriter) and self._code:
             self.writer.code_delta(text)
-        self._stream(self._code.feed(text) if self._code else text)
+        if not isinstance(self.writer, CustomCallWriter):
+            text = (self._code or self._json).feed(text)
+        self._stream(text)
 
     def _stream(self, text: str) -> None:
         self._chunks.append(text)
@@ -200,13 +213,17 @@ class ToolCall:
         else:
             arguments = repair_arguments(self.body, complete)
             self.arguments, self.error = arguments.json, arguments.error
-            if arguments.repaired or arguments.error:
+            self.cut = complete and arguments.cut
+            body = self.body
+            if self.error is None and self.arguments.startswith(body) and self.arguments != body:
+                self._stream(self.arguments[len(body) :])  # closing brackets, or {} for nothing
+            if arguments.repaired or arguments.error or self._json.changed:
                 self._context.emit(ev.AgentRepair(rule="arguments", at=at, text=""))
         if isinstance(self.writer, UnofferedCallWriter):
             self.writer.repair(self.recipient, at)
         if isinstance(self.writer, FunctionCallWriter):
             # The client gets it in any case; what its own check says goes to the model.
-            self.writer.close(self.arguments, complete)
+            self.writer.close(self.arguments, complete and not self.cut)
             self._constraints.warn_unenforced(self.recipient)
         elif isinstance(self.writer, ApprovalRequestWriter) and complete and not self._is_invalid():
             self.writer.request_approval(self.arguments)
@@ -311,7 +328,9 @@ class ToolCallRunner:
         """End the pending calls: close their items and give each a result that says what was done."""
         for call in self.pending:
             text = call.abort_text(why)
-            if call.result_text is None and not call.runs_on_client:
+            if call.result_text is None and not (
+                call.runs_on_client or isinstance(call.writer, FunctionCallWriter)
+            ):
                 error = ev.McpProtocolError(code=INTERRUPTED_CODE, message=text)
                 call.server_writer.failed(error)
             self._record_result(call, text)
@@ -345,6 +364,9 @@ class ToolCallRunner:
 
     async def _may_run(self, call: ToolCall) -> bool:
         """Whether the call may run; one that may not has failed afterwards."""
+        if isinstance(call.writer, FunctionCallWriter):
+            self._set_error(call, f"the arguments are not valid JSON: {call.error}")
+            return False
         writer = call.server_writer
         self._made += 1
         limit = self._context.options.max_tool_calls
@@ -450,8 +472,11 @@ class ToolCallRunner:
             )
         )
 
-    def _fail(self, call: ToolCall, code: int, text: str) -> None:
+    def _set_error(self, call: ToolCall, text: str) -> None:
         call.failed, call.result_text = True, f"Error: {text}"
+
+    def _fail(self, call: ToolCall, code: int, text: str) -> None:
+        self._set_error(call, text)
         call.server_writer.failed(ev.McpProtocolError(code=code, message=text))
 
     def _unknown_tool_text(self, recipient: str) -> str:

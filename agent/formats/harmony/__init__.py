@@ -19,6 +19,8 @@ Our parser mends malformed streams and reports each repair. The repairs, by ``ru
   ``stop_token`` (a call ended as a message, or a message as a call), ``stray_token`` (markup without
   a meaning at that point, or an id that does not exist), ``stray_text`` (blanks and punctuation
   between two messages).
+- What ends the generation: ``turn_invented`` (another role's message begins), ``answer_repeated``
+  (another final message begins behind a complete one).
 - Role: ``role_repeated``, ``role_unknown``, ``role_is_channel``, ``role_is_tool``.
 - Channel: ``channel_misspelt``, ``channel_repeated`` (the last one counts), ``channel_unknown`` (the
   message is reasoning), ``channel_is_tool``.

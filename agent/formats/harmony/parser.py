@@ -61,8 +61,12 @@ _STOP_IDS = frozenset({END_ID, RETURN_ID, CALL_ID, END_OF_TEXT_ID})
 _HEADER_IDS = frozenset({CHANNEL_ID, CONSTRAIN_ID, MESSAGE_ID})
 """The ids that go on with a header."""
 _MESSAGE_OPENINGS = tuple(
-    (*start, CHANNEL_ID, *channel)
-    for start in ((), (START_ID, ASSISTANT_ID))
+    (*end, *start, CHANNEL_ID, *channel)
+    for end, start in (
+        ((), ()),
+        ((), (START_ID, ASSISTANT_ID)),
+        ((END_ID,), (START_ID, ASSISTANT_ID)),
+    )
     for channel in ((ANALYSIS_ID,), (FINAL_ID,), COMMENTARY_IDS)
 )
 """The beginnings of a message that end an open JSON string; shorter markup is text there."""
@@ -100,7 +104,7 @@ class HarmonyParser:
         """The end of the body's text, where that may be a call's header."""
         self._in_plain_text = False
         """In a streaming body, and between two characters: tokens with known texts need no checks."""
-        self._done = False
+        self._done = self._answered = self._is_final = False
         self._position = 0
         self._spanned_to = 0
         self._header = OpenHeader(0, prefilled=True)
@@ -223,7 +227,9 @@ class HarmonyParser:
         elif token == MESSAGE_ID:
             header = self._read_header(token)
             if header.other_turn:
-                self._stop("turn", self._header.start)
+                self._stop_at_header("turn_invented", "turn")
+            elif self._answered and header.channel == "final" and not header.is_call:
+                self._stop_at_header("answer_repeated", "return")
             else:
                 self._open_body(header, token)
         elif token in _STOP_IDS or token == START_ID:
@@ -275,7 +281,7 @@ class HarmonyParser:
             if ended is None and not force:
                 self._abandon_header()
             else:
-                self._stop("turn", self._header.start)
+                self._stop_at_header("turn_invented", "turn")
         elif (
             bare
             and text
@@ -322,6 +328,7 @@ class HarmonyParser:
                 "arguments_in_header", self._header.parts[-1].position, header.body
             )
         self._body = SegmentBody(header.opened_segment(ended), header_arguments, self._out)
+        self._is_final = header.channel == "final" and not self._body.is_call
 
     # --- bodies -----------------------------------------------------------------------------------
 
@@ -347,10 +354,11 @@ class HarmonyParser:
             self._body.add(text, self._out)
 
     def _marker_in_body(self, token: int, at: int, body: SegmentBody) -> None:
-        if token in _STOP_IDS:
+        quoted = (token == END_ID or token not in _STOP_IDS) and body.in_json_string()
+        if token in _STOP_IDS and not quoted:
             self._end_message(token, at)
-        elif body.in_json_string():
-            if token in (START_ID, CHANNEL_ID):
+        elif quoted:
+            if token in (END_ID, START_ID, CHANNEL_ID):
                 self._quoted_markup.append(token)
             else:
                 self._add_text(self._vocabulary.special_text(token), 1)
@@ -423,7 +431,13 @@ class HarmonyParser:
         self._out += self._deferred_repairs
         self._deferred_repairs = []
         self._body = None
+        self._answered |= self._is_final and token == END_ID and body.tokens > 0
         return body.is_call
+
+    def _stop_at_header(self, rule: str, reason: str) -> None:
+        """End the generation before the message whose header was read: it is none of the answer."""
+        self._out.append(Repair(rule, self._header.start, ""))
+        self._stop(reason, self._header.start)
 
     def _stop(self, reason: str, at: int) -> None:
         self._out.append(Stop(reason, at))

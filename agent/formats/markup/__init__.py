@@ -14,5 +14,6 @@ The parser mends malformed generations and reports each repair. The repairs, by 
   ``<tool_call>``), ``call_text`` (text of a call besides name and arguments), ``call_malformed``
   (``<tool_call>`` without a call), ``call_cut`` (the stream ended before its name),
   ``parameter_unclosed``.
+- ``turn_invented``: another role's message begins, which ends the generation.
 - ``stray_tag``, ``stray_token``: markup without a meaning at that point.
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,23 +92,27 @@ def coerce_value(text: str, types: frozenset[str]) -> str:
     try:
         value = from_json(plain, allow_inf_nan=False)
     except ValueError:
-        value = _parse_literal(plain) if types & {"array", "object"} else plain
+        value = _parse_literal(plain) if types & {"array", "object"} else None
+        if value is None:
+            return json.dumps(text, ensure_ascii=False)
         plain = json.dumps(value, ensure_ascii=False)
     kind = _json_type(value)
     if kind in types or (kind == "integer" and "number" in types):
         return plain if kind != "string" else json.dumps(value, ensure_ascii=False)
-    if kind == "number" and "integer" in types and value == int(value):
+    if kind == "number" and "integer" in types and value.is_integer():  # infinity is none
         return str(int(value))
     return json.dumps(text, ensure_ascii=False)
 
 
-def _parse_literal(text: str) -> Any:
-    """Parse a Python list or dict, which models write too; return any other text itself."""
+def _parse_literal(text: str) -> list[Any] | dict[Any, Any] | None:
+    """Parse a Python list or dict, which models write too; None for any other text."""
     if len(text) > _MAX_LITERAL_CHARS or text[:1] not in ("[", "{"):
-        return text
+        return None
     try:
-        value = ast.literal_eval(text)
+        with warnings.catch_warnings():  # of odd literals, such as "1or 2"
+            warnings.simplefilter("ignore")
+            value = ast.literal_eval(text)
         json.dumps(value, allow_nan=False)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return text
-    return value
+        return None
+    return value if isinstance(value, list | dict) else None

@@ -114,6 +114,7 @@ class MarkupParser:
         elif token in self._token_classes.turn_ids:
             self._position = at
             self._end(True)
+            self._segments.repair("turn_invented", at)
             self._segments.out.append(Stop("turn", at))
         elif raw is None:
             self._segments.repair("stray_token", at)

@@ -2,7 +2,9 @@
 
 Values are written without quotes and escapes, so a tag in a value is ambiguous: it ends the value
 only where a tag that may come next follows it (`_TAGS_AFTER`). A value that must be a string streams,
-escaped; any other is buffered to its end and made JSON of the type in the tool's schema (`coerce`)::
+escaped; any other is buffered to its end and made JSON of the type in the tool's schema (`coerce`).
+A value or a tag that the end of the generation or of the call cuts off ends the JSON within a string,
+so that the call fails::
 
     <function=f>           segment opened
     <parameter=text>       {"text": "
@@ -40,6 +42,7 @@ _TAGS_AFTER = {
 }
 """A tag ends a value only if one of these follows; otherwise it is text, as in a file about XML."""
 _NAMED_TAG = re.compile(r"<(?:function|parameter)=([^<>\n]*)>")
+_OPEN_PARAMETER = re.compile(r"<parameter=[^<>\n]*\Z")
 _VALUE_TEXT = re.compile(r"[^<\n]+")
 
 
@@ -71,7 +74,7 @@ class XmlCall:
         """The value so far, if its type can be told only at its end."""
         self._pending_newline = ""
         """A line break that does not belong to the value if its end follows."""
-        self._at_value_start = False
+        self._at_value_start = self._in_value = self._is_cut = False
 
     raw = ""
     """Never prose: a call with tags is a call."""
@@ -136,6 +139,9 @@ class XmlCall:
             return True
         elif not final and is_prefix_of(text, _AFTER_VALUE):
             return False
+        if final and (is_prefix_of(text, _AFTER_VALUE) or _OPEN_PARAMETER.match(text)):
+            self._cut_off(self._buffer.take(len(text)))
+            return True
         cut = text.find("<", 1)
         self._unexpected.append(self._buffer.take(len(text) if cut < 0 else cut))
         return True
@@ -148,7 +154,8 @@ class XmlCall:
         self._buffered_value = None if coerce.is_plain_string(self._types) else []
         if self._buffered_value is None:
             self._segments.delta('"')
-        self._state, self._at_value_start, self._pending_newline = _XmlState.VALUE, True, ""
+        self._state, self._pending_newline = _XmlState.VALUE, ""
+        self._at_value_start = self._in_value = True
 
     def _read_value(self, text: str, final: bool) -> CallOutcome | bool:
         if self._at_value_start:
@@ -167,9 +174,11 @@ class XmlCall:
                 case None:
                     return False
                 case False if final and is_prefix_of(text, (*_TAGS_AFTER, PARAMETER)):
-                    self._unexpected.append(self._buffer.take(len(text)))  # a tag that was cut off
+                    self._cut_off(self._buffer.take(len(text)))
                 case False:
                     self._write_value(self._buffer.take(1))
+                case True if text.startswith((CALL_END, CALL)):
+                    self._state = _XmlState.AFTER  # the value stays open
                 case True:
                     self._end_value()
                     if text.startswith(PARAMETER_END):
@@ -232,7 +241,13 @@ class XmlCall:
         else:
             self._segments.delta(json.dumps(text, ensure_ascii=False)[1:-1])
 
+    def _cut_off(self, tag: str) -> None:
+        """Take a tag that the end of the generation cuts off: the arguments have no end."""
+        self._unexpected.append(tag)
+        self._is_cut = True
+
     def _end_value(self) -> None:
+        self._in_value = False
         if self._buffered_value is None:
             self._segments.delta('"')
         else:
@@ -246,11 +261,12 @@ class XmlCall:
         """
         if not self._is_open:
             self._open_segment("")
-        if self._state is _XmlState.VALUE and complete:
-            self._end_value()
-        elif self._state is _XmlState.VALUE and self._buffered_value:
-            self._segments.delta("".join(self._buffered_value))
-        if complete or self._state is _XmlState.AFTER:
+        if self._in_value:
+            if self._buffered_value is not None:
+                self._segments.delta(json.dumps("".join(self._buffered_value))[:-1])
+        elif self._is_cut:
+            self._segments.delta(', "' if self._seen_parameters else '{"')
+        elif complete or self._state is _XmlState.AFTER:
             self._segments.delta("}" if self._seen_parameters else "{}")
         if unexpected := "".join(self._unexpected).strip():
             self._segments.repair("call_text", self._start, unexpected)

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.formats.tool_arguments import CodeArgumentsStream, ToolArguments, repair_arguments
+from agent.formats.tool_arguments import (
+    CUT_OFF,
+    CodeArgumentsStream,
+    ToolArguments,
+    repair_arguments,
+)
 
 
 @pytest.mark.parametrize("text", ['{"a":1}', '\n{"path":""} ', '{ "a" : [1.50, "\\u00e9"] }', "{}"])
@@ -25,11 +30,8 @@ def test_repair_empty_body_is_empty_object(text: str) -> None:
     ("text", "meant"),
     [
         ('{"data":{"a":{"b":1}', {"data": {"a": {"b": 1}}}),
-        ('{"a":["x","y', {"a": ["x", "y"]}),
+        ('{"a":["x","y"]', {"a": ["x", "y"]}),
         ('{"a":"two\nlines\tand a tab"}', {"a": "two\nlines\tand a tab"}),
-        ('{"a":"b\\', {"a": "b"}),
-        ('{"a":"b\\u00', {"a": "b"}),
-        ('{"a":"[{\\"', {"a": '[{"'}),
         ("{", {}),
     ],
 )
@@ -37,6 +39,24 @@ def test_repair_unclosed_json_is_closed(text: str, meant: object) -> None:
     arguments = repair_arguments(text, True)
     assert json.loads(arguments.json) == meant
     assert arguments.repaired and arguments.error is None
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ('{"a":["x","y', {"a": ["x", "y"]}),
+        ('{"a":["x","y"', {"a": ["x", "y"]}),
+        ('{"a":[{"b":1}', {"a": [{"b": 1}]}),
+        ('{"a":"b\\', {"a": "b"}),
+        ('{"a":"b\\u00', {"a": "b"}),
+        ('{"a":"[{\\"', {"a": '[{"'}),
+        ('{"a":1,"b', {"a": 1}),
+    ],
+)
+def test_repair_text_that_ends_in_a_value_is_cut(text: str, meant: object) -> None:
+    arguments = repair_arguments(text, True)
+    assert arguments.cut and arguments.error == CUT_OFF
+    assert json.loads(arguments.json) == meant
 
 
 @pytest.mark.parametrize(
@@ -63,7 +83,7 @@ def test_repair_other_text_is_error(text: str) -> None:
 def test_repair_incomplete_stream_keeps_complete_part(text: str, complete_part: object) -> None:
     arguments = repair_arguments(text, False)
     assert json.loads(arguments.json) == complete_part
-    assert arguments.error == "they are cut off"
+    assert arguments.error == CUT_OFF
 
 
 @given(text=st.text(alphabet='{}[]",:\\u0a1 \n', max_size=40), complete=st.booleans())

@@ -145,7 +145,7 @@ async def test_code_interpreter_beside_mcp_server(serve: Serve) -> None:
     alone = check(await served.stream(input="x", tools=[CODE_CONTAINER]))
     assert [item["type"] for item in alone["output"]] == [
         "code_interpreter_call",
-        "mcp_call",
+        "code_interpreter_call",
         "message",
     ]
 

@@ -183,7 +183,8 @@ async def test_another_token_in_a_call_runs_it(past: Any) -> None:
             "assistant",
             "user",
             "<|message|>I ask<|end|>",
-            [("reasoning", "One second.")],
+            # Without an answer the model is asked again.
+            [("reasoning", "One second."), ("reasoning", "One second."), ("message", "So.")],
         ),
         (
             "<|end|>",

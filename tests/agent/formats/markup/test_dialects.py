@@ -159,7 +159,7 @@ def test_json_call_cut_off_is_incomplete(cut: int) -> None:
         ('<tool_call>{"name": "f", "arguments": {"a": 1}', '{"a": 1}'),
         ('<tool_call>{"name": "f", "arguments": {"a": 1}}', '{"a": 1}'),
         ('<tool_call>{"name": "f", "arguments": {"a": "x', '{"a": "x'),
-        ("<tool_call><function=f>\n<parameter=text>\nx", '{"text": "x"}'),
+        ("<tool_call><function=f>\n<parameter=text>\nx", '{"text": "x'),
         ("<tool_call><function=f>\n<parameter=text>\nx\n</parameter>", '{"text": "x"}'),
         ("<tool_call><function=f>\n<parameter=text>\nx\n</parameter></function>", '{"text": "x"}'),
     ],

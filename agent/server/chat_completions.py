@@ -6,6 +6,8 @@ events in the older shape (`chat_answers`).
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -27,13 +29,16 @@ def route(service: ResponseService) -> Route:
         """POST /v1/chat/completions: the older API; docs/chat.md says what each field does."""
         chat = validate(ChatRequest, parse_json_object(await read_body(request, service)))
         requests = to_response_requests(chat, service.has_browser)
-        with chat_params(chat):
-            turns = await _begin_all(service, requests)
         answer = ChatAnswer(chat)
+
+        async def begin() -> list[Turn]:
+            with chat_params(chat):
+                return await _begin_all(service, requests)
+
         if not chat.stream:
-            return ChoicesBody(turns, service, answer.body)
-        encoders = [ChatChunkEncoder(answer, index) for index in range(len(turns))]
-        return ChoicesStream(turns, service, encoders, answer.usage_chunk)
+            return ChoicesBody(await begin(), service, answer.body)
+        encoder = partial(ChatChunkEncoder, answer)
+        return ChoicesStream(begin(), service, encoder, answer.usage_chunk)
 
     return Route("/v1/chat/completions", create, methods=["POST"])
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from agent import events as ev
+from agent.server.errors import ApiError
+from agent.server.live_stream import LiveStream
 from agent.server.service import ResponseService
 from agent.server.sse import (
     DONE_MESSAGE,
-    RAW_STREAM_HEADERS,
     EncodeEvent,
     official_batches,
     stop_on_disconnect,
@@ -25,36 +27,45 @@ class ChoicesStream(Response):
 
     def __init__(
         self,
-        turns: Sequence[Turn],
+        begun: Awaitable[Sequence[Turn]],
         service: ResponseService,
-        encoders: Sequence[EncodeEvent],
+        encoder: Callable[[int], EncodeEvent],
         encode_end: Callable[[Sequence[ev.Response]], bytes],
     ) -> None:
-        """``encoders``: one for each turn. ``encode_end``: what follows when all have ended."""
+        """``begun``: begins the turns; may raise ApiError. ``encoder``: makes that of a turn, by its
+        index. ``encode_end``: what follows when all have ended."""
         super().__init__()
-        self._turns, self._service, self._encoders = turns, service, encoders
+        self._begun, self._service, self._encoder = begun, service, encoder
         self._encode_end = encode_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream (ASGI)."""
+        """Send the stream (ASGI). Raises ApiError as long as nothing was sent."""
+        async with LiveStream(send, self._service.options.keepalive_seconds) as stream:
+            try:
+                turns = await self._begun
+            except ApiError as error:
+                if not stream.has_begun:
+                    raise
+                body = json.dumps({"error": error.body}).encode()
+                await stream.end(b"data: %b\n\n%b" % (body, DONE_MESSAGE))
+                return
+            await self._send_events(stream, turns, receive)
 
-        async def write(body: bytes, more: bool = True) -> None:
-            await send({"type": "http.response.body", "body": body, "more_body": more})
-
+    async def _send_events(
+        self, stream: LiveStream, turns: Sequence[Turn], receive: Receive
+    ) -> None:
         async def follow(turn: Turn, encode: EncodeEvent) -> None:
             async for batch in official_batches(turn, self._service):
                 if chunk := b"".join(map(encode, batch)):
-                    await write(chunk)
+                    await stream.write(chunk)
 
-        async with stop_on_disconnect(self._turns, receive, self._service):
-            await send(
-                {"type": "http.response.start", "status": 200, "headers": RAW_STREAM_HEADERS}
-            )
+        async with stop_on_disconnect(turns, receive, self._service):
+            await stream.begin()
             async with asyncio.TaskGroup() as group:
-                for turn, encode in zip(self._turns, self._encoders, strict=True):
-                    group.create_task(follow(turn, encode))
-            end = self._encode_end([turn.response for turn in self._turns])
-            await write(end + DONE_MESSAGE, more=False)
+                for index, turn in enumerate(turns):
+                    group.create_task(follow(turn, self._encoder(index)))
+            end = self._encode_end([turn.response for turn in turns])
+            await stream.end(end + DONE_MESSAGE)
 
 
 class ChoicesBody(Response):

@@ -34,12 +34,13 @@ from agent.server.completion_choices import (
 )
 from agent.server.errors import ApiError, invalid, rate_limited, unsupported
 from agent.server.json_response import JsonResponse
+from agent.server.live_stream import LiveStream
 from agent.server.parsing import parse_json_object, validate
 from agent.server.request_body import read_body
 from agent.server.request_planner import resolve_model_name
 from agent.server.schemas import LogitBias, RequestModel, TokenId, TopK
 from agent.server.service import ResponseService
-from agent.server.sse import DONE_MESSAGE, RAW_STREAM_HEADERS
+from agent.server.sse import DONE_MESSAGE
 from agent.server.token_limits import context_length_exceeded
 from agent.server.turn_options import SAMPLING_FIELDS, stop_texts
 from agent.turn.stop_sequences import TextPiece
@@ -220,9 +221,10 @@ class CompletionAnswer(Response):
         with_usage = bool(self._body.stream_options and self._body.stream_options.include_usage)
         usage = {"usage": None} if with_usage else {}
 
+        live = LiveStream(send, self._service.options.keepalive_seconds)
+
         async def write(value: dict[str, Any]) -> None:
-            data = f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode()
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+            await live.write(f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode())
 
         async def stream(index: int, choice: CompletionChoice, head: dict[str, Any]) -> None:
             offset = 0
@@ -234,18 +236,21 @@ class CompletionAnswer(Response):
             last = self._choice(index, [], offset, choice.finish_reason)
             await write({**head, "choices": [last], **usage})
 
-        async with self._planned() as plan:
-            start = {"type": "http.response.start", "status": 200, "headers": RAW_STREAM_HEADERS}
-            await send(start)
+        async with live:
             try:
-                await _gather(
-                    stream(index, choice, plan.head) for index, choice in enumerate(plan.choices)
-                )
-                if with_usage:
-                    await write({**plan.head, "choices": [], "usage": plan.usage()})
+                async with self._planned() as plan:
+                    await live.begin()
+                    await _gather(
+                        stream(index, choice, plan.head)
+                        for index, choice in enumerate(plan.choices)
+                    )
+                    if with_usage:
+                        await write({**plan.head, "choices": [], "usage": plan.usage()})
             except ApiError as error:
+                if not live.has_begun:
+                    raise
                 await write({"error": error.body})
-        await send({"type": "http.response.body", "body": DONE_MESSAGE, "more_body": False})
+            await live.end(DONE_MESSAGE)
 
     def _choice(
         self, index: int, pieces: Sequence[TextPiece], offset: int, reason: str | None

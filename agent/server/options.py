@@ -39,5 +39,7 @@ class ServerOptions:
     """Further names of the served model."""
     lenient: bool = False
     """Whether what a request asks for and this server does not have is passed over, not refused."""
+    keepalive_seconds: float = 10.0
+    """The longest silence of a stream (`agent.server.live_stream`)."""
     max_body_bytes: int = MAX_BODY_MIB * MIB_BYTES
     """Longest body of a request, and longest message of a WebSocket."""

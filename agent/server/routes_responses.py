@@ -49,13 +49,17 @@ class _ResponseRoutes:
         service = self._service
         lenient = service.options.lenient
         wanted = parse_request(await read_body(request, service), lenient=lenient)
+        if wanted.stream:
+            return EventStream(
+                service.begin(wanted),
+                service,
+                self._encoder,
+                outlives_client=bool(wanted.background),
+                headers_of=lambda turn: ignored_header(service.running[turn].ignored),
+            )
         turn = await service.begin(wanted)
         background = service.running[turn].background
         headers = ignored_header(service.running[turn].ignored)
-        if wanted.stream:
-            return EventStream(
-                turn, service, self._encoder, outlives_client=background, headers=headers
-            )
         if background:
             return _response_body(_as_created(turn), headers)
         return FinalResponse(turn, service, headers=headers)
@@ -86,7 +90,7 @@ class _ResponseRoutes:
         after = -1 if number is None else int(number)
         if (turn := self._running(response_id)) is not None:
             return EventStream(
-                turn, self._service, self._encoder, after=after, outlives_client=True
+                _begun(turn), self._service, self._encoder, after=after, outlives_client=True
             )
         return replay_stream(self._stored(response_id), after, self._encoder)
 
@@ -161,6 +165,10 @@ def _as_created(turn: Turn) -> ev.Response:
 def _snapshot(turn: Turn) -> ev.Response:
     """A running response with the output that it has so far."""
     return turn.response.model_copy(update={"output": turn.items})
+
+
+async def _begun(turn: Turn) -> Turn:
+    return turn
 
 
 def _response_body(response: ev.Response, headers: Mapping[str, str] | None = None) -> Response:

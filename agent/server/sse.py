@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from agent import events as ev
+from agent.server.errors import ApiError
+from agent.server.live_stream import LiveStream
 from agent.server.options import ReasoningEvents
 from agent.server.service import ResponseService
 from agent.turn.loop import Turn
 
 DONE_MESSAGE = b"data: [DONE]\n\n"
-EVENT_STREAM_HEADERS = {
-    "content-type": "text/event-stream; charset=utf-8",
-    "cache-control": "no-cache",
-    "x-accel-buffering": "no",  # a proxy in between must not collect events
-}
-RAW_STREAM_HEADERS = [
-    (name.encode(), value.encode()) for name, value in EVENT_STREAM_HEADERS.items()
-]
 OPEN_RESPONSES_NAMES = {
     f"response.reasoning_text.{end}": f"response.reasoning.{end}" for end in ("delta", "done")
 }
@@ -69,11 +64,30 @@ class SseEncoder:
         name = self._renames.get(event.type)
         return line if name is None else line.replace(event.type, name, 1)
 
+    def keepalive(self, number: int) -> bytes:
+        """Write a sign of life, as OpenAI does: not a comment, which Codex takes for silence."""
+        return self._encode("keepalive", keepalive_json(number).encode())
+
+    def error(self, error: ApiError, number: int) -> bytes:
+        """Write an error that ends a stream."""
+        return self._encode("error", json.dumps(stream_error(error, number)).encode())
+
     def _encode(self, event_type: str, line: bytes) -> bytes:
         name = self._renames.get(event_type)
         if name is not None:
             line = line.replace(event_type.encode(), name.encode(), 1)
         return b"event: %b\ndata: %b\n\n" % ((name or event_type).encode(), line)
+
+
+def keepalive_json(number: int) -> str:
+    """A sign of life; ``number``: that of the event before, for it is neither stored nor repeated."""
+    return f'{{"type":"keepalive","sequence_number":{number}}}'
+
+
+def stream_error(error: ApiError, number: int) -> dict[str, object]:
+    """The event of an error that ends a stream."""
+    fields = {name: error.body[name] for name in ("code", "message", "param")}
+    return {"type": "error", **fields, "sequence_number": number}
 
 
 def response_json(response: ev.Response) -> bytes:
@@ -86,39 +100,53 @@ class EventStream(Response):
 
     def __init__(
         self,
-        turn: Turn,
+        begun: Awaitable[Turn],
         service: ResponseService,
-        encode: EncodeEvent,
+        encoder: SseEncoder,
         *,
         after: int = -1,
         outlives_client: bool = False,
-        headers: Mapping[str, str] | None = None,
+        headers_of: Callable[[Turn], Mapping[str, str]] = lambda _: {},
     ) -> None:
-        """``after``: the sequence number behind which the stream begins. ``outlives_client``: the turn
-        goes on when the client disconnects. ``headers``: more than those of every stream.
+        """``begun``: begins the turn, for which a model may have to be loaded; may raise ApiError.
+        ``after``: the sequence number behind which the stream begins. ``outlives_client``: the turn
+        goes on when the client disconnects. ``headers_of``: more headers than those of every stream.
 
         The service has stored the response before the client sees the terminal event.
         """
         super().__init__()
-        self._more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-        self._turn, self._service, self._encode = turn, service, encode
-        self._after, self._outlives_client = after, outlives_client
+        self._begun, self._service, self._encoder = begun, service, encoder
+        self._sent, self._outlives_client = after, outlives_client
+        self._headers_of = headers_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream (ASGI)."""
-        turn, encode = self._turn, self._encode
+        """Send the stream (ASGI). Raises ApiError as long as nothing was sent."""
+        seconds = self._service.options.keepalive_seconds
+        async with LiveStream(send, seconds, self._keepalive) as stream:
+            try:
+                turn = await self._begun
+            except ApiError as error:
+                if not stream.has_begun:
+                    raise
+                await stream.end(self._encoder.error(error, 0) + DONE_MESSAGE)
+                return
+            headers = self._headers_of(turn).items()
+            await self._send_events(stream, turn, receive, headers)
+
+    async def _send_events(
+        self, stream: LiveStream, turn: Turn, receive: Receive, headers: Iterable[tuple[str, str]]
+    ) -> None:
+        encode = self._encoder
         async with stop_on_disconnect([turn], receive, self._service, self._outlives_client):
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": 200,
-                    "headers": [*RAW_STREAM_HEADERS, *self._more],
-                }
-            )
-            async for official in official_batches(turn, self._service, after=self._after):
+            await stream.begin((name.encode(), value.encode()) for name, value in headers)
+            async for official in official_batches(turn, self._service, after=self._sent):
+                self._sent = official[-1].sequence_number
                 if chunk := b"".join(map(encode, official)):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await send({"type": "http.response.body", "body": DONE_MESSAGE, "more_body": False})
+                    await stream.write(chunk)
+            await stream.end(DONE_MESSAGE)
+
+    def _keepalive(self) -> bytes:
+        return self._encoder.keepalive(max(self._sent, 0))
 
 
 class FinalResponse(Response):

@@ -8,7 +8,8 @@ from starlette.responses import Response
 
 from agent import events as ev
 from agent.server.errors import invalid
-from agent.server.sse import DONE_MESSAGE, EVENT_STREAM_HEADERS, SseEncoder
+from agent.server.live_stream import EVENT_STREAM_HEADERS
+from agent.server.sse import DONE_MESSAGE, SseEncoder
 from agent.server.stored_response import StoredResponse
 from agent.store.event_codec import split_line, unpack_lines
 from agent.turn.response_builder import terminal_event

@@ -25,11 +25,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from agent import events as ev
 from agent.server.body_budget import BodyShare
 from agent.server.errors import ApiError, body_too_large, internal_error, invalid, rate_limited
+from agent.server.live_stream import Heartbeat
 from agent.server.parsing import parse_json_object, request_from_object
 from agent.server.request_body import check_json_size
 from agent.server.response_cache import ResponseCache
 from agent.server.service import ResponseService
-from agent.server.sse import SseEncoder
+from agent.server.sse import SseEncoder, keepalive_json
 from agent.server.stored_response import StoredResponse
 from agent.turn.jobs import PrefillJob
 
@@ -168,24 +169,31 @@ class WebSocketConnection:
         if job is not None and wanted.conversation_id is not None:
             # Its input comes again with the request that it prepares.
             wanted = wanted.model_copy(update={"store": False})
-        service = self._service
-        turn = await service.begin(wanted, job, self._cache)
-        plan = service.running[turn]
-        try:
-            async for batch in turn.log.follow():
-                for event in batch:
-                    if isinstance(event, ev.Terminal):
-                        await turn.done()
-                        service.finish(turn)
-                        if event.response.status == "failed":
-                            self._evict_continued(value)
-                        if wanted.store is False:
-                            self._cache.add(plan.stored_response())
-                    if isinstance(event, ev.OfficialEvent):
-                        await self._send(self._encoder.json(event), stream_id)
-        finally:
-            # Not awaited: this task may be cancelled again, and the response stored before its end.
-            service.abandon(turn)
+        service, last = self._service, 0
+
+        async def beat() -> None:
+            await self._send(keepalive_json(last), stream_id)
+
+        async with Heartbeat(beat, service.options.keepalive_seconds) as heartbeat:
+            turn = await service.begin(wanted, job, self._cache)
+            plan = service.running[turn]
+            try:
+                async for batch in turn.log.follow():
+                    for event in batch:
+                        if isinstance(event, ev.Terminal):
+                            await turn.done()
+                            service.finish(turn)
+                            if event.response.status == "failed":
+                                self._evict_continued(value)
+                            if wanted.store is False:
+                                self._cache.add(plan.stored_response())
+                        if isinstance(event, ev.OfficialEvent):
+                            last = event.sequence_number
+                            heartbeat.sent()
+                            await self._send(self._encoder.json(event), stream_id)
+            finally:
+                # Not awaited: this task may be cancelled again, and the response stored before its end.
+                service.abandon(turn)
 
     def _evict_continued(self, value: dict[str, Any]) -> None:
         """Forget the unstored response that a failed request continues, as OpenAI does."""

@@ -50,7 +50,10 @@ async def test_request_task_cancelled_response_ends(serve: Serve) -> None:
         if message["type"] == "http.response.body":
             started.set()
 
-    stream = EventStream(turn, served.service, SseEncoder())
+    async def begin() -> Turn:
+        return turn
+
+    stream = EventStream(begin(), served.service, SseEncoder())
     sending = asyncio.create_task(stream({"type": "http"}, receive, send))
     async with asyncio.timeout(HANG_SECONDS):
         await started.wait()

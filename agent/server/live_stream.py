@@ -1,0 +1,111 @@
+"""A stream of server-sent events that is never silent for long.
+
+Clients and proxies give up a stream on which nothing comes: Codex and Node's fetch after 300 s, nginx
+after 60 s. A prompt of a coding agent can take longer to read, and a model to load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from types import TracebackType
+
+from starlette.types import Send
+
+EVENT_STREAM_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",  # a proxy in between must not collect events
+}
+RAW_STREAM_HEADERS = [
+    (name.encode(), value.encode()) for name, value in EVENT_STREAM_HEADERS.items()
+]
+COMMENT = b": keepalive\n\n"
+"""A line that clients of server-sent events ignore."""
+
+
+class Heartbeat:
+    """Calls ``beat`` whenever nothing was sent for ``seconds``, for the duration of its block."""
+
+    def __init__(self, beat: Callable[[], object], seconds: float) -> None:
+        """``beat``: returns an awaitable."""
+        self._beat, self._seconds = beat, seconds
+        self._loop = asyncio.get_running_loop()
+        self._last = self._loop.time()
+        self._task: asyncio.Task[None] | None = None
+
+    def sent(self) -> None:
+        """Note that something was sent."""
+        self._last = self._loop.time()
+
+    async def __aenter__(self) -> Heartbeat:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)  # the client may have gone
+
+    async def _run(self) -> None:
+        while True:
+            left = self._last + self._seconds - self._loop.time()
+            if left > 0:
+                await asyncio.sleep(left)
+                continue
+            self.sent()
+            await self._beat()  # type: ignore[misc]
+
+
+class LiveStream:
+    """Sends a response's head and its chunks; used as a block, which keeps the stream alive.
+
+    The head is sent with the first chunk, or with the first sign of life: until then an error can be
+    an HTTP response of its own.
+    """
+
+    def __init__(
+        self, send: Send, seconds: float, keepalive: Callable[[], bytes] = lambda: COMMENT
+    ) -> None:
+        """``seconds``: the longest silence. ``keepalive``: makes what is sent then."""
+        self._send, self._keepalive = send, keepalive
+        self._heartbeat = Heartbeat(self._send_keepalive, seconds)
+        self.has_begun = False
+        """Whether the head was sent."""
+
+    async def begin(self, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Send the head, unless that was done; ``headers``: more than those of every stream."""
+        if not self.has_begun:
+            self.has_begun = True
+            await self._send(
+                {
+                    "type": "http.response.start",
+                    "status": 200,
+                    "headers": [*RAW_STREAM_HEADERS, *headers],
+                }
+            )
+
+    async def write(self, chunk: bytes) -> None:
+        """Send a chunk."""
+        self._heartbeat.sent()
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def end(self, chunk: bytes) -> None:
+        """Send the last chunk."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": False})
+
+    async def _send_keepalive(self) -> None:
+        await self.begin()
+        await self.write(self._keepalive())
+
+    async def __aenter__(self) -> LiveStream:
+        await self._heartbeat.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._heartbeat.__aexit__()

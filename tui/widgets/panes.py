@@ -120,6 +120,10 @@ class TurnPanes(Vertical):
     def _on_pane_scroll(self) -> None:
         self.post_message(self.Read())
 
+    def on_text_stream_rewrapped(self) -> None:
+        """A text has its first width after the panes were made as high as its rows."""
+        self._fit()
+
     def on_descendant_blur(self) -> None:
         if not self.turn.running:
             self.post_message(self.Read())

@@ -14,6 +14,7 @@ from itertools import pairwise
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Offset, Size
+from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
@@ -65,6 +66,9 @@ class TextStream(ScrollView, can_focus=True):
         &.-grows { height: auto; scrollbar-size-vertical: 0; scrollbar-gutter: auto; }
     }
     """
+
+    class Rewrapped(Message):
+        """Posted when another width has changed the rows."""
 
     def __init__(
         self, *, grows: bool = False, follows: bool = True, classes: str | None = None
@@ -190,6 +194,7 @@ class TextStream(ScrollView, can_focus=True):
     def on_resize(self) -> None:
         if self.scrollable_content_region.width != self._wrap_width:
             self._update_from(0)
+            self.post_message(self.Rewrapped())
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         if width > 0 and width != self._wrap_width:

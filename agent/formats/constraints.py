@@ -23,7 +23,8 @@ class GenerationConstraints:
     A grammar of arguments is compiled only when a call of its tool begins: most are never needed.
     """
 
-    calls: Literal["may", "must", "none"] = "may"
+    calls: Literal["may", "must", "none", "further"] = "may"
+    """``further``: a call without reasoning before it, or an answer."""
     argument_grammars: Mapping[str, Grammar] = field(default_factory=dict)
     """The grammars of calls' arguments, by the declared tool's canonical name."""
     answer_grammar: Future[CompiledGrammar] | None = None

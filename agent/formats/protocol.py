@@ -288,6 +288,10 @@ class SingleMessageFormat(Protocol):
 class EditableFormat(Protocol):
     """A format whose messages each stand for themselves, so that any of them can be continued."""
 
+    def may_be_call(self, ids: Sequence[int]) -> bool:
+        """Tell whether what is generated after `Format.open_assistant` may become a call's header."""
+        ...
+
     def split_message(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return a generated message's header, from after `Format.open_assistant` on, and its body,
         without its end."""

@@ -194,7 +194,7 @@ class TurnConstraints:
 
     def _next_constraints(self, *, first: bool, further: bool) -> GenerationConstraints | None:
         if further and self._constrainable is not None:
-            return GenerationConstraints("may", self._grammars, declared_tools_only=True)
+            return GenerationConstraints("further", self._grammars, declared_tools_only=True)
         options, choice = self._options, self._options.tool_choice
         if not self._declared.recipients.declared:
             choice = "none"  # gpt-oss also calls tools that nobody has declared

@@ -1,13 +1,14 @@
 """Further calls of the client's functions in one response, of a model that ends at each call.
 
 gpt-oss stops after one call. Where a request wants several (`TurnOptions.further_calls`), it goes on
-behind the call, without a result, and may reason and call again. Anything else means that it has no
-further call to make: until that is known, what it writes is held back, and then it is dropped.
+behind the call, without a result, and may call again. Anything else, also reasoning, means that it has
+no further call to make: until its header tells, what it writes is held back, and then it is dropped.
+The answer waits for that, so it is a matter of a few tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 
 from agent.engine.protocol import Logprob
@@ -15,8 +16,8 @@ from agent.formats.protocol import Closed, Delta, Opened, ParseEvent, Parser, Se
 
 MAX_CALLS_IN_A_ROW = 16
 """Calls that one response may have in a row."""
-MAX_UNDECIDED_TOKENS = 256
-"""Tokens that a model may write until it is clear that they are a further call."""
+MAX_UNDECIDED_TOKENS = 16
+"""Tokens that a model may write until it is clear whom its message addresses."""
 
 State = Literal["undecided", "call", "none"]
 
@@ -29,11 +30,16 @@ class FurtherCall:
     """
 
     def __init__(
-        self, parser: Parser, functions: Collection[str], earlier: Sequence[tuple[str, str]]
+        self,
+        parser: Parser,
+        functions: Collection[str],
+        earlier: Sequence[tuple[str, str]],
+        may_be_call: Callable[[Sequence[int]], bool] | None = None,
     ) -> None:
         """``parser``: a new one. ``functions``: recipients that the client runs. ``earlier``: the
-        recipients of the calls before, and their arguments as the model wrote them."""
-        self._parser, self._functions = parser, functions
+        recipients of the calls before, and their arguments as the model wrote them. ``may_be_call``:
+        tells whether ids may be the beginning of a call's header."""
+        self._parser, self._functions, self._may_be_call = parser, functions, may_be_call
         self._earlier = [(recipient, _squeeze(arguments)) for recipient, arguments in earlier]
         self._ids: list[int] = []
         self._logprobs: list[Logprob | None] = []
@@ -68,14 +74,15 @@ class FurtherCall:
         if self.is_call:
             held, self._ids = self._ids, []
             return held, None if logprobs is None else self._logprobs
-        if len(self._ids) > MAX_UNDECIDED_TOKENS:
+        if self._recipient is None and (
+            len(self._ids) >= MAX_UNDECIDED_TOKENS
+            or (self._may_be_call is not None and not self._may_be_call(self._ids))
+        ):
             self.state = "none"
         return [], None
 
     def _read(self, event: ParseEvent) -> State:
         match event:
-            case Opened(kind=SegmentKind.REASONING):
-                return "undecided"
             case Opened(kind=SegmentKind.TOOL, recipient=str(recipient)) if (
                 recipient in self._functions
             ):

@@ -20,7 +20,7 @@ from agent.engine.protocol import (
     Tokens,
     Waiting,
 )
-from agent.formats.protocol import Format, SingleMessageFormat, Stop
+from agent.formats.protocol import EditableFormat, Format, SingleMessageFormat, Stop
 from agent.turn.constraints import BegunTextError, TurnConstraints
 from agent.turn.context import TurnContext, TurnRuntime
 from agent.turn.decoder import GenerationDecoder
@@ -143,12 +143,12 @@ class GenerationRunner:
             if further is None or further.is_call:
                 raise
             return "stop"
-        dropped = further.undecided_tokens if further else 0
+        if further and not further.is_call:
+            usage.add_auxiliary_generation(end, further.undecided_tokens, 0)
+            return "stop"
         output = len(decoder.ids) - len(prefix)
         reasoning = min(decoder.reasoning_tokens, output)  # without what was begun
-        usage.add_generation(end, output + dropped, reasoning + dropped)
-        if further and not further.is_call:
-            return "stop"
+        usage.add_generation(end, output, reasoning, continues=further is not None)
         if decoder.looped:
             return "loop"
         if decoder.stopped:
@@ -195,7 +195,8 @@ class GenerationRunner:
                 break
             parser = form.parser(calls.declared.client_recipients)
             earlier = [(call.recipient, call.body) for call in calls.pending]
-            end = await self.run(FurtherCall(parser, functions, earlier))
+            may_be_call = form.may_be_call if isinstance(form, EditableFormat) else None
+            end = await self.run(FurtherCall(parser, functions, earlier, may_be_call))
             if len(calls.pending) == count:
                 break
         return end

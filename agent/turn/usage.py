@@ -27,11 +27,17 @@ class UsageMeter:
         """Note the time of the first token; later calls do nothing."""
         self._first_token = self._first_token or time.monotonic()
 
-    def add_generation(self, end: Finished, output_tokens: int, reasoning_tokens: int) -> None:
-        """Count a generation of the turn; ``output_tokens``: those of its tokens that were used."""
+    def add_generation(
+        self, end: Finished, output_tokens: int, reasoning_tokens: int, *, continues: bool = False
+    ) -> None:
+        """Count a generation of the turn; ``output_tokens``: those of its tokens that were used.
+
+        ``continues``: it goes on with the generation before, of whose prompt it is no further pass.
+        """
         usage = self.tokens
-        usage.input_tokens += end.prompt_tokens
-        usage.input_tokens_details.cached_tokens += end.cached_tokens
+        if not continues:
+            usage.input_tokens += end.prompt_tokens
+            usage.input_tokens_details.cached_tokens += end.cached_tokens
         usage.output_tokens += output_tokens
         usage.output_tokens_details.reasoning_tokens += reasoning_tokens
         usage.total_tokens = usage.input_tokens + usage.output_tokens

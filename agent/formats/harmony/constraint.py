@@ -54,6 +54,7 @@ _END_IDS = {
     SegmentKind.FINAL: RETURN_ID,
 }
 _TYPED = f'" "? <[{CONSTRAIN_ID}]> "json"'
+_COMMENTARY_RULE = 'channel: "commentary"'
 _CALL_RULES = ('channel: "commentary" | "analysis"', f'kind: {_TYPED} | " json" | " code"')
 """Rules of the headers of calls."""
 
@@ -226,11 +227,12 @@ class _HeaderGrammars:
     def _lark(self, started: bool, opened_kinds: set[SegmentKind]) -> str:
         """Write the grammar; before a required call, one reasoning and one preamble are allowed."""
         constraints, must = self._constraints, self._constraints.calls == "must"
+        further = constraints.calls == "further"
         kinds = {
-            "reasoning": not (
-                must and opened_kinds & {SegmentKind.REASONING, SegmentKind.PREAMBLE}
-            ),
-            "preamble": constraints.answer_grammar is None
+            "reasoning": not further
+            and not (must and opened_kinds & {SegmentKind.REASONING, SegmentKind.PREAMBLE}),
+            "preamble": not further
+            and constraints.answer_grammar is None
             and not (must and SegmentKind.PREAMBLE in opened_kinds),
             "answer": not must,
             "call": bool(self._names) and constraints.calls != "none",
@@ -250,6 +252,6 @@ class _HeaderGrammars:
                 f"call: <[{CHANNEL_ID}]> channel to kind? <[{MESSAGE_ID}]>",
                 f"    | to <[{CHANNEL_ID}]> channel kind? <[{MESSAGE_ID}]>",
                 f'to: " to=" ({names})',
-                *_CALL_RULES,
+                *((_COMMENTARY_RULE, _CALL_RULES[1]) if further else _CALL_RULES),
             ]
         return "\n".join(lines)

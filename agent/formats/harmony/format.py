@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal
 
 from openai_harmony import HarmonyEncoding
@@ -18,10 +19,12 @@ from agent.formats.harmony.constraint import HarmonyConstraint
 from agent.formats.harmony.parser import HarmonyParser
 from agent.formats.harmony.renderer import HarmonyRenderer
 from agent.formats.harmony.token_ids import (
+    ANALYSIS_ID,
     CALL_ID,
     CHANNEL_ID,
     END_ID,
     END_OF_TEXT_ID,
+    FINAL_ID,
     FIRST_SPECIAL_ID,
     LAST_ID,
     MESSAGE_ID,
@@ -96,6 +99,11 @@ class HarmonyFormat:
                 return ids[:-1]
             ids += self.open_assistant()
         return ids + self.renderer.final_message(answer or "")[opening:-1]
+
+    def may_be_call(self, ids: Sequence[int]) -> bool:
+        """Tell whether ids may become a call's header: in the commentary channel, as is trained."""
+        channels = [after for before, after in pairwise(ids) if before == CHANNEL_ID]
+        return not channels or channels[-1] not in (ANALYSIS_ID, FINAL_ID)
 
     def split_message(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
         """Split at the first ``<|message|>``; a message without one is all header."""

@@ -7,8 +7,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from markdown_it import MarkdownIt
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import Heading, Markdown, MarkdownElement
+from rich.markdown import Heading, Markdown, MarkdownElement, TableElement
+from rich.table import Table
+
+HIDING_RULES = ("html_inline", "html_block", "reference", "image", "autolink")
+"""What hides text: tags, comments, ``<placeholders>``, addresses of pictures and of links below a text;
+or says it twice."""
 
 
 class LeftHeading(Heading):
@@ -19,16 +25,31 @@ class LeftHeading(Heading):
         yield self.text
 
 
+class WholeTable(TableElement):
+    """A table that breaks long words; rich cuts them off."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for part in super().__rich_console__(console, options):
+            if isinstance(part, Table):
+                for column in part.columns:
+                    column.overflow = "fold"
+            yield part
+
+
 class AnswerMarkdown(Markdown):
-    """Markdown whose soft line breaks stay line breaks: models rely on them (addresses, verse)."""
+    """Markdown that shows all of its text, and whose soft line breaks stay line breaks: models rely on
+    them (addresses, verse)."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": LeftHeading,
+        "table_open": WholeTable,
     }
 
     def __init__(self, markup: str) -> None:
-        super().__init__(markup)
+        super().__init__(markup, hyperlinks=False)  # else links have no address
+        parser = MarkdownIt().enable(["strikethrough", "table"]).disable(HIDING_RULES)
+        self.parsed = parser.parse(markup)
         for token in self.parsed:
             for child in token.children or ():
                 if child.type == "softbreak":

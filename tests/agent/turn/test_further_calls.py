@@ -55,8 +55,7 @@ NO_FURTHER_CALL = {
     "answer": final("Done."),
     "reasoning and answer": thought("That is all.") + final("Done."),
     "preamble": preamble("I wait.") + ROME,
-    "the same call again": ""
-    + raw_call("functions.get_weather", '{"place":"Oslo"}'),
+    "the same call again": "" + raw_call("functions.get_weather", '{"place":"Oslo"}'),
     "a function that nobody declared": call("get_time"),
     "a tool that runs here": python("print(1)"),
     "the result, invented": "<|start|>functions.get_weather to=assistant<|channel|>commentary",

@@ -25,7 +25,7 @@ class LeftHeading(Heading):
         yield self.text
 
 
-class WholeTable(TableElement):
+class UncutTable(TableElement):
     """A table that breaks long words; rich cuts them off."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -43,7 +43,7 @@ class AnswerMarkdown(Markdown):
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": LeftHeading,
-        "table_open": WholeTable,
+        "table_open": UncutTable,
     }
 
     def __init__(self, markup: str) -> None:

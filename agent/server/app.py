@@ -26,6 +26,7 @@ from agent.server import (
     routes_tokens,
     websocket,
 )
+from agent.server.addresses import AddressMiddleware
 from agent.server.auth import AccessMiddleware, FramingMiddleware
 from agent.server.batches import BatchQueue
 from agent.server.errors import ApiError, internal_error
@@ -88,9 +89,9 @@ def create_app(
 
 
 def _middleware(options: ServerOptions, loopback_only: bool) -> list[Middleware]:
-    """The framing of bodies, and access control; between them, where web pages may use the server,
-    answers to their preflights."""
-    framing = Middleware(FramingMiddleware)
+    """Addresses, the framing of bodies, and access control; before that, where web pages may use the
+    server, answers to their preflights."""
+    first = [Middleware(AddressMiddleware), Middleware(FramingMiddleware)]
     access = Middleware(
         AccessMiddleware,
         key=options.api_key,
@@ -98,14 +99,14 @@ def _middleware(options: ServerOptions, loopback_only: bool) -> list[Middleware]
         origins=options.allow_origins,
     )
     if not options.allow_origins:
-        return [framing, access]
+        return [*first, access]
     cors = Middleware(
         CORSMiddleware,
         allow_origins=[origin.rstrip("/") for origin in options.allow_origins],
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
     )
-    return [framing, cors, access]
+    return [*first, cors, access]
 
 
 # --- routes about the server itself ---

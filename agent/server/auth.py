@@ -80,7 +80,11 @@ class AccessMiddleware:
     def _check(self, path: str, headers: Headers) -> None:
         host = headers.get("host", "")
         if self._loopback_only and not is_loopback(_hostname(host)):
-            raise ApiError(403, "This server answers to local names only.", code="host_not_allowed")
+            message = (
+                f"This server answers to local names only, not to {host[:80]!r}: start it with"
+                " --host 0.0.0.0 and --api-key KEY to have it answer to others."
+            )
+            raise ApiError(403, message, code="host_not_allowed")
         origins = headers.getlist("origin")
         if len(origins) > 1 or not all(
             self._is_allowed_origin(origin.lower(), host.lower()) for origin in origins

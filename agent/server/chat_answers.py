@@ -13,7 +13,7 @@ from typing import Any
 
 from agent import events as ev
 from agent.server.chat_requests import ChatRequest
-from agent.server.errors import ApiError
+from agent.server.errors import failed
 from tools.version import program_version
 
 PART_SEPARATOR = "\n\n"
@@ -48,7 +48,7 @@ class ChatAnswer:
         """The body that final responses become, one choice each. Raises ApiError if one failed."""
         for response in responses:
             if response.status == "failed" and response.error is not None:
-                raise ApiError(500, response.error.message, code=response.error.code)
+                raise failed(response.error.code, response.error.message)
         value = self.head(responses[0], "chat.completion") | {
             "choices": [self._choice(response, i) for i, response in enumerate(responses)],
             "usage": _usage(responses),

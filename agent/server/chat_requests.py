@@ -296,8 +296,6 @@ def _refuse(chat: ChatRequest, has_browser: bool) -> None:
             raise unsupported("web_search_options", "Web search (it needs --tools browser)")
         if search.user_location is not None:
             raise unsupported("web_search_options.user_location", "A place of the search")
-    if chat.stream_options and chat.stream_options.include_obfuscation:
-        raise unsupported("stream_options.include_obfuscation", "Obfuscation of streams")
     if chat.top_logprobs and not chat.logprobs:
         raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs': true.")
     if chat.functions and chat.tools:

@@ -88,6 +88,13 @@ def internal_error() -> ApiError:
     return ApiError(500, message, code="server_error")
 
 
+def failed(code: str, message: str) -> ApiError:
+    """The error of a response that failed, by the code of its error."""
+    if code == RATE_LIMIT:
+        return rate_limited(message)
+    return ApiError(400 if code == "invalid_prompt" else 500, message, code=code)
+
+
 # --- from pydantic's validation errors to one sentence ---
 
 FieldPath = tuple[str | int, ...]

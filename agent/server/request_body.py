@@ -8,6 +8,8 @@ parsed within some 50 ms.
 from __future__ import annotations
 
 import asyncio
+import zlib
+from collections.abc import Callable
 
 from starlette.requests import Request
 
@@ -34,8 +36,11 @@ async def read_body(request: Request, service: ResponseService) -> bytearray:
     if announced.isdigit() and int(announced) > 2 * max_bytes:
         raise body_too_large(max_bytes)
     body, size = bytearray(), 0
+    decode = _decoder(request.headers.get("content-encoding", ""), max_bytes)
     with BodyShare(service.body_budget) as share:
         async for chunk in request.stream():
+            if decode is not None:
+                chunk = decode(chunk)
             size += len(chunk)
             if size <= max_bytes:
                 share.add(len(chunk))
@@ -48,6 +53,30 @@ async def read_body(request: Request, service: ResponseService) -> bytearray:
             raise body_too_large(max_bytes)
         await check_json_size(body)
     return body
+
+
+def _decoder(encoding: str, max_bytes: int) -> Callable[[bytes], bytes] | None:
+    """What decodes the pieces of a body, never to more than one byte above ``max_bytes`` at once; None
+    for a body that is not encoded. Raises ApiError: 415 for an encoding that is not known."""
+    match encoding.strip().lower():
+        case "" | "identity":
+            return None
+        case "gzip" | "x-gzip" | "deflate":
+            decoder = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # either header
+        case _:
+            message = (
+                f"Bodies with Content-Encoding {encoding[:40]!r} are not decoded: gzip or none."
+            )
+            raise ApiError(415, message, code="unsupported_content_encoding")
+
+    def decode(chunk: bytes) -> bytes:
+        try:
+            return decoder.decompress(chunk, max_bytes + 1)
+        except zlib.error as error:
+            message = f"The body of the request is not valid {encoding[:40]}: {error}."
+            raise ApiError(400, message, code="invalid_body") from None
+
+    return decode
 
 
 async def check_json_size(body: bytes | bytearray) -> None:

@@ -6,7 +6,7 @@ Reference: https://platform.openai.com/docs/api-reference/responses/compact
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -59,12 +59,13 @@ def route(service: ResponseService) -> Route:
     return Route("/v1/responses/compact", compact, methods=["POST"])
 
 
-def _input_history(service: ResponseService, previous: str | None) -> Iterator[dict[str, Any]]:
-    """Yield the input items of a response and of those that it continues, the oldest first."""
-    stored = service.cache.find(previous) if previous else None
-    if stored is not None:
-        yield from _input_history(service, stored.response.previous_response_id)
-        yield from stored.inputs
+def _input_history(service: ResponseService, previous: str | None) -> list[dict[str, Any]]:
+    """Return the input items of a response and of those that it continues, the oldest first."""
+    inputs: list[Sequence[dict[str, Any]]] = []
+    while previous and (stored := service.cache.find(previous)) is not None:
+        inputs.append(stored.inputs)
+        previous = stored.response.previous_response_id
+    return [item for items in reversed(inputs) for item in items]
 
 
 def _compaction_response(

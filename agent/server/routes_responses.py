@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent import events as ev
-from agent.server.errors import ApiError, invalid, unsupported
+from agent.server.errors import ApiError, invalid
 from agent.server.field_rules import ignored_header
 from agent.server.json_response import JsonResponse
 from agent.server.list_page import included, list_page
@@ -145,8 +145,6 @@ def _wants_stream(request: Request) -> bool:
     query = request.query_params
     match query.get("stream", "false").lower():
         case "true" | "1":
-            if query.get("include_obfuscation", "false").lower() not in ("false", "0"):
-                raise unsupported("include_obfuscation", "Obfuscation of streams")
             return True
         case "false" | "0":
             if "starting_after" in query:

@@ -395,9 +395,9 @@ class RequestText(ConfigModel):
 
 
 class RequestStreamOptions(ConfigModel):
-    """Options of a stream: its deltas are not padded."""
+    """Options of a stream: its deltas are never padded."""
 
-    include_obfuscation: Literal[False] | None = None
+    include_obfuscation: bool | None = None
 
 
 class BackgroundOptions(ConfigModel):

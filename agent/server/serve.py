@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import socket
 import sqlite3
 import sys
@@ -35,6 +36,8 @@ from agent.turn.options import TurnOptions
 from agent.util.process import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, termination_signals
 from agent.util.sanitize import echo
 
+ORIGIN = re.compile(r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
+"""What browsers and apps send as ``Origin``, or a star for all."""
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 20.0
@@ -98,6 +101,11 @@ def main(
     for alias in options.aliases:
         if not alias.isprintable() or not alias.strip():
             raise UserError(f"--alias must be a name, not {alias!r}.")
+    for origin in options.allow_origins:
+        if not ORIGIN.fullmatch(origin):
+            raise UserError(
+                f"--allow-origin must be an origin such as http://localhost:3000, not {origin!r}."
+            )
     runtime = bootstrap.create_runtime(
         launch, tools="none", keep_alive=keep_alive, parallel=parallel
     )

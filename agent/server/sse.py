@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from agent import events as ev
-from agent.server.errors import ApiError
+from agent.server.errors import ApiError, failed
 from agent.server.live_stream import LiveStream
 from agent.server.options import ReasoningEvents
 from agent.server.service import ResponseService
@@ -156,11 +156,12 @@ class FinalResponse(Response):
         self,
         turn: Turn,
         service: ResponseService,
-        shape: Callable[[ev.Response], bytes | Response] = response_json,
+        shape: Callable[[ev.Response], bytes | Response] | None = None,
         *,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """``shape``: makes the body, or the whole HTTP response where its status may not be 200."""
+        """``shape``: makes the body, or the whole HTTP response where its status may not be 200; by
+        default the response's JSON. Of a failed one the status is an error's."""
         super().__init__(media_type="application/json")
         self._turn, self._service, self._shape = turn, service, shape
         self._more_headers = headers
@@ -171,7 +172,9 @@ class FinalResponse(Response):
         async with stop_on_disconnect([turn], receive, self._service):
             response = await turn.done()
             self._service.finish(turn)
-        shaped = self._shape(response)
+        if self._shape is None and response.error is not None:
+            raise failed(response.error.code, response.error.message)
+        shaped = (self._shape or response_json)(response)
         if not isinstance(shaped, Response):
             shaped = Response(shaped, media_type=self.media_type, headers=self._more_headers)
         await shaped(scope, receive, send)

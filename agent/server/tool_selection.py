@@ -257,10 +257,8 @@ def _matching(
 
 
 def _check_options(tool: RequestOther, param: str) -> None:
-    """Refuse options that nothing here does. Raises ApiError."""
-    context_size = tool.search_context_size
-    values = {**(tool.model_extra or {}), "search_context_size": context_size}
-    for name, value in values.items():
+    """Refuse options that nothing here does; ``search_context_size`` is a hint. Raises ApiError."""
+    for name, value in (tool.model_extra or {}).items():
         if value not in (None, [], {}, ["direct"] if name == "allowed_callers" else "medium"):
             raise unsupported(f"{param}.{name}", f"{name} = {str(value)[:40]}")
 

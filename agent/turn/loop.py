@@ -510,7 +510,7 @@ class Turn:
 
     async def _run_generations(self, prepared: PreparedTurn) -> bool:
         """Generate and run calls until the answer is complete; true when a limit cut it off."""
-        calls, asked_again = prepared.calls, False
+        calls, was_continued = prepared.calls, False
         if await calls.run():
             return False
         while True:
@@ -528,12 +528,12 @@ class Turn:
                 return True
             if not calls.pending:
                 if not self._is_answered(prepared):
-                    if asked_again:
+                    if was_continued:
                         self.emit(ev.AgentNotice(level="warning", message=CUT_OFF["unanswered"]))
                         return True
                     at = len(self.generations[-1].ids)
                     self.emit(ev.AgentRepair(rule="answer_missing", at=at, text=""))
-                    asked_again = True
+                    was_continued = True
                     continue
                 if why := prepared.constraints.validate_answer(self.output.answer):
                     message = f"The answer does not fit its JSON Schema: {why}"

@@ -116,13 +116,13 @@ def runnable_calls(form: Format, markup: str) -> Iterator[dict[str, Any]]:
                 text = None
 
 
-def is_cut(value: object, whole: object) -> bool:
+def is_cut(value: object, meant: object) -> bool:
     """Whether a value is the beginning of another one."""
-    match value, whole:
+    match value, meant:
         case str(), str():
-            return value != whole and whole.startswith(value)
+            return value != meant and meant.startswith(value)
         case list(), list():
-            return len(value) < len(whole) or any(map(is_cut, value, whole))
+            return len(value) < len(meant) or any(map(is_cut, value, meant))
         case _:
             return False
 
@@ -142,8 +142,8 @@ def test_no_truncated_call_runs(name: str, form: Format) -> None:
             arguments["maybe"] = random_text(source, pieces)
         if source.random() < 0.3:
             arguments["tags"] = [random_text(source, pieces) for _ in range(3)]
-        whole = written_call(name, arguments, source)
-        cut = whole[: source.randrange(len(whole) + 1)]
+        complete = written_call(name, arguments, source)
+        cut = complete[: source.randrange(len(complete) + 1)]
         for call in runnable_calls(form, cut + source.choice(ENDS.get(name, OTHER_ENDS))):
             ran += 1
             broken = {

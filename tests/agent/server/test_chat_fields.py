@@ -42,10 +42,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"n": 17}, "n"),
     ({"stop": ["a", "b", "c", "d", "e"]}, "stop"),
     ({"stop": ["x" * 1001]}, "stop"),
-    (
-        {"stream": True, "stream_options": {"include_obfuscation": True}},
-        "stream_options.include_obfuscation",
-    ),
     ({"top_logprobs": 2}, "top_logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     ({"audio": {"voice": "alloy", "format": "wav"}}, "audio"),

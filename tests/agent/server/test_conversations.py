@@ -6,7 +6,7 @@ import sqlite3
 from typing import Any
 
 import pytest
-from openai import BadRequestError, NotFoundError
+from openai import BadRequestError, InternalServerError, NotFoundError
 
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
@@ -289,8 +289,8 @@ async def test_failed_turn_leaves_the_conversation_as_it_was(
     name = (await client.conversations.create(items=[{"role": "user", "content": "I am Ann."}])).id
     with monkeypatch.context() as broken:
         broken.setattr(served.runtime, "generate", lambda request: raise_error())
-        failed = await client.responses.create(conversation=name, input="Broken")
-    assert failed.status == "failed"
+        with pytest.raises(InternalServerError, match=r"The engine has ended\."):
+            await client.responses.create(conversation=name, input="Broken")
     assert len((await client.conversations.items.list(name)).data) == 1
     await client.responses.create(conversation=name, input="Hi")
     markup = engine_markup(served)

@@ -83,7 +83,7 @@ async def test_unknown_path_or_method_is_refused(serve: Serve) -> None:
     api_error(await served.get("/v1/nothing"), 404)
     api_error(await served.get("/"), 404)
     api_error(await served.get("/v1/responses"), 405)
-    api_error(await served.get("/v1/responses/"), 404)
+    api_error(await served.get("/v1/responses/"), 405)
 
 
 async def test_body_too_long_is_refused(serve: Serve) -> None:

@@ -60,7 +60,7 @@ ACCEPTED: dict[str, list[Any]] = {
     "metadata": [{"a": "b"}, {}, None],
     "store": [True, False],
     "stream": [False],
-    "stream_options.include_obfuscation": [False],
+    "stream_options.include_obfuscation": [False, True],
     "background": [False],
     "background_options.completion_window": ["soonest"],
     "service_tier": ["auto", "default", "flex", "scale", "priority", "fast", "ultrafast", None],
@@ -97,7 +97,7 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
     "prompt_cache_options.ttl": [("30m", "")],
     "reasoning.context": [("all_turns", "")],
     "reasoning.mode": [("pro", "")],
-    "stream_options.include_obfuscation": [(True, "")],
+    "stream_options.include_obfuscation": [("no", "")],
     "text.format": [({**SCHEMA, "mood": 1}, ".mood")],
     "tools": [
         ([{"type": "computer_use_preview"}], "[0].type"),
@@ -251,7 +251,6 @@ async def test_web_search_options_are_refused_where_there_is_a_browser(serve: Se
     done = await served.post({"input": "x", "tools": [{**search, "search_context_size": "medium"}]})
     assert done.status_code == 200, done.text
     options = {
-        "search_context_size": "high",
         "user_location": {"type": "approximate", "city": "Oslo"},
         "filters": {"allowed_domains": ["a.no"]},
     }

@@ -44,7 +44,7 @@ def rules(events: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("reply", SILENT.values(), ids=SILENT)
-async def test_model_without_an_answer_is_asked_once_more(
+async def test_model_without_an_answer_goes_on_once(
     make_runtime: MakeRuntime, tmp_path: Path, reply: str
 ) -> None:
     lines = ({"markup": reply}, {"markup": FINAL})

@@ -1,0 +1,56 @@
+"""Requests by their addresses: the spellings of a path that clients send, and each request's id."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agent.util.ids import new_id
+
+_API_ROOTS = (
+    "responses",
+    "chat/completions",
+    "completions",
+    "models",
+    "embeddings",
+    "conversations",
+)
+_WITHOUT_VERSION = re.compile(rf"/(?:{'|'.join(_API_ROOTS)})(?:/|\Z)")
+_REPEATED_VERSION = re.compile(r"\A(?:/v1)+(?=/v1(?:/|\Z))")
+
+
+def intended_path(path: str) -> str:
+    """Return the path that is meant: one ``/v1``, single slashes, none at the end.
+
+    What goes wrong most often in a client's base URL is a ``/v1`` that is missing or doubled.
+    """
+    path = re.sub(r"//+", "/", path)
+    if len(path) > 1:
+        path = path.removesuffix("/")
+    path = _REPEATED_VERSION.sub("", path)
+    return f"/v1{path}" if _WITHOUT_VERSION.match(path) else path
+
+
+class AddressMiddleware:
+    """ASGI middleware that corrects a request's path, and gives its answer an ``x-request-id``."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on (ASGI)."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        path = intended_path(scope["path"])
+        if path != scope["path"]:
+            scope = {**scope, "path": path, "raw_path": path.encode()}
+        header = (b"x-request-id", new_id("req").encode())
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), header]
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)

@@ -20,7 +20,10 @@ MAX_ADDRESS_SPACE_BYTES = 1 << 30
 
 
 def check_grammar(lark: str) -> str | None:
-    """Return why a Lark grammar cannot be used, None if it can. Blocks."""
+    """Return why a Lark grammar cannot be used, None if it can. Blocks.
+
+    Raises OSError (TimeoutError) where this machine cannot tell now: that says nothing of the grammar.
+    """
     command = [sys.executable, "-I", str(Path(__file__))]
     try:
         child = subprocess.run(
@@ -28,7 +31,7 @@ def check_grammar(lark: str) -> str | None:
             timeout=CHECK_TIMEOUT_SECONDS, encoding="utf-8", errors="replace",
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return "it takes too long to compile"
+        raise TimeoutError("the check takes too long") from None
     match child.returncode:
         case 0:
             return None

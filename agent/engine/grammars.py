@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.engine.grammar_check import check_grammar
@@ -63,6 +64,11 @@ MORE_PROPERTIES = COMBINED | {
     "minProperties",
 }  # fmt: skip
 """Keywords of a schema that may say something of other properties than the declared ones."""
+MAX_UNCHECKED_PATTERNS = 8
+"""Restrictions of strings that a schema with unions, references or allOf may have without a check in a
+child process."""
+_STRING_KEYWORDS = ("pattern", "format", "minLength", "maxLength", "patternProperties")
+_JOINING_KEYWORDS = ("allOf", "anyOf", "oneOf", "$ref", "$dynamicRef")
 MAX_ALLOF_PATTERNS = 40
 """Patterns of a schema with ``allOf``, which can combine them: llguidance's limits do not count
 that work, which grows exponentially."""
@@ -247,7 +253,7 @@ class GrammarCompiler:
         self._token_bytes = token_bytes
         self._thread = ThreadPoolExecutor(1, "grammars")
         self._futures: OrderedDict[Grammar, Future[CompiledGrammar]] = OrderedDict()
-        self._lock = threading.Lock()  # turns and the engine's thread submit grammars
+        self._lock = threading.RLock()  # turns and the engine's thread submit grammars
         self._awaited = 0
         self._tokenizer: Any = None
         self._digit_tokens = NO_DIGIT_TOKENS
@@ -259,8 +265,17 @@ class GrammarCompiler:
             if (future := self._futures.get(grammar)) is None:
                 future = self._thread.submit(self._compile, grammar)
                 self._cache(grammar, future)
-            self._futures.move_to_end(grammar)
+                future.add_done_callback(partial(self._forget_shortage, grammar))
+            else:
+                self._futures.move_to_end(grammar)
             return future
+
+    def _forget_shortage(self, grammar: Grammar, future: Future[CompiledGrammar]) -> None:
+        """Let a grammar be compiled again that could not be for want of memory, files or time."""
+        if not future.cancelled() and isinstance(future.exception(), EngineBusyError):
+            with self._lock:
+                if self._futures.get(grammar) is future:
+                    del self._futures[grammar]
 
     def submitted(self, grammar: Grammar) -> Future[CompiledGrammar] | None:
         """Return the future of a grammar that was submitted before and is still cached, else
@@ -319,6 +334,14 @@ class GrammarCompiler:
             self._futures.popitem(last=False)
 
     def _compile(self, grammar: Grammar) -> CompiledGrammar:
+        """Raises GrammarError, or EngineBusyError where there is no verdict on the grammar."""
+        try:
+            return self._compile_checked(grammar)
+        except (OSError, MemoryError) as error:
+            message = f"A grammar cannot be compiled now ({error}): try again later."
+            raise EngineBusyError(message) from error
+
+    def _compile_checked(self, grammar: Grammar) -> CompiledGrammar:
         if len(grammar.text) > MAX_GRAMMAR_CHARACTERS and not grammar.trusted:
             raise GrammarError(f"it is longer than {MAX_GRAMMAR_CHARACTERS:,} characters")
         if '"allOf"' in grammar.text and grammar.text.count('"pattern"') > MAX_ALLOF_PATTERNS:
@@ -328,7 +351,7 @@ class GrammarCompiler:
             if grammar.syntax != "json":
                 lark = _grammar_to_lark(grammar)
                 return self._compile_lark(lark, safe=grammar.trusted, is_json=grammar.trusted)
-            safe = len(grammar.text) <= MAX_UNCHECKED_CHARACTERS
+            safe = len(grammar.text) <= MAX_UNCHECKED_CHARACTERS and not _may_explode(grammar.text)
             try:
                 return self._compile_lark(_schema_to_lark(grammar.text), safe=safe)
             except UnsatisfiableGrammarError:
@@ -385,6 +408,14 @@ class GrammarCompiler:
         if not (first.complete or len(first.allowed())):
             raise UnsatisfiableGrammarError
         return compiled
+
+
+def _may_explode(schema: str) -> bool:
+    """Whether a schema may be one of those whose strings llguidance intersects, with exponential cost:
+    measured, 12 patterns are harmless."""
+    strings = sum(schema.count(f'"{keyword}"') for keyword in _STRING_KEYWORDS)
+    joined = any(f'"{keyword}"' in schema for keyword in _JOINING_KEYWORDS)
+    return joined and strings > MAX_UNCHECKED_PATTERNS
 
 
 class _LlguidanceTokenizer:

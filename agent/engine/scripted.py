@@ -215,7 +215,7 @@ def _harmony_encoder(encoding: HarmonyEncoding) -> Encode:
 def read_script(path: Path, encode: Encode) -> list[ScriptLine]:
     """Read the lines of a script; blank ones are skipped. Raises EngineError."""
     try:
-        texts = path.read_text("utf-8").splitlines()
+        texts = path.read_text("utf-8").split("\n")  # a string may hold other line separators
     except OSError as error:
         raise EngineError(f"The script {path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:

@@ -18,6 +18,7 @@ from pydantic_core import from_json, to_json
 _JSON_TOKEN = re.compile(r'\\u[0-9a-fA-F]{4}|\\[^u]|\\|["{}\[\]\x00-\x1f]', re.DOTALL)
 _STRING_PART = re.compile(r'\\.|\\\Z|["\x00-\x1f]', re.DOTALL)
 """An escape, or its beginning at the end of the text; a quote; a raw control character."""
+_EXPONENT = re.compile(r"\d[eE]\+?\d{3}")
 _CLOSING_BRACKETS = {"{": "}", "[": "]"}
 CUT_OFF = "they are cut off; write the whole call again"
 
@@ -112,7 +113,10 @@ def _rejected(text: str, problem: str) -> ToolArguments:
 def _parse(text: str) -> tuple[Any, str | None]:
     """Return the JSON value, or None and the problem."""
     try:
-        return from_json(text, allow_inf_nan=False), None
+        value = from_json(text, allow_inf_nan=False)
+        if _EXPONENT.search(text):  # pydantic takes 1e999, which no server could be sent
+            json.dumps(value, allow_nan=False)
+        return value, None
     except ValueError as error:
         return None, str(error)
 

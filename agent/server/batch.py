@@ -222,9 +222,10 @@ class BatchRunner:
 class ResultLog:
     """A file of results: what it has already, and what is added to it, line by line."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, own: bool = False) -> None:
         """Read what an earlier run wrote; what was being written when it was stopped is left out.
 
+        ``own``: no person has named the file, so that a single line that is cut off is no other file's.
         Raises OSError (BlockingIOError where another program writes the file), and ValueError where
         a line is no result.
         """
@@ -240,7 +241,7 @@ class ResultLog:
             self._locked.seek(0)
             data = self._locked.read()
             *lines, cut_off = data.split(b"\n")
-            for line in lines or filter(None, [cut_off]):
+            for line in lines or filter(None, [] if own else [cut_off]):
                 self._read_line(line)
         except BaseException:
             self._locked.close()

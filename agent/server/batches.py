@@ -231,7 +231,7 @@ class BatchQueue:
             self._fail(batch, wrong)
             self._discard_work(batch)
             return
-        results = ResultLog(self._results(batch))
+        results = ResultLog(self._results(batch), own=True)
         with results:
             ending = await self._answer(batch, lines, results)
         if ending == "completed":

@@ -201,6 +201,7 @@ class Conversations:
         with self.locked(conversation_id):
             self.item(conversation_id, item_id)
             before = self.store.store.read(conversation_id)  # first: a later change is noticed
+            before.end_turn()  # the turns' indexes count no reasoning, which an open call still has
             turns = self.store.turns(conversation_id)
             at = next(
                 at

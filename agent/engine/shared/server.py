@@ -141,9 +141,11 @@ class EngineServer:
         """Run a generation for a client. Raises EngineError."""
         recipe = message["recipe"]
         # Making a constraint may wait for grammars that are being compiled.
-        constraint = recipe and await asyncio.to_thread(self._make_constraint, recipe)
+        constraint = None
+        if recipe is not None:
+            constraint = await asyncio.to_thread(self._make_constraint, recipe)
         request = wire.request_of(message, constraint)
-        new_gaps = self._watch_gaps(recipe) if recipe else dict
+        new_gaps = self._watch_gaps(recipe) if recipe is not None else dict
         if self._stopping:
             return
         generation = self._engine.generate(request)

@@ -25,6 +25,7 @@ from agent.engine.grammars import (
     GrammarError,
     Matcher,
 )
+from agent.engine.protocol import EngineBusyError
 from agent.formats.constraints import GenerationConstraints
 from agent.formats.harmony.parser import HarmonyParser
 from agent.formats.harmony.renderer import header_name
@@ -178,7 +179,7 @@ class HarmonyConstraint:
         self.pending = None
         try:
             self._matcher = grammar.result().new_matcher()
-        except GrammarError:  # of arguments: they are validated when the call has ended
+        except (GrammarError, EngineBusyError):  # of arguments: validated when the call has ended
             self._matcher = self._grammars.submit(ANY_OBJECT).result().new_matcher()
 
     def _body_grammar(self, opened: Opened) -> Future[CompiledGrammar] | None:

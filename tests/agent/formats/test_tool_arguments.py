@@ -62,7 +62,14 @@ def test_repair_text_that_ends_in_a_value_is_cut(text: str, meant: object) -> No
 @pytest.mark.parametrize(
     "text",
     ["[1]", '"x"', "5", "null", "hello", '{"a":}', '{"a":[1}', '{"a":1}}', '{"a":NaN}', "{'a':1}"]
-    + ['{"a":"\\x"}', '{"a":"\\ud800"}', "[" * 100_000, '{"a":' * 100_000],
+    + [
+        '{"a":1e999}',
+        '{"a":[-1E+400]}',
+        '{"a":"\\x"}',
+        '{"a":"\\ud800"}',
+        "[" * 100_000,
+        '{"a":' * 100_000,
+    ],
 )
 def test_repair_other_text_is_error(text: str) -> None:
     arguments = repair_arguments(text, True)

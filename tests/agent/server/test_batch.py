@@ -119,6 +119,17 @@ def test_results_cut_off_within_a_character_go_on(tmp_path: Path) -> None:
     assert path.read_bytes() == whole + as_line(result("0"))
 
 
+def test_own_results_cut_off_in_the_first_line_begin_anew(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_bytes(as_line(result("a"))[:20])
+    with pytest.raises(ValueError):
+        ResultLog(path)  # a person may have named another file
+    with ResultLog(path, own=True) as log:
+        assert len(log.missing(requests(3))) == 3
+        log.add(result("0"))
+    assert path.read_bytes() == as_line(result("0"))
+
+
 def test_results_stay_where_a_full_disk_stops_their_rewriting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -426,3 +426,24 @@ async def test_item_ids_stay_in_a_branch_of_the_app(serve: Serve) -> None:
     }
     assert len((await client.conversations.items.list(talk.id)).data) == len(before)
     store.close()
+
+
+async def test_deleting_an_open_call_leaves_the_call_before_it(serve: Serve) -> None:
+    """The conversation still has the reasoning of its open turn, which its indexes do not count."""
+    replies = [thought("So.") + call("get_weather", place=place) for place in ("Oslo", "Rome")]
+    served = await serve(*replies, final("Done."))
+    client = served.client()
+    name = (await client.conversations.create()).id
+    common: dict[str, Any] = {"conversation": name, "tools": [WEATHER], "model": "default"}
+    first: Any = await client.responses.create(input="question", **common)
+    output = {
+        "type": "function_call_output",
+        "call_id": first.output[-1].call_id,
+        "output": "cold",
+    }
+    second: Any = await client.responses.create(input=[output], **common)
+    await client.conversations.items.delete(second.output[-1].id, conversation_id=name)
+    await client.responses.create(input="go on", **common)
+    markup = engine_markup(served)
+    assert '{"place": "Oslo"}' in markup and "cold" in markup and "Rome" not in markup
+    assert markup.index('{"place": "Oslo"}') < markup.index("cold") < markup.index("go on")

@@ -101,7 +101,8 @@ def _parse_line(line: str, number: int, files: list[FilePatch]) -> None:
         case "add" if line.startswith("+"):
             file.lines.append(line[1:])
         case "update" if line.startswith("@@"):
-            anchor = line[2:].strip().removesuffix("@@").strip()
+            # With its indentation: a method is not the function of the same name.
+            anchor = line[2:].removeprefix(" ").rstrip().removesuffix("@@").rstrip()
             # Several in a row narrow one position down; after lines, another chunk begins.
             if not file.chunks or file.chunks[-1].old or file.chunks[-1].new:
                 file.chunks.append(PatchChunk())
@@ -135,7 +136,12 @@ def apply_patch(patch: FilePatch, content: str) -> str:
     raw_lines = _LINES.findall(content)  # each with its own newline
     lines = [line.removesuffix("\n").removesuffix("\r") for line in raw_lines]
     done: list[str] = []
+    appended: list[str] = []
     for chunk in patch.chunks:
+        if not chunk.old and not (chunk.after and not chunk.at_end):
+            # Lines without a place go to the end; the next chunk goes on where the last one ended.
+            appended += [line + newline for line in chunk.new if isinstance(line, str)]
+            continue
         at, chunk = _locate(chunk, lines, patch.path)
         stop = at + len(chunk.old)
         done += raw_lines[:at]
@@ -143,7 +149,7 @@ def apply_patch(patch: FilePatch, content: str) -> str:
         for line in chunk.new:
             done.append(raw_lines[at + line] if isinstance(line, int) else line + newline)
         raw_lines, lines = raw_lines[stop:], lines[stop:]
-    done += raw_lines
+    done += [*raw_lines, *appended]
     # Only the last line has no newline, if the file had it so.
     done = [line if line.endswith("\n") else line + newline for line in done]
     if content and not content.endswith("\n"):
@@ -175,18 +181,24 @@ def _locate(chunk: PatchChunk, lines: Sequence[str], path: str) -> tuple[int, Pa
             raise ToolError(f"Error: {path} has no line {anchor!r} below the last change")
         start = at + 1
     if not chunk.old:
-        return (start if chunk.after and not chunk.at_end else len(lines)), chunk
+        return start, chunk
     # Models end a chunk with an empty line that is not in the file.
     trimmed = PatchChunk(chunk.after, list(chunk.old), list(chunk.new), chunk.at_end)
     while trimmed.old and trimmed.old[-1] == "" and trimmed.new[-1:] == [len(trimmed.old) - 1]:
         trimmed.old.pop()
         trimmed.new.pop()
-    for variant in (chunk, trimmed):
+    variants = [chunk, trimmed]
+    if chunk.old[-1] == "" and chunk.new[-1:] != [len(chunk.old) - 1]:
+        # What is behind the last newline is no line here; whoever removes it means the file's end.
+        new = [line for line in chunk.new if line != len(chunk.old) - 1]
+        variants.append(PatchChunk(chunk.after, chunk.old[:-1], new, at_end=True))
+    for variant in variants:
         if not variant.old:
             continue
         begin = max(start, len(lines) - len(variant.old)) if variant.at_end else start
         for first in dict.fromkeys((begin, start)):
-            if (at := _find(variant.old, lines, first)) is not None:
+            at = _find(variant.old, lines, first)
+            if at is not None and (variant in variants[:2] or at + len(variant.old) == len(lines)):
                 return at, variant
     excerpt = "\n".join(chunk.old[:5])
     raise ToolError(f"Error: these lines do not stand in {path} below the last change:\n{excerpt}")

@@ -89,7 +89,7 @@ class TurnPlan:
                 for item in response.output
                 if isinstance(item, ev.McpApprovalRequestItem)
             },
-            pending_calls=_call_names(response) if response.status == "completed" else {},
+            pending_calls=_call_names(response, complete=True),
             answered_calls=known.answered_calls - _call_names(response).keys(),
             listed_servers=known.listed_servers | {
                 item.server_label
@@ -125,7 +125,17 @@ class TurnPlan:
     def remember_tokens(self, memo: TokenMemo) -> None:
         """Remember the ids of what the model wrote, for clients that send it back."""
         turn = self.turn
-        messages = input_items.messages_by_item(turn.response.output, turn.host.tools())
+        # Not what is cut off or repaired: the same text is another client's complete item.
+        output = [
+            item for item in turn.response.output if getattr(item, "status", "") != "incomplete"
+        ]
+        messages = input_items.messages_by_item(output, turn.host.tools())
+        arguments = {i.id: i.arguments for i in output if isinstance(i, ev.FunctionCallItem)}
+        for entry in turn.conversation.entries:
+            if (text := arguments.get(entry.item or "")) is not None:
+                written = b"".join(map(turn.format.token_bytes, entry.ids)).decode(errors="replace")
+                if text not in written:
+                    messages.pop(entry.item or "", None)
         memo.remember_items(messages, tuple(turn.conversation.entries))
 
 
@@ -376,10 +386,14 @@ def _missing_input() -> ApiError:
     return invalid("input", message, "missing_required_parameter")
 
 
-def _call_names(response: ev.Response) -> dict[str, str]:
-    """The client's functions by call id, under the names that the model knows."""
+def _call_names(response: ev.Response, *, complete: bool = False) -> dict[str, str]:
+    """The client's functions by call id, under the names that the model knows.
+
+    ``complete``: only those of calls that the client can run.
+    """
     return {
         item.call_id: f"{item.namespace}__{item.name}" if item.namespace else item.name
         for item in response.output
         if isinstance(item, ev.FunctionCallItem | ev.CustomToolCallItem)
+        and (not complete or (getattr(item, "status", None) or response.status) == "completed")
     }

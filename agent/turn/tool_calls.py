@@ -325,12 +325,15 @@ class ToolCallRunner:
         return awaits_client or self._repeats_failure()
 
     def abort(self, why: str) -> None:
-        """End the pending calls: close their items and give each a result that says what was done."""
+        """End the pending calls: close their items and give each a result that says what was done.
+
+        Those that the client runs are left to it: their items are complete.
+        """
         for call in self.pending:
+            if call.runs_on_client:
+                continue
             text = call.abort_text(why)
-            if call.result_text is None and not (
-                call.runs_on_client or isinstance(call.writer, FunctionCallWriter)
-            ):
+            if call.result_text is None and not isinstance(call.writer, FunctionCallWriter):
                 error = ev.McpProtocolError(code=INTERRUPTED_CODE, message=text)
                 call.server_writer.failed(error)
             self._record_result(call, text)

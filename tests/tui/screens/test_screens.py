@@ -301,8 +301,11 @@ async def test_welcome_screen_first_enter_costs_nothing(open_app: Any, models_to
             await driver.pilot.press("enter")  # the first half second it does not count
         assert not driver.app.navigator.downloads and driver.app.turn is None
         assert driver.app.session.runtime.model.name == "tiny"
+        # The model is loaded and nothing mounts any more that could take the focus.
+        await driver.app.workers.wait_for_complete()
         await driver.pilot.press("tab")
         await driver.expect_text("Try one of these", "List the files here")
+        await driver.wait_for(lambda: driver.app.focused is not driver.app.prompt)
         await driver.pilot.press("down", "enter")
         await driver.expect_text("│ List the files here")
         assert driver.app.focused is driver.app.prompt and driver.app.turn is None

@@ -15,6 +15,8 @@ _API_ROOTS = (
     "models",
     "embeddings",
     "conversations",
+    "files",
+    "batches",
 )
 _WITHOUT_VERSION = re.compile(rf"/(?:{'|'.join(_API_ROOTS)})(?:/|\Z)")
 _REPEATED_VERSION = re.compile(r"\A(?:/v1)+(?=/v1(?:/|\Z))")

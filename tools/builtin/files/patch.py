@@ -139,7 +139,7 @@ def apply_patch(patch: FilePatch, content: str) -> str:
     appended: list[str] = []
     for chunk in patch.chunks:
         if not chunk.old and not (chunk.after and not chunk.at_end):
-            # Lines without a place go to the end; the next chunk goes on where the last one ended.
+            # Nothing says where these lines belong, so they are added at the end of the file.
             appended += [line + newline for line in chunk.new if isinstance(line, str)]
             continue
         at, chunk = _locate(chunk, lines, patch.path)

@@ -1,27 +1,22 @@
 """Lists a conversation's Harmony messages for requests with ``enable_response_messages``.
 
 vLLM's Responses API has this option: the response then contains ``input_messages`` and
-``output_messages``, which the model saw and wrote. The ids are decoded and split by a
-regular expression, and not by the parser of generations: that knows neither other roles' messages nor
-content types.
+``output_messages``, which the model saw and wrote. They are split at special ids, so text that spells
+markup stays text. The parser of generations knows neither other roles' messages nor content types.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from agent.conversation.conversation import Conversation, Entry
 from agent.formats.protocol import Format
 
-_MESSAGE_PATTERN = re.compile(
-    r"<\|start\|>(?P<header>.*?)<\|message\|>(?P<text>.*?)(?=<\|(?:end|call|return|start)\|>|\Z)",
-    re.DOTALL,
-)
-_CHANNEL_PATTERN = re.compile(r"<\|channel\|>(\w+)")
-_RECIPIENT_PATTERN = re.compile(r"to=(\S+?)(?=\s|<\||\Z)")
-_CONTENT_TYPE_PATTERN = re.compile(r"(?:<\|constrain\|>\s*|\s)(json|code)\b")
+_RECIPIENT_PATTERN = re.compile(r"to=(\S+)")
+_CONTENT_TYPE_PATTERN = re.compile(r"\s(json|code)\b")
 _ROLES = frozenset({"system", "developer", "user", "assistant"})
 
 
@@ -51,24 +46,45 @@ def _entry_messages(format: Format, entries: Iterable[Entry]) -> list[dict[str, 
 
 def _parse_messages(format: Format, ids: Sequence[int], role: str) -> list[dict[str, Any]]:
     """Parse Harmony's messages with their headers; other formats' stay text with its markup."""
-    text = b"".join(map(format.token_bytes, ids)).decode("utf-8", "replace")
-    matches = list(_MESSAGE_PATTERN.finditer(text)) if format.name == "harmony" else []
-    if matches:
-        return [_parse_message(match["header"], match["text"]) for match in matches]
+    starts = [at for at, id in enumerate(ids) if _markup(format, id) == "<|start|>"]
+    if format.name == "harmony" and starts:
+        bounds = pairwise([*starts, len(ids)])
+        return [_parse_message(format, ids[start:end]) for start, end in bounds]
+    text = _decode(format, ids)
     return [_message("tool" if role == "result" else role, None, text)] if text else []
 
 
-def _parse_message(header: str, text: str) -> dict[str, Any]:
-    author = re.split(r"<\||\s", header, maxsplit=1)[0]
+def _parse_message(format: Format, ids: Sequence[int]) -> dict[str, Any]:
+    header, body = format.split_message(ids)
+    # The text after each special token; an assistant's header has lost its beginning.
+    parts = {"<|start|>": "assistant"}
+    marks = [at for at, id in enumerate(header) if _markup(format, id)]
+    for mark, end in pairwise([*marks, len(header)]):
+        parts[_markup(format, header[mark])] = _decode(format, header[mark + 1 : end])
+    author, channel = parts["<|start|>"], parts.get("<|channel|>", "")
+    recipient = _RECIPIENT_PATTERN.search(channel) or _RECIPIENT_PATTERN.search(author)
+    kind = _CONTENT_TYPE_PATTERN.search(f"{channel} {parts.get('<|constrain|>', '')}")
+    author = author.split(maxsplit=1)[0] if author.strip() else ""
     is_role = author in _ROLES
-    message = _message(author if is_role else "tool", None if is_role else author, text)
-    if channel := _CHANNEL_PATTERN.search(header):
-        message["channel"] = channel[1]
-    if recipient := _RECIPIENT_PATTERN.search(header):
+    message = _message(
+        author if is_role else "tool", None if is_role else author, _decode(format, body)
+    )
+    if channel.strip():
+        message["channel"] = channel.split(maxsplit=1)[0]
+    if recipient:
         message["recipient"] = recipient[1]
-    if kind := _CONTENT_TYPE_PATTERN.search(header):
+    if kind:
         message["content_type"] = kind[1]
     return message
+
+
+def _markup(format: Format, id: int) -> str:
+    """Return the text of a special token; empty for others."""
+    return format.token_bytes(id).decode() if format.is_markup(id) else ""
+
+
+def _decode(format: Format, ids: Sequence[int]) -> str:
+    return b"".join(map(format.token_bytes, ids)).decode("utf-8", "replace")
 
 
 def _message(role: str, name: str | None, text: str) -> dict[str, Any]:

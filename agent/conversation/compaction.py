@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from agent import events as ev
 from agent.conversation.conversation import CompactedPrefix, Conversation, Entry
@@ -218,7 +218,10 @@ def _render(form: Format, text: str) -> list[int]:
 def _reuse_summary(generator: Generator, conversation: Conversation) -> bool:
     """Whether the beginning was summarised before, as by a client that resends a whole history."""
     form, entries = generator.format, conversation.entries
-    summarised = generator.summaries.longest_prefix(entries, turn_starts(form, entries)[1:])
+    # A summary may tell what was dropped here: another branch that has it was summarised.
+    present = list(takewhile(lambda entry: not entry.dropped, entries))
+    ends = [start for start in turn_starts(form, entries)[1:] if start <= len(present)]
+    summarised = generator.summaries.longest_prefix(present, ends)
     if summarised is None or conversation.compacted is not None:
         return False
     end, text = summarised

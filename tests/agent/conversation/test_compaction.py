@@ -438,6 +438,21 @@ async def test_turn_dropped_before_compaction_comes_back(new_recorder: NewRecord
     assert "question 1 " not in recorder.text(conversation.ids())
 
 
+async def test_summary_of_another_branch_is_not_taken_for_a_dropped_turn(
+    new_recorder: NewRecorder,
+) -> None:
+    second = {"markup": SUMMARY_REPLY["markup"].replace(SUMMARY_TEXT, "Without question 1.")}
+    recorder = await new_recorder(SUMMARY_REPLY, FINAL_REPLY, second, FINAL_REPLY)
+    form, conversation = recorder.runtime.format, recorder.conversation(20)
+    branch = conversation.branch("d", len(conversation.entries))
+    await recorder.run_turn(conversation)
+    assert SUMMARY_TEXT in recorder.text(conversation.ids())
+    toggle_dropped(form, branch, 2)
+    await recorder.run_turn(branch)
+    read = recorder.text(recorder.requests[-1].prompt)
+    assert SUMMARY_TEXT not in read and "Without question 1." in read
+
+
 async def test_compaction_of_pinned_turns_alone_is_refused(new_recorder: NewRecorder) -> None:
     recorder = await new_recorder(SUMMARY_REPLY)
     form, conversation = recorder.runtime.format, recorder.conversation(3)

@@ -20,6 +20,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
+from textual.worker import WorkerFailed
 
 from agent.config.keys import KeyBindings
 from agent.util import gc_tuning
@@ -36,6 +37,7 @@ from tui.controllers.served_tabs import ServedTabs
 from tui.controllers.startup import Startup
 from tui.controllers.titles import TitleWriter
 from tui.controllers.token_explorer import TokenExplorer
+from tui.guarded import Guarded
 from tui.keymap import bind
 from tui.session import Session
 from tui.state.prompt_history import PromptHistory
@@ -73,7 +75,7 @@ SECOND_CTRL_C_SECONDS = 2.0
 """Seconds within which a second Ctrl-C ends the app."""
 
 
-class AgentApp(CommandContext):
+class AgentApp(Guarded, CommandContext):
     """One conversation of the person, and tabs with those of other programs over HTTP."""
 
     TITLE = "agent"
@@ -100,6 +102,9 @@ class AgentApp(CommandContext):
         bind("scroll_top", "move('home')"),
         bind("scroll_bottom", "move('end')"),
     ]
+
+    max_errors = 20
+    """Errors of the program itself with which the app goes on; each is in the log file."""
 
     def __init__(
         self,
@@ -129,6 +134,7 @@ class AgentApp(CommandContext):
         self.clock = time.monotonic
         self.exit_message = None
         self.session_ready = False
+        self._errors = 0
         self._clock_timer: Timer | None = None
         self.chat = ChatController(self, PromptCards(self))
         self.message_picker = MessagePicker(self, self.chat)
@@ -222,6 +228,10 @@ class AgentApp(CommandContext):
 
     async def show_conversation(self) -> None:
         """Replace the transcript by the session's conversation, after the session has opened one."""
+        # Completely, also where Esc cancels the command that opened it.
+        await asyncio.shield(self._show_conversation())
+
+    async def _show_conversation(self) -> None:
         await self.transcript.clear()
         self.chat.turn_view = self.chat.latest_turn = None
         self.chat.edit(None)
@@ -589,12 +599,43 @@ class AgentApp(CommandContext):
     async def shut_down(self) -> None:
         """Stop what runs and close the session; call it after the terminal was restored."""
         self.titles.cancel()
+        await self.chat.work.close()
         self.chat.shell.clear()
         if self.turn is not None:
             self.turn.stop()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.turn.done(), 2)
         await self.session.close()
+
+    # --- errors ---
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Report what a handler or worker raised, and go on, where Textual ends the app."""
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        self.report(cause if isinstance(cause, Exception) else error)
+
+    def report(self, error: Exception) -> None:
+        """Tell the person of an error, and go on; many errors of the program itself end the app."""
+        import sqlite3
+
+        from agent.errors import AgentError
+
+        if isinstance(error, OSError) and error.strerror:
+            place = f"{error.filename}: " if error.filename else ""
+            error = AgentError(f"{place}{error.strerror}.")
+        elif isinstance(error, sqlite3.Error):
+            error = AgentError(f"The store cannot be used: {error}.")
+        if isinstance(error, AgentError):
+            self.notify(str(error), severity="warning", markup=False)
+            return
+        self._errors += 1
+        if self._errors > self.max_errors or not self.session_ready:
+            super()._handle_exception(error)
+            return
+        log.error("a handler failed", exc_info=error)
+        self.notify(
+            "Something went wrong inside the app; the log file has the details.", severity="error"
+        )
 
     def _fatal_error(self) -> None:
         import traceback
@@ -607,4 +648,6 @@ class AgentApp(CommandContext):
             self.console.print(*renderables, markup=False)
         log.error("the app broke\n%s", traceback.get())
         self.exit_message = "Something went wrong inside the app; the log file has the details"
+        if draft := self.prompt.full_text.strip():
+            self.prompt.prompt_history.add(draft)
         self._close_messages_no_wait()

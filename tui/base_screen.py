@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rich.style import Style
-from textual.screen import Screen
 from textual.signal import Signal
+
+from tui.guarded import GuardedScreen
 
 TEXT_STYLES = (
     "head", "faint", "error", "keyword", "name", "string", "number", "comment", "added", "removed",
@@ -21,7 +22,7 @@ MARKDOWN_STYLES = (
 """Kinds of Markdown text; the theme styles each as component class ``message--KIND``."""
 
 
-class BaseScreen(Screen[None]):
+class BaseScreen(GuardedScreen[None]):
     """Caches the styles of its component classes.
 
     As component classes of each of hundreds of widgets, Textual would resolve them again for every

@@ -516,11 +516,13 @@ class Session:
             own = bootstrap.turn_options(self.launch, model)
             self.options = options.with_model_settings(own)
             await runtime.load(progress)
-        except EngineError as error:
+        except (EngineError, asyncio.CancelledError) as error:
             if runtime.model is not before:
                 await runtime.switch(before, context=self.launch.context)
                 self.options = options
-            raise UserError(str(error)) from error
+            if isinstance(error, EngineError):
+                raise UserError(str(error)) from error
+            raise
         return self._convert_conversation()
 
     def _convert_conversation(self) -> str | None:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from agent.conversation.conversation import Conversation, Entry
-from agent.formats.protocol import Format
+from agent.formats.protocol import EditableFormat, Format
 
 _RECIPIENT_PATTERN = re.compile(r"to=(\S+)")
 _CONTENT_TYPE_PATTERN = re.compile(r"\s(json|code)\b")
@@ -47,15 +47,14 @@ def _entry_messages(format: Format, entries: Iterable[Entry]) -> list[dict[str, 
 def _parse_messages(format: Format, ids: Sequence[int], role: str) -> list[dict[str, Any]]:
     """Parse Harmony's messages with their headers; other formats' stay text with its markup."""
     starts = [at for at, id in enumerate(ids) if _markup(format, id) == "<|start|>"]
-    if format.name == "harmony" and starts:
-        bounds = pairwise([*starts, len(ids)])
-        return [_parse_message(format, ids[start:end]) for start, end in bounds]
+    if isinstance(format, EditableFormat) and starts:
+        messages = (ids[start:end] for start, end in pairwise([*starts, len(ids)]))
+        return [_parse_message(format, *format.split_message(message)) for message in messages]
     text = _decode(format, ids)
     return [_message("tool" if role == "result" else role, None, text)] if text else []
 
 
-def _parse_message(format: Format, ids: Sequence[int]) -> dict[str, Any]:
-    header, body = format.split_message(ids)
+def _parse_message(format: Format, header: Sequence[int], body: Sequence[int]) -> dict[str, Any]:
     # The text after each special token; an assistant's header has lost its beginning.
     parts = {"<|start|>": "assistant"}
     marks = [at for at, id in enumerate(header) if _markup(format, id)]

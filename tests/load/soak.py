@@ -66,12 +66,19 @@ class SoakClients(SimulatedClients):
 
 
 async def soak(
-    home: Path, *, seconds: float, warm: float, interval: float = 60, settled: bool = True
+    home: Path,
+    *,
+    seconds: float,
+    warm: float,
+    interval: float = 60,
+    settled: bool = True,
+    least: int = 0,
 ) -> SoakRow:
     """Run the clients and print a row each ``interval``; returns the last one.
 
     ``warm``: seconds before the first row. ``settled``: the run is long enough for memory and
-    descriptors to be compared with the first row. Raises ServerFaultError.
+    descriptors to be compared with the first row. ``least``: calls of tools and cancels after which
+    it may end. Raises ServerFaultError.
     """
     empty_document: dict[str, Any] = {"components": {"schemas": {}}, "paths": {}}
     rng, children = random.Random(0), set[psutil.Process]()
@@ -83,14 +90,15 @@ async def soak(
         began, first = time.monotonic() + warm, None
         while True:
             now = time.monotonic()
-            until = began if first is None else min(now + interval, began + seconds)
+            end = max(began + seconds, now + 1)
+            until = began if first is None else min(now + interval, end)
             await _run_clients(clients, until)
             await program.wait_idle()
             children |= program.children
             row = _row(clients, time.monotonic() - began)
             print(markdown_row(row), flush=True)
             first = first or row
-            if until >= began + seconds:
+            if until >= began + seconds and min(row.tools, row.cancels) >= least:
                 break
         grew = (
             row.memory > MAX_MEMORY_RATIO * first.memory

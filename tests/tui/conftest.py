@@ -19,6 +19,12 @@ ANSWER = {"markup": "<|channel|>final<|message|>Fine.<|return|>"}
 """What the model answers, whatever it is asked."""
 
 
+@pytest.fixture(autouse=True)
+def no_error_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The app goes on after most errors of its own; here they fail the test."""
+    monkeypatch.setattr(AgentApp, "max_errors", 0)
+
+
 @pytest.fixture
 def open_app(
     tmp_path: Path,

@@ -60,8 +60,10 @@ async def compare(app: CommandContext, values: str) -> None:
     right = ComparedAnswer(values, app.chat.turn_view)
 
     async def on_close(taken: Taken | None) -> None:
-        if taken != "left":
-            return
+        if taken == "left":
+            await app.chat.work.run(go_back())
+
+    async def go_back() -> None:
         if app.chat.editing is right.turn:  # it failed before it began
             app.chat.stop()
         if app.turn is not None:

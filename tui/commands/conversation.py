@@ -50,7 +50,7 @@ async def rename(app: CommandContext, title: str) -> None:
 
     async def on_close(text: str | None) -> None:
         if text:
-            await rename(app, text)
+            await app.chat.work.run(rename(app, text))
 
     app.push_screen(TextDialog("Title", summary.title), on_close)
 
@@ -143,7 +143,7 @@ def edit_written(
 
     async def on_close(begun: Continuation | None) -> None:
         if begun is not None:
-            await app.chat.continue_from(turn, begun)
+            await app.chat.work.run(app.chat.continue_from(turn, begun))
 
     key = (turn.response_id, message.index)
     text = app.chat.edited_texts.get(key, message.text)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 _LINE = re.compile(r"/(?P<name>[\w.-]+(?::[\w.-]+)?)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 
@@ -33,7 +34,7 @@ class Command:
     name: str
     summary: str
     """One line, for the completion menu and F1."""
-    run: Callable[[str], Awaitable[None]]
+    run: Callable[[str], Coroutine[Any, Any, None]]
     """Executes the command with the text behind its name. Raises UserError."""
     arguments: str = ""
     """The usage of the argument, as ``low|medium|high`` or ``[FILE]``; empty if it takes none."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tui.commands.registry import Command, CompletionItem
 
@@ -45,14 +45,14 @@ def choose(
     title: str,
     choices: Iterable[CompletionItem],
     current: str,
-    run: Callable[[str], Awaitable[None]],
+    run: Callable[[str], Coroutine[Any, Any, None]],
 ) -> None:
     """Offer the values of a command's argument; run the command with the chosen one."""
     from tui.screens.choice import ChoiceDialog
 
     async def on_close(value: str | None) -> None:
         if value:
-            await run(value)
+            await app.chat.work.run(run(value))
 
     app.push_screen(ChoiceDialog(title, choices, current), on_close)
 

@@ -10,6 +10,7 @@ from textual.content import Content
 
 from tui.commands.registry import CompletionItem, parse_command
 from tui.controllers.shell import ShellCommands
+from tui.controllers.work import BackgroundWork
 from tui.terminal.notifications import notify_unfocused
 from tui.util.attachments import command_outputs
 from tui.util.format import display_text
@@ -50,6 +51,8 @@ class ChatController:
         self._first_in_branch: TurnView | None = None
         """The turn that ran last, where it began a branch."""
         self.shell = ShellCommands(app)
+        self.work = BackgroundWork(app, self.send_queued)
+        """Commands, and the reading of files, which may take long."""
 
     def make_completion(self) -> PromptCompleter:
         """Create the completion of the prompt: commands, their arguments, files."""
@@ -66,17 +69,20 @@ class ChatController:
     @property
     def idle(self) -> bool:
         """Whether a prompt sent now would start a turn at once."""
-        return self._app.session_ready and self.turn is None
+        return self._app.session_ready and self.turn is None and not self.work.busy
 
     async def submit(self, text: str) -> None:
         """Run, ask or queue what the person sent, and scroll to the turn that it starts; an unknown
-        command goes back to the prompt."""
+        command goes back to the prompt. What takes long goes on after this has returned."""
+        await self.work.run(self._submit(text))
+
+    async def _submit(self, text: str) -> None:
         latest = self.latest_turn
-        await self._submit(text)
+        await self._run_ask_or_queue(text)
         if self.latest_turn is not latest:
             self._app.transcript.scroll_to_live_end()
 
-    async def _submit(self, text: str) -> None:
+    async def _run_ask_or_queue(self, text: str) -> None:
         waits, parsed = True, None
         if text.startswith(SHELL_MARK):
             waits = False
@@ -162,12 +168,16 @@ class ChatController:
 
     async def steer(self, text: str) -> None:
         """Give the running turn a message for its next generation; without text, the queue's first."""
-        text = text or self._app.queue_bar.take_first() or ""
-        if not text:
-            return
+        if text := text or self._app.queue_bar.take_first() or "":
+            await self.work.run(self._steer(text))
+
+    async def _steer(self, text: str) -> None:
         if self.turn is None or parse_command(text) or text.startswith(SHELL_MARK):
-            await self.submit(text)
+            await self._submit(text)
         elif (message := await self.with_attachments(text)) is not None:
+            if self.turn is None:  # it ended while the files were read
+                await self._submit(text)
+                return
             self.turn.steer(message + self.shell.take_outputs())
             self._app.update_queue()
 
@@ -182,7 +192,7 @@ class ChatController:
     async def send_queued(self) -> None:
         """Run what is queued, the oldest first, until a prompt has started a turn."""
         while self.idle and (text := self._app.queue_bar.take_first()) is not None:
-            await self._run_or_ask(text)
+            await self.work.run(self._run_or_ask(text))
 
     async def _run_or_ask(self, text: str) -> None:
         from agent.errors import UserError
@@ -275,7 +285,7 @@ class ChatController:
 
     def stop(self) -> None:
         """End the editing, or stop the shell command that runs, or the running turn and move what is
-        queued back into the prompt; or leave a command's output out of the next prompt.
+        queued back into the prompt, or a slash command; or leave an output out of the next prompt.
 
         Who stops a turn has something else in mind than what they queued; what they send from now
         on, while the turn still ends, is queued as usual.
@@ -288,7 +298,8 @@ class ChatController:
             self.shell.interrupt()
             return
         if self.turn is None:
-            self.shell.remove_output()
+            if not self.work.cancel():
+                self.shell.remove_output()
             return
         self.turn.stop()
         steering = []

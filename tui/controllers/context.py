@@ -111,6 +111,10 @@ class AppContext(KeymapApp):
         """Repaint the status line."""
         raise NotImplementedError
 
+    def report(self, error: Exception) -> None:
+        """Tell the person of an error, and go on."""
+        raise NotImplementedError
+
     async def action_open_screen(self, name: ScreenName) -> None:
         """Open a screen over the conversation."""
         raise NotImplementedError

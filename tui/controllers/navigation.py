@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
+
+    from textual.screen import Screen
 
     from agent.models.download_process import Download
     from agent.models.listing import ModelRow
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from tui.controllers.context import AppContext, ScreenName
     from tui.controllers.startup import Startup
     from tui.screens.models import ModelAction
+
+T = TypeVar("T")
 
 
 class Navigator:
@@ -24,7 +28,7 @@ class Navigator:
         self._app, self._chat, self._startup = app, chat, startup
         self.downloads: dict[str, Download] = {}
         """The downloads of this run of the app, by model name."""
-        self._screens: dict[ScreenName, Callable[[], Awaitable[None]]] = {
+        self._screens: dict[ScreenName, Callable[[], Coroutine[Any, Any, None]]] = {
             "sessions": self.sessions,
             "models": self.models,
             "servers": self.servers,
@@ -34,16 +38,24 @@ class Navigator:
         }
 
     async def open(self, name: ScreenName) -> None:
-        """Open a screen by name, where none is open yet; show an error as a notification."""
-        from agent.errors import UserError
-
+        """Open a screen by name, where none is open yet."""
         app = self._app
-        if not app.session_ready or app.screen is not app.default_screen:
-            return
-        try:
-            await self._screens[name]()
-        except UserError as error:
-            app.notify(str(error), severity="warning", markup=False)
+        if app.session_ready and app.screen is app.default_screen:
+            await self._chat.work.run(self._screens[name]())
+
+    async def _push(
+        self,
+        screen: Screen[T],
+        on_close: Callable[[T | None], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        """Open a screen, unless another one was opened while its contents were read."""
+
+        async def closed(result: T | None) -> None:
+            if on_close is not None:
+                await self._chat.work.run(on_close(result))
+
+        if self._app.screen is self._app.default_screen:
+            await self._app.push_screen(screen, closed)
 
     async def sessions(self) -> None:
         """Open the list of conversations. Raises UserError if the store cannot be used."""
@@ -62,7 +74,7 @@ class Navigator:
                 await app.show_conversation()
 
         screen = SessionsScreen(store, current, running=app.turn is not None)
-        await app.push_screen(screen, on_close)
+        await self._push(screen, on_close)
 
     async def welcome(self) -> None:
         """Open the welcome screen of the first start, unless the person has begun by then."""
@@ -101,7 +113,7 @@ class Navigator:
             return
         name = runtime.model.name
         offers = welcome_offers(name, session.examples, rows, servers, machine, disk)
-        await app.push_screen(WelcomeScreen(name, offers), on_close)
+        await self._push(WelcomeScreen(name, offers), on_close)
 
     async def import_servers(self) -> None:
         """Offer to import the MCP servers of other programs. Raises UserError."""
@@ -114,8 +126,12 @@ class Navigator:
         from tui.screens.servers import ServersScreen
 
         app = self._app
+
+        async def on_close(_: None) -> None:
+            app.update_status()
+
         screen = ServersScreen(app.session.runtime, app.session.options)
-        await app.push_screen(screen, lambda _: app.update_status())
+        await self._push(screen, on_close)
 
     async def context(self) -> None:
         """Open the screen of what fills the context. Raises UserError without a model."""
@@ -135,18 +151,18 @@ class Navigator:
             if (view := self._chat.turn_view) is not None:
                 view.context_used = session.context_used()
 
-        def on_close(_: None) -> None:
+        async def on_close(_: None) -> None:
             session.prefetch("")
             app.update_status()
 
         screen = ContextScreen(session, measured, seen, prompts, on_change)
-        await app.push_screen(screen, on_close)
+        await self._push(screen, on_close)
 
     async def approvals(self) -> None:
         """Open the list of what the person allowed."""
         from tui.screens.approvals import ApprovalsScreen
 
-        await self._app.push_screen(ApprovalsScreen(self._app.session.runtime.policy))
+        await self._push(ApprovalsScreen(self._app.session.runtime.policy))
 
     async def safety(self) -> None:
         """Show what the model can do in this conversation, and what it has done."""
@@ -161,7 +177,7 @@ class Navigator:
         if turn is not None:
             items += [e.item for e in turn.log.events if isinstance(e, OutputItemDone)]
         mcp_key = self._app.key_bindings.label("mcp")
-        await self._app.push_screen(SafetyScreen({**access, **calls_report(items)}, mcp_key))
+        await self._push(SafetyScreen({**access, **calls_report(items)}, mcp_key))
 
     # --- models ---
 
@@ -189,7 +205,7 @@ class Navigator:
 
         apply = self._apply_model_action
         screen = ModelsScreen(rows, list_rows, self.downloads, runtime.model.name, apply, describe)
-        await app.push_screen(screen, on_close)
+        await self._push(screen, on_close)
 
     def _apply_model_action(self, action: ModelAction) -> None:
         """Carry out what the person does on the list of models without leaving it."""

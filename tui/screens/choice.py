@@ -9,15 +9,15 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from tui.commands.registry import CompletionItem
+from tui.guarded import GuardedDialog
 from tui.util.format import display_text
 
 
-class ChoiceDialog(ModalScreen[str]):
+class ChoiceDialog(GuardedDialog[str]):
     """Offers values; its result is the chosen one, empty if the person chose none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", show=False)]

@@ -11,9 +11,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from tui.guarded import GuardedDialog
 from tui.state.item_view import ItemView
 from tui.state.turn_view import TurnView
 from tui.util.format import format_seconds, format_tokens
@@ -37,7 +37,7 @@ class ComparedAnswer:
     turn: TurnView
 
 
-class CompareScreen(ModalScreen[Taken]):
+class CompareScreen(GuardedDialog[Taken]):
     """Shows two answers; its result is the one that the conversation goes on with."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -8,11 +8,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from tui.guarded import GuardedDialog
 
-class ConfirmDialog(ModalScreen[bool]):
+
+class ConfirmDialog(GuardedDialog[bool]):
     """A question; its result is whether the person pressed y."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

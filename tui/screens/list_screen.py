@@ -10,9 +10,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
+
+from tui.guarded import GuardedScreen
 
 Result = TypeVar("Result")
 DETAILS_DELAY_SECONDS = 0.06
@@ -27,7 +28,7 @@ class ListRow:
     label: Content
 
 
-class ListScreen(Screen[Result]):
+class ListScreen(GuardedScreen[Result]):
     """Shows rows and, beside them, the details of the highlighted one.
 
     A subclass defines ``make_rows``, ``row_details`` and ``choose_row``, and calls ``refresh_rows``

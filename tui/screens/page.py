@@ -7,11 +7,12 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from tui.guarded import GuardedDialog
 
-class PageScreen(ModalScreen[None]):
+
+class PageScreen(GuardedDialog[None]):
     """Shows a text in a frame; Esc goes back."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -6,11 +6,12 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from tui.guarded import GuardedDialog
 
-class TextDialog(ModalScreen[str | None]):
+
+class TextDialog(GuardedDialog[str | None]):
     """An input; its result is what was written, None where that is nothing or Esc was pressed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", show=False)]

@@ -9,10 +9,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from agent.errors import UserError
+from tui.guarded import GuardedDialog
 from tui.keymap import KeymapApp, bind
 from tui.util.format import display_text
 from tui.widgets.wrapped_area import WrappedArea
@@ -44,7 +44,7 @@ class EditorArea(WrappedArea):
         self.move_cursor(self.document.end)
 
 
-class TextEditor(ModalScreen[Result | None]):
+class TextEditor(GuardedDialog[Result | None]):
     """A text area with the cursor at the text's end; its result is what is made of the text, None after
     Esc."""
 

@@ -11,10 +11,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from tui.guarded import GuardedDialog
 from tui.keymap import bind
 from tui.util.format import display_text
 
@@ -102,7 +102,7 @@ def _format_size(size: int | None) -> str:
     return format_bytes(size or 0)
 
 
-class WelcomeScreen(ModalScreen[str]):
+class WelcomeScreen(GuardedDialog[str]):
     """Shows offers; its result is the id of the chosen one.
 
     A key with a character closes it and goes into the prompt.

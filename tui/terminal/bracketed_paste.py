@@ -94,9 +94,9 @@ class PasteScanner:
 class PasteXTermParser(XTermParser):
     """Textual's parser of terminal input, behind a ``PasteScanner``."""
 
-    def __init__(self, debug: bool = False) -> None:
+    def __init__(self, debug: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(debug)
-        self._scanner = PasteScanner()
+        self._scanner = PasteScanner(clock)
 
     def feed(self, data: str) -> Iterable[Message]:
         """Parse input into events; without ``data`` (the end of the input) as well."""

@@ -16,6 +16,7 @@ from textual.geometry import Size
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from tui.guarded import Guarded
 from tui.markdown.highlight import format_arguments, format_preview
 from tui.util.format import display_text
 from tui.widgets.card_layout import CardLayout
@@ -80,7 +81,7 @@ class _Call(Vertical):
         return self.arrange(Size(width, viewport.height)).total_region.height
 
 
-class ApprovalCard(Vertical):
+class ApprovalCard(Guarded, Vertical):
     """Asks whether a call may run; mounted while ``answer`` waits.
 
     Enter takes the highlighted answer; letters are shortcuts. What reads like the beginning of a word

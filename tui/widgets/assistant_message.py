@@ -19,6 +19,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.base_screen import MARKDOWN_STYLES, BaseScreen
+from tui.guarded import Guarded
 from tui.markdown.blocks import parses_alike
 from tui.markdown.render import RenderedRow
 from tui.markdown.streaming import StreamingMarkdown
@@ -29,7 +30,7 @@ MAX_RERENDER_SHARE = 0.1
 """Largest share of the time that is spent on rendering a long open block again and again."""
 
 
-class AssistantMessage(Widget):
+class AssistantMessage(Guarded, Widget):
     """One message of the model, a single widget however long it is.
 
     Closed blocks are rendered on their own. Where the complete text comes out differently (a reference

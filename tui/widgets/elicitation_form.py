@@ -17,6 +17,7 @@ from textual.widgets import Button, Checkbox, Input, Label, Select, SelectionLis
 from textual.widgets.selection_list import Selection
 
 from tools.mcp.forms import Form, FormError, FormField, page_host
+from tui.guarded import Guarded
 from tui.util.format import display_text
 from tui.widgets.card_layout import CardLayout
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 FieldWidget = Input | Select[Any] | Checkbox | SelectionList[int]
 
 
-class ElicitationForm(Vertical):
+class ElicitationForm(Guarded, Vertical):
     """Asks the person what a server wants to know; mounted while ``answer`` waits.
 
     Where rows are short, the question and its fields scroll; what is wrong and the buttons stay.
@@ -101,7 +102,13 @@ class ElicitationForm(Vertical):
     def enter(self) -> None:
         """Move the focus to the first field."""
         first: Widget = next(iter(self._widgets.values()), None) or self.query_one("#send")
-        first.focus()
+        first.focus(scroll_visible=False)
+        self.call_after_refresh(self._show_question, first)
+
+    def _show_question(self, first: Widget) -> None:
+        """Scroll to the question, or as far as the first field; before the layout, rows are unknown."""
+        self.query_one(".fields", VerticalScroll).scroll_home(animate=False)
+        first.scroll_visible(animate=False)
 
     async def answer(self) -> ElicitationResult:
         """Wait until the form is sent or declined."""

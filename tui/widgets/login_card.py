@@ -12,6 +12,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
+from tui.guarded import Guarded
 from tui.util.format import display_text
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 UNFOCUSED_HINT = "Tab to answer"
 
 
-class LoginCard(VerticalScroll):
+class LoginCard(Guarded, VerticalScroll):
     """Asks whether to log in and shows the page to open; mounted while ``answer`` waits."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+d", "decline", "Not now", priority=True)]

@@ -177,6 +177,8 @@ class TurnPanes(Vertical):
 
         An answer that needs more gets it while it streams; its reasoning is read by then.
         """
+        if not self._children_mounted:
+            return  # its room may be known before
         streams = (self._reasoning, self._arguments, self._results)
         needs = [1 + max(1, stream.row_count) if stream.has_text else 0 for stream in streams]
         messages = sum(max(1, widget.row_count) + 1 for widget in self._messages.values())

@@ -19,6 +19,7 @@ from textual.message import Message
 
 from agent.config.keys import KeyBindings
 from agent.util.images import CANNOT_SEE, is_pasted_image
+from tui.guarded import Guarded
 from tui.keymap import bind
 from tui.state.paste_folding import PasteFolder
 from tui.state.prompt_history import PromptHistory
@@ -34,7 +35,7 @@ BURST_SECONDS = 0.03
 """Keys that follow each other faster were not pressed: they come from a paste."""
 
 
-class PromptInput(WrappedArea):
+class PromptInput(Guarded, WrappedArea):
     """Writes prompts: Enter sends, the arrows at its edges go through what was sent before."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -10,6 +10,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
+from tui.guarded import Guarded
 from tui.state.item_view import ItemView, duration
 from tui.util.format import format_seconds, format_tokens
 from tui.widgets.text_stream import TextStream
@@ -35,7 +36,7 @@ class FoldToggle(Static, can_focus=True):
         self.action_toggle_fold()
 
 
-class ReasoningBlock(Vertical):
+class ReasoningBlock(Guarded, Vertical):
     """Shows one reasoning item; its text is a widget only while it is seen."""
 
     DEFAULT_CSS = """

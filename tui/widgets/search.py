@@ -13,6 +13,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from tui.guarded import Guarded
 from tui.keymap import bind
 from tui.markdown.highlight import format_arguments
 from tui.state.item_view import ItemView
@@ -56,7 +57,7 @@ def _displayed_text(item: ItemView) -> str:
     return f"{''.join(text for text, _ in runs)}\n{item.result or ''}"
 
 
-class BaseSearchBar(Horizontal):
+class BaseSearchBar(Guarded, Horizontal):
     """Takes the query, shows the number of hits and goes from hit to hit.
 
     A subclass defines ``find``, ``show_hit`` and ``leave``.

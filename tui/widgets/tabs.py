@@ -16,6 +16,8 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
+from tui.guarded import Guarded
+
 TabState = Literal["running", "done", "failed"]
 STATE_MARKS: dict[TabState, tuple[str, str]] = {
     "running": ("●", "$accent"), "done": ("✓", ""), "failed": ("✗", "$text-error"),
@@ -75,7 +77,7 @@ def fit_tabs(tabs: Sequence[TabLabel], columns: int) -> tuple[int, range]:
     return MIN_TITLE_COLUMNS, range(first, stop)
 
 
-class TabBar(Static):
+class TabBar(Guarded, Static):
     """Paints the tabs in one line, and posts which of them is clicked."""
 
     ALLOW_SELECT = False

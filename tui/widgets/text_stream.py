@@ -20,6 +20,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from tui.base_screen import BaseScreen
+from tui.guarded import Guarded
 from tui.util.format import INSET, StyledRun, wrap_line
 from tui.util.text_search import find_folded
 
@@ -56,7 +57,7 @@ class StyledLine:
             start = run_end
 
 
-class TextStream(ScrollView, can_focus=True):
+class TextStream(Guarded, ScrollView, can_focus=True):
     """Shows streaming text; a write costs the length of what is added, not of what is there."""
 
     DEFAULT_CSS = """

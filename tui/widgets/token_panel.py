@@ -17,6 +17,7 @@ from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from tui.guarded import Guarded
 from tui.util.format import display_text
 from tui.widgets.pane import PaneTitle
 
@@ -64,7 +65,7 @@ class AlternativeList(OptionList):
         self.post_message(self.Resized())
 
 
-class TokenPanel(Container):
+class TokenPanel(Guarded, Container):
     """Shows the facts of one token, and the likeliest others with their probabilities.
 
     The facts are beside the others, above them in a high panel. In a small one they are in the title,

@@ -17,6 +17,7 @@ from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.message import Message
 
+from tui.guarded import Guarded
 from tui.state.token_log import TokenLog
 from tui.util.format import format_count
 from tui.util.token_text import TokenRun, TokenTextRenderer
@@ -64,7 +65,7 @@ class TokenPosition:
         return self.log.generation_of(self.number)
 
 
-class TokenView(Vertical):
+class TokenView(Guarded, Vertical):
     """Shows the tokens of a turn and of its prompt; costs nothing while it is not displayed."""
 
     DEFAULT_CSS = """

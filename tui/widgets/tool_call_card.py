@@ -7,6 +7,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
+from tui.guarded import Guarded
 from tui.keymap import KeymapApp
 from tui.markdown.highlight import format_arguments
 from tui.state.item_view import ItemView, duration
@@ -18,7 +19,7 @@ STATE_MARKS = {"writing": "○", "waiting": "?", "running": "◐", "done": "●"
 STATE_COLOURS = {"waiting": "$text-warning", "done": "$text-success", "failed": "$text-error"}
 
 
-class ToolCallCard(Vertical):
+class ToolCallCard(Guarded, Vertical):
     """Shows one call while its arguments stream, while it waits and runs, and with its result."""
 
     app: KeymapApp

@@ -50,6 +50,7 @@ from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 
 from tui.base_screen import BaseScreen
+from tui.guarded import Guarded
 from tui.util.virtual_list import VirtualEntry, visible_range
 from tui.widgets.notice import NoticeEntries
 
@@ -77,7 +78,7 @@ class Spacer(Widget):
     """
 
 
-class Transcript(VerticalScroll, can_focus=False):
+class Transcript(Guarded, VerticalScroll, can_focus=False):
     """Shows turns and notices, and follows its end until the person scrolls away from it.
 
     A running turn is shown as panes, or item by item; the panes fold into the items when it ends.

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
+from tui.guarded import Guarded
 from tui.keymap import bind
 from tui.state.turn_view import TurnView
 from tui.util.attachments import attached_files, without_attachments
@@ -28,7 +29,7 @@ PICK_KEYS = (*COMMAND_KEYS, *STEP_KEYS, *BRANCH_KEYS, "escape", "enter")
 """All keys that a picked message takes; any other goes to the app."""
 
 
-class UserMessage(Static):
+class UserMessage(Guarded, Static):
     """Shows the prompt of a turn, its attached files and the number of its branch."""
 
     # With priority: a key typed next is meant for the message that this one picks.

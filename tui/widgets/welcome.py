@@ -11,6 +11,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from agent.config.keys import KeyBindings
+from tui.guarded import Guarded
 from tui.keymap import KeymapApp
 from tui.util.format import display_text
 
@@ -49,7 +50,7 @@ class WelcomeBanner(Static):
         self.update(Content.assemble(*parts, f"\n\n{_key_help(self.app.key_bindings)}"))
 
 
-class PromptExamples(OptionList):
+class PromptExamples(Guarded, OptionList):
     """Prompts that the model answers well: a click, or Tab and Enter, takes one into the prompt."""
 
     DEFAULT_CSS = """

@@ -127,7 +127,9 @@ async def test_wait_for_turn_only_active_named_and_required(make_host: MakeHost)
     """Nobody waits for a server that does nothing, unless it is wanted for sure."""
     host = make_host(server("hostile", "hang", name="idle"), server("plain"))
     await host.start()
-    await host.wait_for_turn("What is idleness?")
+    waiting = asyncio.create_task(host.wait_for_turn("What is idleness?"))
+    await wait_until(lambda: host.server_states()[1].status == "ready")
+    await waiting
     assert [one.status for one in host.server_states()] == ["starting", "ready"]
 
     for text, required in (("Ask HUNG, please", False), ("hello", True)):

@@ -171,6 +171,7 @@ async def test_models_screen_pull_runs_in_background(
     models_toml.write_text('[m]\nrepo = "org/repo"\nfile = "m-00001-of-00002.gguf"\n')
     shutil.rmtree(home / "cache")  # the downloads would be in it
     monkeypatch.setenv("HF_ENDPOINT", model_hub.address)
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "300")  # seconds; it would ask again after 10
     model_hub.hold = 15_000_000  # bytes, more than the client reads at once
     async with open_app() as driver:
         downloads = driver.app.navigator.downloads

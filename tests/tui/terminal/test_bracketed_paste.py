@@ -25,7 +25,7 @@ CLEAN = "one\x11\rytwo and q three\r\x03"
 
 def parsed(pieces: list[str]) -> tuple[str, list[str]]:
     """What was pasted, and which keys were pressed."""
-    parser = PasteXTermParser()
+    parser = PasteXTermParser(clock=lambda: 0.0)
     parsed_events = [event for piece in pieces for event in parser.feed(piece)]
     pasted = "".join(event.text for event in parsed_events if isinstance(event, events.Paste))
     return pasted, [event.key for event in parsed_events if isinstance(event, events.Key)]

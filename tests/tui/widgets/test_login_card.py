@@ -42,7 +42,10 @@ async def begin(driver: ScreenDriver, login: Login) -> asyncio.Future[bool]:
     request = LoginRequest("guarded", "It wants a login.", login.run)
     answer = asyncio.ensure_future(driver.app.chat.cards.log_in(request))
     await driver.wait_for(lambda: driver.app.query(LoginCard))
-    await driver.pilot.press("tab", "enter")
+    # It takes the focus by itself, and no Enter in the moment after that.
+    await driver.wait_for(lambda: driver.app.query_one(LoginCard).has_focus_within)
+    driver.app.chat.cards.early_key_delay = 0.0
+    await driver.pilot.press("enter")
     await driver.expect_text(PAGE)
     await driver.wait_for(lambda: isinstance(driver.app.focused, Input))
     return answer

@@ -1,0 +1,66 @@
+"""Runs what commands and screens do, so that nobody has to wait for it in the app's message loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from tui.controllers.context import AppContext
+
+SYNCHRONOUS_SECONDS = 0.05
+"""So long work runs before the next key is handled: most ends within, and the key finds its result."""
+CLOSING_SECONDS = 1.0
+"""So long the end of the app waits for work that it has cancelled."""
+
+
+class BackgroundWork:
+    """The pieces of work that run; Esc cancels them. ``on_end`` is awaited after each one."""
+
+    def __init__(self, app: AppContext, on_end: Callable[[], Awaitable[None]]) -> None:
+        self._app, self._on_end = app, on_end
+        self._running: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether any work runs, other than the caller."""
+        return bool(self._running - {asyncio.current_task()})
+
+    async def run(self, work: Coroutine[Any, Any, object]) -> None:
+        """Start a piece of work; return when it has ended, or while it goes on.
+
+        The app reports what it raises.
+        """
+        task = asyncio.create_task(self._run(work))
+        self._running.add(task)
+        await asyncio.wait({task}, timeout=SYNCHRONOUS_SECONDS)
+
+    def cancel(self) -> bool:
+        """Cancel what runs; return whether there was any."""
+        for task in self._running:
+            task.cancel()
+        return bool(self._running)
+
+    async def close(self) -> None:
+        """Cancel what runs, and start nothing after it."""
+        self._closed = True
+        if self.cancel():
+            await asyncio.wait(self._running, timeout=CLOSING_SECONDS)
+
+    async def _run(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            await work
+        except asyncio.CancelledError:
+            if self._closed:
+                return
+            self._app.notify("Stopped.")
+        except Exception as error:
+            self._app.report(error)
+        finally:
+            self._running.discard(task)
+        await self._on_end()

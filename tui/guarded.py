@@ -1,0 +1,37 @@
+"""Widgets and screens whose handlers may raise: the app says so and goes on."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from textual.await_complete import AwaitComplete
+from textual.message import Message
+from textual.message_pump import MessagePump
+from textual.screen import ModalScreen, Screen
+
+Result = TypeVar("Result")
+
+
+class Guarded(MessagePump):
+    """Handles further messages after a handler has raised, which Textual 8.2 does not.
+
+    The app's ``_handle_exception`` decides what becomes of the error.
+    """
+
+    async def _dispatch_message(self, message: Message) -> None:
+        try:
+            await super()._dispatch_message(message)
+        except Exception as error:
+            self.app._handle_exception(error)
+
+
+class GuardedScreen(Guarded, Screen[Result]):
+    """A screen that is closed once, however often a key is pressed that closes it."""
+
+    def dismiss(self, result: Result | None = None) -> AwaitComplete:
+        """Close the screen with this result, unless it is closed already (extends Textual's)."""
+        return super().dismiss(result) if self.is_current else AwaitComplete()
+
+
+class GuardedDialog(GuardedScreen[Result], ModalScreen[Result]):
+    """A `GuardedScreen` over the one below, which stays visible."""

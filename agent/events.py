@@ -270,10 +270,12 @@ class IncompleteDetails(WireModel):
 
 
 class Reasoning(WireModel):
-    """The request's reasoning settings, echoed."""
+    """The reasoning settings that apply."""
 
     effort: str | None = None
     summary: str | None = None
+    context: str | None = Field(default=None, exclude_if=_absent)
+    """Whose reasoning the model reads again: ``current_turn`` in responses to clients."""
 
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]

@@ -22,9 +22,9 @@ from typing import IO, Any, Literal, Self, TextIO, get_args
 import httpx2
 from starlette.applications import Starlette
 
-from agent.server.chat_requests import ChatRequest, chat_params, to_response_requests
+from agent.server.chat_requests import chat_params, parse_chat
 from agent.server.errors import ApiError, invalid
-from agent.server.parsing import parse_json_object, parse_request, validate
+from agent.server.parsing import parse_json_object, parse_request
 from agent.server.service import ResponseService
 from agent.turn.endings import RATE_LIMIT
 from agent.util.ids import new_id
@@ -349,7 +349,8 @@ async def count_tokens(service: ResponseService, request: BatchRequest) -> int:
         return await service.count_input_tokens(
             parse_request(body, lenient=service.options.lenient)
         )
-    chat = validate(ChatRequest, parse_json_object(body))
+    chat, choices = parse_chat(
+        parse_json_object(body), has_browser=service.has_browser, lenient=service.options.lenient
+    )
     with chat_params(chat):
-        choices = to_response_requests(chat, service.has_browser)
         return await service.count_input_tokens(choices[0])

@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent.server.chat_answers import ChatAnswer, ChatChunkEncoder
-from agent.server.chat_requests import ChatRequest, chat_params, to_response_requests
+from agent.server.chat_requests import chat_params, parse_chat
 from agent.server.choices import ChoicesBody, ChoicesStream
-from agent.server.parsing import parse_json_object, validate
+from agent.server.parsing import parse_json_object
 from agent.server.request_body import read_body
 from agent.server.schemas import CreateResponse
 from agent.server.service import ResponseService
@@ -27,8 +27,11 @@ def route(service: ResponseService) -> Route:
 
     async def create(request: Request) -> Response:
         """POST /v1/chat/completions: the older API; docs/chat.md says what each field does."""
-        chat = validate(ChatRequest, parse_json_object(await read_body(request, service)))
-        requests = to_response_requests(chat, service.has_browser)
+        chat, requests = parse_chat(
+            parse_json_object(await read_body(request, service)),
+            has_browser=service.has_browser,
+            lenient=service.options.lenient,
+        )
         answer = ChatAnswer(chat)
 
         async def begin() -> list[Turn]:

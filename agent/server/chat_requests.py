@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from agent.server.errors import ApiError, invalid, unsupported
-from agent.server.parsing import validate
+from agent.server.parsing import validate, without_unknown_values
 from agent.server.schemas import (
     CacheRetention,
     CreateResponse,
@@ -46,15 +46,15 @@ PARAM_NAMES = (
     ("text.verbosity", "verbosity"),
 )
 """Beginnings of parameters in the Responses API, and what they are here."""
-OUTPUT_PARTS = {"image_url": "input_image", "input_audio": "input_audio", "file": "input_file"}
-"""What the same are in the output of a tool, where the model is told that there was one: clients send
-what their tools return."""
+UNSEEN_PARTS = {"image_url": "input_image", "input_audio": "input_audio", "file": "input_file"}
+"""What parts that nobody here can read become where the model is told that there was one: in the
+outputs of tools and in messages before the newest, for clients send back what they have."""
 REFUSED_PARTS = {
     "image_url": f"is an image, and {CANNOT_SEE}: send text",
     "input_audio": "is a recording, and this model cannot hear: send text",
     "file": "is a file, and this server reads no files: send its text",
 }
-"""Content parts that nobody here can read, and the sentence that says so."""
+"""The same, and the sentence that refuses them."""
 TEXT_PARTS = {
     "text": "input_text", "refusal": "refusal", "input_text": "input_text",
     "output_text": "input_text",
@@ -226,16 +226,30 @@ class ChatRequest(RequestModel):
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
-def to_response_requests(chat: ChatRequest, has_browser: bool) -> list[CreateResponse]:
-    """Translate a request into those of the Responses API, one for each choice.
+def parse_chat(
+    value: dict[str, Any], *, has_browser: bool, lenient: bool
+) -> tuple[ChatRequest, list[CreateResponse]]:
+    """Read a parsed body, and translate it into requests of the Responses API, one for each choice.
 
-    ``has_browser``: whether a web search can be made. Raises ApiError.
+    ``has_browser``: whether a web search can be made. ``lenient``: pass over what this server does not
+    have; the requests name it. Raises ApiError.
     """
-    _refuse(chat, has_browser)
+    ignored: list[str] | None = None
+    if lenient:
+        value, ignored = without_unknown_values(ChatRequest, value)
+    chat = validate(ChatRequest, value)
+    return chat, _to_response_requests(chat, has_browser, ignored)
+
+
+def _to_response_requests(
+    chat: ChatRequest, has_browser: bool, ignored: list[str] | None
+) -> list[CreateResponse]:
+    """Translate a request; ``ignored``: gets the paths of what is passed over, None refuses it."""
+    _refuse(chat, has_browser, ignored)
     limit = chat.max_completion_tokens or chat.max_tokens
     fields = {
         **{name: getattr(chat, name) for name in FORWARDED_FIELDS},
-        "input": _input_items(chat.messages),
+        "input": _input_items(chat.messages, ignored),
         "tools": _tools(chat),
         "tool_choice": _tool_choice(chat),
         "max_output_tokens": limit,
@@ -250,7 +264,13 @@ def to_response_requests(chat: ChatRequest, has_browser: bool) -> list[CreateRes
         None if chat.seed is None else (chat.seed + i) % SEED_COUNT for i in range(chat.n or 1)
     ]
     with chat_params(chat):
-        return [validate(CreateResponse, {**fields, "seed": seed}) for seed in seeds]
+        if ignored is not None:
+            fields, more = without_unknown_values(CreateResponse, fields)
+            ignored += more
+        requests = [validate(CreateResponse, {**fields, "seed": seed}) for seed in seeds]
+    for request in requests:
+        request.set_ignored(ignored or (), refuses_unseen=False)
+    return requests
 
 
 @contextmanager
@@ -279,23 +299,32 @@ def chat_params(chat: ChatRequest) -> Iterator[None]:
         ) from None
 
 
-def _refuse(chat: ChatRequest, has_browser: bool) -> None:
-    """Refuse what cannot be done. Raises ApiError."""
-    refused = {
+def _refuse(chat: ChatRequest, has_browser: bool, ignored: list[str] | None) -> None:
+    """Refuse what cannot be done; what is only not supported is noted in ``ignored``, if there is one.
+    Raises ApiError."""
+    cache, search = chat.prompt_cache_options, chat.web_search_options
+    unsupported_fields = {
         "audio": (chat.audio is not None, "Audio output"),
         "modalities": (chat.modalities not in (None, [], ["text"]), "An output other than text"),
         "moderation": (chat.moderation is not None, "Moderation"),
+        "prompt_cache_options.mode": (
+            cache is not None and cache.mode == "explicit",
+            "Explicit caching of prompts",
+        ),
+        "web_search_options": (
+            search is not None and not has_browser,
+            "Web search (it needs --tools browser)",
+        ),
+        "web_search_options.user_location": (
+            search is not None and search.user_location is not None,
+            "A place of the search",
+        ),
     }
-    for param, (asked, feature) in refused.items():
-        if asked:
+    for param, (is_sent, feature) in unsupported_fields.items():
+        if is_sent and ignored is None:
             raise unsupported(param, feature)
-    if (cache := chat.prompt_cache_options) and cache.mode == "explicit":
-        raise unsupported("prompt_cache_options.mode", "Explicit caching of prompts")
-    if (search := chat.web_search_options) is not None:
-        if not has_browser:
-            raise unsupported("web_search_options", "Web search (it needs --tools browser)")
-        if search.user_location is not None:
-            raise unsupported("web_search_options.user_location", "A place of the search")
+        if is_sent and ignored is not None:
+            ignored.append(param)
     if chat.top_logprobs and not chat.logprobs:
         raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs': true.")
     if chat.functions and chat.tools:
@@ -307,39 +336,56 @@ def _refuse(chat: ChatRequest, has_browser: bool) -> None:
 # --- messages ---
 
 
-def _input_items(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+def _input_items(
+    messages: Sequence[ChatMessage], ignored: list[str] | None
+) -> list[dict[str, Any]]:
     """Translate messages into input items. Raises ApiError."""
     items: list[dict[str, Any]] = []
+    parts = _PartReader(ignored, _newest_prompt(messages))
     legacy_calls: dict[str, str] = {}
     """call_id of the latest call of each function that came in the older form."""
     for index, message in enumerate(messages):
         param = f"messages[{index}]"
         if message.audio is not None:
-            raise unsupported(f"{param}.audio", "Audio")
+            parts.pass_over(f"{param}.audio", unsupported(f"{param}.audio", "Audio"))
         if message.function_call is not None:
             legacy_calls[message.function_call.name] = f"call_{index}"
         if message.role in ("tool", "function"):
-            items.append(_output_item(message, param, legacy_calls))
+            items.append(_output_item(message, param, legacy_calls, parts))
         else:
-            items += _message_items(message, index)
+            items += _message_items(message, index, parts)
     return items
 
 
-def _output_item(message: ChatMessage, param: str, legacy_calls: dict[str, str]) -> dict[str, Any]:
+def _newest_prompt(messages: Sequence[ChatMessage]) -> int:
+    """Index of the newest message of the user, if the model has written nothing after it; else the
+    number of messages."""
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].role == "assistant":
+            break
+        if messages[index].role == "user":
+            return index
+    return len(messages)
+
+
+def _output_item(
+    message: ChatMessage, param: str, legacy_calls: dict[str, str], parts: _PartReader
+) -> dict[str, Any]:
     if message.role == "tool":
         call_id = message.tool_call_id or ""
     elif (known := legacy_calls.get(message.name or "")) is not None:
         call_id = known
     else:
         raise invalid(f"{param}.name", f"'{param}.name' names no function that was called before.")
-    output = _content(message, param)
+    output = parts.content(message, param, is_newest=False)
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
-def _message_items(message: ChatMessage, index: int) -> list[dict[str, Any]]:
+def _message_items(message: ChatMessage, index: int, parts: _PartReader) -> list[dict[str, Any]]:
     """A message's reasoning, content and calls, which are items of their own."""
     param = f"messages[{index}]"
-    content = _content(message, param)
+    is_newest = index >= parts.newest or message.role in ("developer", "system")
+    content = parts.content(message, param, is_newest=is_newest)
     items: list[dict[str, Any]] = []
     if reasoning := message.reasoning or message.reasoning_content:
         part = {"type": "reasoning_text", "text": reasoning}
@@ -360,32 +406,51 @@ def _message_items(message: ChatMessage, index: int) -> list[dict[str, Any]]:
     return items
 
 
-def _content(message: ChatMessage, param: str) -> str | list[dict[str, Any]]:
-    """A message's content for the Responses API; a user's name comes first. Raises ApiError."""
-    name = f"{message.name}: " if message.role == "user" and message.name else ""
-    if not isinstance(message.content, list):
-        return name + (message.content or message.refusal or "")
-    is_output = message.role in ("tool", "function")
-    parts = [
-        {**part.model_dump(), "type": OUTPUT_PARTS[part.type]}
-        if is_output and part.type in OUTPUT_PARTS
-        else _part(part, f"{param}.content[{i}]")
-        for i, part in enumerate(message.content)
-    ]
-    first = next((part for part in parts if part["type"] == "input_text"), None)
-    if name and first is not None:
-        first["text"] = name + first["text"]
-    return parts
+class _PartReader:
+    """Translates the contents of messages."""
 
+    def __init__(self, ignored: list[str] | None, newest: int) -> None:
+        """``ignored``: gets the paths of what is passed over; None refuses it. ``newest``: index of the
+        message that the model has to answer."""
+        self._ignored, self.newest = ignored, newest
 
-def _part(part: ChatContentPart, param: str) -> dict[str, Any]:
-    if why := REFUSED_PARTS.get(part.type):
-        raise invalid(param, f"'{param}' {why}.", "unsupported_content")
-    if (kind := TEXT_PARTS.get(part.type)) is None:
-        raise invalid(f"{param}.type", f"'{param}.type' must be text or refusal.")
-    if (part.refusal if kind == "refusal" else part.text) is None:
-        raise _missing(f"{param}.{'refusal' if kind == 'refusal' else 'text'}")
-    return {"type": kind, "text": part.text, "refusal": part.refusal}
+    def pass_over(self, param: str, error: ApiError) -> None:
+        """Note what is passed over, or raise the error."""
+        if self._ignored is None:
+            raise error
+        self._ignored.append(param)
+
+    def content(
+        self, message: ChatMessage, param: str, *, is_newest: bool
+    ) -> str | list[dict[str, Any]]:
+        """A message's content for the Responses API; a user's name comes first. ``is_newest``: what the
+        model cannot read is refused. Raises ApiError."""
+        name = f"{message.name}: " if message.role == "user" and message.name else ""
+        if not isinstance(message.content, list):
+            return name + (message.content or message.refusal or "")
+        parts = [
+            part
+            for index, sent in enumerate(message.content)
+            if (part := self._part(sent, f"{param}.content[{index}]", is_newest))
+        ]
+        first = next((part for part in parts if part["type"] == "input_text"), None)
+        if name and first is not None:
+            first["text"] = name + first["text"]
+        return parts
+
+    def _part(self, part: ChatContentPart, param: str, is_newest: bool) -> dict[str, Any] | None:
+        """A part; None for one that is passed over."""
+        if why := REFUSED_PARTS.get(part.type):
+            if is_newest:
+                self.pass_over(param, invalid(param, f"'{param}' {why}.", "unsupported_content"))
+            return {**part.model_dump(), "type": UNSEEN_PARTS[part.type]}
+        if (kind := TEXT_PARTS.get(part.type)) is None:
+            message = f"'{param}.type' must be text or refusal."
+            self.pass_over(param, invalid(f"{param}.type", message))
+            return None
+        if (part.refusal if kind == "refusal" else part.text) is None:
+            raise _missing(f"{param}.{'refusal' if kind == 'refusal' else 'text'}")
+        return {"type": kind, "text": part.text, "refusal": part.refusal}
 
 
 # --- tools ---

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from agent import events as ev
 from agent.server.errors import ApiError
+from agent.server.field_rules import ignored_header
 from agent.server.live_stream import LiveStream
 from agent.server.service import ResponseService
 from agent.server.sse import (
@@ -59,8 +60,9 @@ class ChoicesStream(Response):
                 if chunk := b"".join(map(encode, batch)):
                     await stream.write(chunk)
 
+        headers = _headers_of(turns, self._service)
         async with stop_on_disconnect(turns, receive, self._service):
-            await stream.begin()
+            await stream.begin((name.encode(), value.encode()) for name, value in headers.items())
             async with asyncio.TaskGroup() as group:
                 for index, turn in enumerate(turns):
                     group.create_task(follow(turn, self._encoder(index)))
@@ -83,9 +85,15 @@ class ChoicesBody(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Wait for the ends of the turns and send the body (ASGI)."""
+        headers = _headers_of(self._turns, self._service)
         async with stop_on_disconnect(self._turns, receive, self._service):
             responses = [await turn.done() for turn in self._turns]
             for turn in self._turns:
                 self._service.finish(turn)
-        body = Response(self._shape(responses), media_type=self.media_type)
+        body = Response(self._shape(responses), media_type=self.media_type, headers=headers)
         await body(scope, receive, send)
+
+
+def _headers_of(turns: Sequence[Turn], service: ResponseService) -> dict[str, str]:
+    """The header that names what was passed over; the choices of a request have the same."""
+    return ignored_header(service.running[turns[0]].ignored)

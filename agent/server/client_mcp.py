@@ -5,11 +5,12 @@ Reference: https://platform.openai.com/docs/guides/tools-remote-mcp
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from urllib.parse import urlsplit
 
+from agent.server.declared_tools import DeclaredTool
 from agent.server.errors import ApiError, invalid
-from agent.server.schemas import CreateResponse, RequestMcp
+from agent.server.schemas import RequestMcp
 from tools.config.servers import ServerConfig
 
 STARTUP_SECONDS = 15.0
@@ -19,27 +20,28 @@ MAX_CLIENT_SERVERS = 16
 
 
 def client_servers(
-    request: CreateResponse,
+    declared: Sequence[DeclaredTool],
     operator_servers: Collection[str],
     *,
     allowed: bool,
     private_urls: bool,
 ) -> list[ServerConfig]:
-    """Configure the request's servers that are not the operator's. Raises ApiError.
+    """Configure the declared servers that are not the operator's. Raises ApiError.
 
     ``operator_servers``: the names that a request may use for the operator's. ``allowed``: whether it
     may bring any. ``private_urls``: whether addresses that are not public are allowed.
     """
     configs = []
-    for index, tool in enumerate(request.tools or ()):
+    for one in declared:
+        tool, param = one.tool, one.param
         if isinstance(tool, RequestMcp) and tool.connector_id is not None:
             message = (
                 "There are no connectors here, they are services of OpenAI's: name an MCP server by"
                 " its 'server_url'."
             )
-            raise invalid(f"tools[{index}].connector_id", message, "unsupported_parameter")
+            raise invalid(f"{param}.connector_id", message, "unsupported_parameter")
         if isinstance(tool, RequestMcp) and tool.server_label not in operator_servers:
-            configs.append(_client_server(tool, operator_servers, f"tools[{index}]", private_urls))
+            configs.append(_client_server(tool, operator_servers, param, private_urls))
     if configs and not allowed:
         message = (
             "This server does not connect to clients' MCP servers: it is reachable from other machines"

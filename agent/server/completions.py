@@ -33,6 +33,7 @@ from agent.server.completion_choices import (
     with_seed,
 )
 from agent.server.errors import ApiError, invalid, rate_limited, unsupported
+from agent.server.field_rules import ignored_header
 from agent.server.json_response import JsonResponse
 from agent.server.live_stream import LiveStream
 from agent.server.parsing import parse_json_object, validate
@@ -122,16 +123,17 @@ def route(service: ResponseService, record: RecordCompletion) -> Route:
     async def create(request: Request) -> Response:
         """POST /v1/completions: text or tokens after a raw prompt; docs/completions.md."""
         body = validate(CompletionRequest, parse_json_object(await read_body(request, service)))
-        _refuse(body, service)
-        return CompletionAnswer(service, body, _prompts(body.prompt), record)
+        ignored = ["suffix"] if body.suffix and service.options.lenient else []
+        _refuse(body, service, ignored)
+        return CompletionAnswer(service, body, _prompts(body.prompt), record, ignored)
 
     return Route("/v1/completions", create, methods=["POST"])
 
 
-def _refuse(body: CompletionRequest, service: ResponseService) -> None:
-    """Refuse what cannot be done. Raises ApiError."""
+def _refuse(body: CompletionRequest, service: ResponseService, ignored: Sequence[str]) -> None:
+    """Refuse what cannot be done, but for what is ignored. Raises ApiError."""
     resolve_model_name(body.model, service.runtime)
-    if body.suffix:
+    if body.suffix and "suffix" not in ignored:
         raise unsupported("suffix", "Inserting text before a suffix")
     candidates = body.best_of or body.n or 1
     if candidates < (body.n or 1):
@@ -188,8 +190,11 @@ class CompletionAnswer(Response):
         body: CompletionRequest,
         prompts: Sequence[str | list[int]],
         record: RecordCompletion,
+        ignored: Sequence[str] = (),
     ) -> None:
+        """``ignored``: paths of what is passed over of the request."""
         super().__init__()
+        self._more_headers = ignored_header(ignored)
         self._service, self._body, self._prompts = service, body, prompts
         self._record = record
 
@@ -211,7 +216,8 @@ class CompletionAnswer(Response):
                 for number in candidates[: plan.sent]:
                     reason = plan.choices[number].finish_reason
                     choices.append(self._choice(len(choices), texts[number], 0, reason))
-            answer = JsonResponse({**plan.head, "choices": choices, "usage": plan.usage()})
+            value = {**plan.head, "choices": choices, "usage": plan.usage()}
+            answer = JsonResponse(value, headers=self._more_headers)
         await answer(scope, receive, send)
 
     async def _read(self, choice: CompletionChoice) -> list[TextPiece]:
@@ -239,7 +245,8 @@ class CompletionAnswer(Response):
         async with live:
             try:
                 async with self._planned() as plan:
-                    await live.begin()
+                    headers = self._more_headers.items()
+                    await live.begin((name.encode(), value.encode()) for name, value in headers)
                     await _gather(
                         stream(index, choice, plan.head)
                         for index, choice in enumerate(plan.choices)

@@ -17,13 +17,13 @@ from agent.formats.protocol import Format
 from agent.server.errors import ApiError
 from agent.server.input_files import PdfText
 from agent.server.input_items import (
-    ID_PREFIXES,
     NO_PDFS,
     InputHistory,
     ItemReader,
     infer_phases,
-    list_input,
+    newest_prompt,
 )
+from agent.server.listed_items import ID_PREFIXES, list_input
 from agent.server.schemas import InputItem
 from agent.server.stored_response import served_json
 from agent.store.api_conversations import ItemTurn, item_suffix
@@ -189,13 +189,13 @@ def new_messages(
     the item's path.
     """
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
-    groups = []
+    groups, newest = [], newest_prompt(items)
     for index, item in enumerate(items):
         history.messages = []
         reader = ItemReader(
             history, names, find, leading=False, refuse_unseen=refuse_unseen, pdfs=pdfs
         )
-        reader.add(item, f"items[{index}]")
+        reader.add(item, f"items[{index}]", is_newest=index >= newest)
         groups.append(history.messages)
     return _as_read(groups)
 

@@ -12,7 +12,12 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from agent.errors import AgentError
-from agent.server.schemas import UNSUPPORTED_FIELDS
+from agent.server.schemas import (
+    FOREIGN_ITEMS,
+    FOREIGN_TAG,
+    UNSUPPORTED_FIELDS,
+    UNSUPPORTED_ITEMS,
+)
 from agent.turn.endings import RATE_LIMIT
 
 RETRY_AFTER_SECONDS = "5"
@@ -189,7 +194,8 @@ def _field_error(param: str | None, alternatives: Sequence[ErrorDetails]) -> Api
         )
     elif "extra_forbidden" in kinds:
         code, message = "unknown_parameter", f"Unknown parameter: {where}."
-        if re.sub(r"\[\d+\]", "[]", param or "") in UNSUPPORTED_FIELDS:
+        field = re.sub(r"\[\d+\]", "[]", param or "").removeprefix("input[].")
+        if field in UNSUPPORTED_FIELDS:
             code = "unsupported_parameter"
             message = f"Unsupported parameter: {where} is not supported by this server."
     elif first["type"] in _LIMITS:
@@ -203,8 +209,11 @@ def _field_error(param: str | None, alternatives: Sequence[ErrorDetails]) -> Api
         code = "invalid_type"
         message = f"Invalid type for {where}: expected an object with a type."
     elif first["type"] == "union_tag_invalid":
-        tag, tags = _abbreviated(context.get("tag")), context.get("expected_tags")
-        message = f"Invalid value for {where}: type {tag} is none of {tags}."
+        tag, tags = context.get("tag"), str(context.get("expected_tags"))
+        tags = tags.replace(repr(FOREIGN_TAG), ", ".join(map(repr, FOREIGN_ITEMS)))
+        message = f"Invalid value for {where}: type {_abbreviated(tag)} is none of {tags}."
+        if tag in UNSUPPORTED_ITEMS:
+            message = f"Items of type '{tag}' are not supported here: {UNSUPPORTED_ITEMS[tag]}."
     elif first["type"] == "literal_error":
         known = context.get("expected", "")
         message = f"Invalid value for {where}: {_abbreviated(value)}. Supported values: {known}."

@@ -9,12 +9,12 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
 from agent.server.errors import ApiError, FieldPath, field_path, param_name
-from agent.server.input_items import ITEM_FIELDS, PART_FIELDS, PART_LISTS
+from agent.server.listed_items import ITEM_FIELDS, KNOWN_PART_TYPES, PART_FIELDS, PART_LISTS
 
 IGNORED_HEADER = "agent-ignored"
 """Response header that names what of the request was passed over: paths, separated by commas."""
@@ -23,19 +23,26 @@ MAX_NAMED_PATHS = 20
 MIN_OUTPUT_TOKENS = 16
 """Least ``max_output_tokens``, as in OpenAI's API."""
 _HEADER_PATH = re.compile(r"[\w.\[\]-]{1,100}", re.ASCII)
-_IGNORABLE_FAULTS = ("extra_forbidden", "literal_error")
+_IGNORABLE_FAULTS = ("extra_forbidden", "literal_error", "union_tag_invalid")
+_NEVER_IGNORED = ("role",)
+"""Fields without which nobody can tell what the rest means."""
 _MAX_ROUNDS = 8
 
 
 def drop_ignorable(
-    kind: type[BaseModel], value: dict[str, Any], tags: frozenset[str]
+    kind: type[BaseModel],
+    value: dict[str, Any],
+    tags: frozenset[str],
+    *,
+    extra: Literal["ignore"] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Copy a body without the fields and values that the model does not have; return the paths of what
-    is missing in the copy. Input items keep everything, and so does what is wrong otherwise."""
+    """Copy a body without the fields, values and kinds of items that the model does not have; return
+    the paths of what is missing in the copy. What is wrong otherwise stays. ``extra``: "ignore" keeps
+    unknown fields, which then nobody reads."""
     ignored: list[str] = []
     for _ in range(_MAX_ROUNDS):  # dropping a value of a union brings up the faults of the others
         try:
-            kind.model_validate(value)
+            kind.model_validate(value, extra=extra)
         except ValidationError as error:
             faults = [
                 (field_path(details["loc"], tags), details["type"]) for details in error.errors()
@@ -44,7 +51,7 @@ def drop_ignorable(
                 path
                 for path, fault in faults
                 if fault in _IGNORABLE_FAULTS
-                and path[0] != "input"
+                and path[-1] not in _NEVER_IGNORED
                 # Else another alternative of a union was meant, and the fault is deeper.
                 and not any(other[: len(path)] == path != other for other, _ in faults)
             }
@@ -89,6 +96,17 @@ def unknown_item_fields(items: object) -> list[str]:
         if len(found) > MAX_NAMED_PATHS:
             break
     return found
+
+
+def unknown_parts(items: object) -> list[str]:
+    """Paths of the parts of messages, of types that this API does not have."""
+    return [
+        f"input[{index}].content[{number}]"
+        for index, item in enumerate(items if isinstance(items, list) else ())
+        if isinstance(item, dict) and isinstance(parts := item.get("content"), list)
+        for number, part in enumerate(parts)
+        if isinstance(part, dict) and part.get("type") not in KNOWN_PART_TYPES
+    ]
 
 
 def check_minimum(value: Mapping[str, Any], limit: int | None) -> None:

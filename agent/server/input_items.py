@@ -1,4 +1,4 @@
-"""Reads a request's input items as messages of a conversation, and lists them for ``/input_items``.
+"""Reads a request's input items as messages of a conversation.
 
 A client that does not use ``previous_response_id`` resends everything; the model must then read what
 it would have read anyway. An example of such an input, and the messages that it becomes::
@@ -23,7 +23,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json
@@ -42,16 +41,23 @@ from agent.conversation.messages import (
 from agent.conversation.reasoning_token import decode_reasoning
 from agent.formats.recipients import PYTHON_TOOL
 from agent.server.compaction_token import decode_summary
+from agent.server.declared_tools import AddedTools, add_tools
 from agent.server.errors import ApiError, invalid
+from agent.server.foreign_items import CALLS, call_text, output_text, own_result
 from agent.server.input_files import PdfText, file_text
+from agent.server.listed_items import KNOWN_PART_TYPES, TEXT_PART_TYPES
 from agent.server.schemas import (
     ITEM_MODELS,
     ContentPart,
+    Effort,
+    InputAdditionalTools,
     InputApprovalRequest,
     InputApprovalResponse,
     InputCodeInterpreterCall,
     InputCompaction,
+    InputConfigurationUpdate,
     InputCustomToolCall,
+    InputForeignItem,
     InputFunctionCall,
     InputFunctionCallOutput,
     InputItem,
@@ -60,10 +66,10 @@ from agent.server.schemas import (
     InputMessage,
     InputReasoning,
     ItemReference,
+    TextFormat,
 )
 from agent.turn.decoder import CALL_HEDGE
 from agent.turn.options import ApprovedCall
-from agent.util.ids import new_id
 from agent.util.images import CANNOT_SEE
 from tools.types import Tool
 
@@ -82,31 +88,9 @@ UNSEEN_PLACEHOLDERS = {
     )
 }
 """Texts in place of content parts that the model cannot read."""
+UNREADABLE_SUMMARY = "[There was a summary of earlier messages here; this server cannot read it.]"
 NO_PDFS: Mapping[str, PdfText] = MappingProxyType({})
 _INPUT_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
-ID_PREFIXES = {
-    "message": "msg",
-    "reasoning": "rs",
-    "function_call": "fc",
-    "function_call_output": "fco",
-    "mcp_call": "mcp",
-    "mcp_list_tools": "mcpl",
-}
-"""Prefixes of ids by item type, for items that came without an id."""
-ITEM_FIELDS = {
-    *("id", "type", "role", "content", "status", "phase", "call_id", "name", "namespace"),
-    *("arguments", "input", "output", "error", "action", "server_label", "approval_request_id"),
-    *("approve", "reason", "tools", "code", "outputs", "container_id", "queries", "results"),
-    *("result", "encrypted_content", "summary"),
-}
-"""Fields of the API's input items that are stored and listed; a client's own ones are not."""
-PART_FIELDS = {
-    *("type", "text", "annotations", "logprobs", "refusal", "filename", "file_id", "file_data"),
-    *("file_url", "image_url", "detail", "input_audio"),
-}
-"""Fields of their parts."""
-PART_LISTS = ("content", "output", "summary")
-TEXT_PART_TYPES = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 
 
 @dataclass(slots=True)
@@ -128,6 +112,27 @@ class InputHistory:
     """call_id → the function, of calls without an output so far."""
     answered_calls: set[str] = field(default_factory=set)
     """call_ids of calls whose output was sent."""
+    added_tools: AddedTools = field(default_factory=dict)
+    """Tools that items have added to those of the request."""
+    effort: Effort | None = None
+    """The reasoning effort that an item has set."""
+    text_format: TextFormat | None = None
+    """The form of the answer that an item has set."""
+
+    def copy(self) -> InputHistory:
+        """A copy without messages and without the calls that the client has approved."""
+        return InputHistory(
+            [],
+            list(self.instructions),
+            dict(self.call_names),
+            set(self.listed_servers),
+            dict(self.pending_approvals),
+            pending_calls=dict(self.pending_calls),
+            answered_calls=set(self.answered_calls),
+            added_tools=dict(self.added_tools),
+            effort=self.effort,
+            text_format=self.text_format,
+        )
 
 
 def read_input(
@@ -144,26 +149,20 @@ def read_input(
 
     ``earlier``: the history of the response that the request continues. ``tools``: those that run
     here, to name resent calls as the model knows them. ``find``: looks up the item that a reference
-    means. ``first``: whether the request continues no response. ``refuse_unseen``: refuse messages
-    with content that the model cannot read; otherwise the model is told of it, as it always is of
-    the outputs of functions. ``pdfs``: the attached PDFs, as they were read. Raises ApiError.
+    means. ``first``: whether the request continues no response. ``refuse_unseen``: refuse a newest
+    message of the user with content that the model cannot read; otherwise the model is told of it, as
+    it always is of earlier messages and of the outputs of functions. ``pdfs``: the attached PDFs, as
+    they were read. Raises ApiError.
     """
-    history = InputHistory(
-        [],
-        list(earlier.instructions),
-        dict(earlier.call_names),
-        set(earlier.listed_servers),
-        dict(earlier.pending_approvals),
-        pending_calls=dict(earlier.pending_calls),
-        answered_calls=set(earlier.answered_calls),
-    )
+    history = earlier.copy()
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
     reader = ItemReader(history, names, find, leading=first, refuse_unseen=refuse_unseen, pdfs=pdfs)
     if isinstance(items, str):
         history.messages.append(User(items))
         items = ()
+    newest = newest_prompt(items)
     for index, item in enumerate(items):
-        reader.add(item, f"input[{index}]")
+        reader.add(item, f"input[{index}]", is_newest=index >= newest)
     reader.answer_open_calls()
     history.messages = _without_old_reasoning(infer_phases(history.messages))
     for message in history.messages:
@@ -203,6 +202,24 @@ def unanswered_start(messages: Sequence[Message]) -> int:
     return 0
 
 
+def newest_prompt(items: Sequence[InputItem]) -> int:
+    """Index of the newest message of the user, if the model has written nothing after it; else the
+    number of items."""
+    for index in range(len(items) - 1, -1, -1):
+        match items[index]:
+            case InputMessage(role="user"):
+                return index
+            case InputMessage(role="assistant") | InputReasoning() | ItemReference():
+                break
+            case InputFunctionCall() | InputCustomToolCall() | InputMcpCall():
+                break
+            case InputForeignItem(type=kind) if kind in CALLS:
+                break
+            case _:
+                pass
+    return len(items)
+
+
 class ItemReader:
     """Adds items to a history one by one."""
 
@@ -226,6 +243,8 @@ class ItemReader:
         """The calls of this input by call_id, or by the id of their mcp_approval_request."""
         self._call_numbers = {call_id: n for n, call_id in enumerate(history.call_names)}
         """Positions of all calls of functions, by call_id."""
+        self._foreign_calls: dict[str, str] = {}
+        """call_ids by themselves and by the ids of their items: outputs may have either as their id."""
         self._row: list[int] = []
         """Positions of the calls whose results come in a row, up to message ``_row_end``."""
         self._row_end = 0
@@ -261,8 +280,12 @@ class ItemReader:
     def _add_function_call(
         self, item: InputFunctionCall | InputCustomToolCall, text: str, *, json: bool
     ) -> None:
-        history, call_id = self.history, item.call_id
         name = f"{item.namespace}__{item.name}" if item.namespace else item.name
+        self._note_call(item.call_id, name, text, json=json)
+
+    def _note_call(self, call_id: str, name: str, text: str, *, json: bool) -> None:
+        """Add a call whose output is an item of its own."""
+        history = self.history
         history.call_names[call_id] = history.pending_calls[call_id] = name
         history.answered_calls.discard(call_id)  # clients count their calls anew in each turn
         self._call_numbers[call_id] = len(self._call_numbers) + len(history.messages)
@@ -279,11 +302,21 @@ class ItemReader:
         self._row.insert(at, number)
         self._row_end = len(messages)
 
-    def add(self, item: InputItem, param: str) -> None:
-        """Add an item; ``param``: its path in the request. Raises ApiError."""
+    def add(self, item: InputItem, param: str, *, is_newest: bool = True) -> None:
+        """Add an item; ``param``: its path in the request. ``is_newest``: nothing that the user has
+        written after it; then content that cannot be read may be refused. Raises ApiError."""
         history, add = self.history, self.history.messages.append
+        add_tools(history.added_tools, item)
+        if isinstance(item, InputAdditionalTools):
+            return
+        if isinstance(item, InputConfigurationUpdate):
+            if item.reasoning is not None:
+                history.effort = item.reasoning.effort
+            if item.text is not None:
+                history.text_format = item.text.format
+            return
         if isinstance(item, InputMessage) and item.role in ("developer", "system"):
-            text = self._message_text(item, param)
+            text = self._message_text(item, param, self._refuse_unseen)
             if self._leading:
                 history.instructions.append(text)
             else:
@@ -292,9 +325,10 @@ class ItemReader:
         self._leading = False
         match item:
             case InputMessage(role="user"):
-                add(User(self._message_text(item, param)))
+                refuse = self._refuse_unseen and is_newest
+                add(User(self._message_text(item, param, refuse)))
             case InputMessage():
-                text = self._message_text(item, param)
+                text = self._message_text(item, param, False)
                 if text and text != CALL_HEDGE:  # which the model has not written
                     add(
                         _UnphasedAssistant(text)
@@ -305,8 +339,9 @@ class ItemReader:
                 try:
                     text = _reasoning_text(item, param)
                 except ApiError as error:
-                    add(message := ReasoningMessage(""))
-                    self.unreadable[id(message)] = error
+                    if self._refuse_unseen:
+                        add(message := ReasoningMessage(""))
+                        self.unreadable[id(message)] = error
                 else:
                     if text:
                         add(ReasoningMessage(text))
@@ -331,23 +366,56 @@ class ItemReader:
             case InputMcpListTools():
                 history.listed_servers.add(item.server_label)
             case InputCompaction():
-                summary = decode_summary(item.encrypted_content, param)
-                add(Developer(summary_message(summary)))
+                try:
+                    summary = decode_summary(item.encrypted_content, param)
+                except ApiError:
+                    if self._refuse_unseen:
+                        raise
+                    add(Developer(UNREADABLE_SUMMARY))
+                else:
+                    add(Developer(summary_message(summary)))
+            case InputForeignItem():
+                self._add_foreign(item, param)
             case ItemReference():
                 referenced = self._find(item.id)
                 if referenced is None:
                     raise invalid(
                         param, f"Item with id '{item.id[:80]}' not found.", "item_not_found"
                     )
-                self.add(referenced, param)
+                self.add(referenced, param, is_newest=is_newest)
             case _:
                 pass  # a web search: its results are in the message after it
 
-    def _message_text(self, item: InputMessage, param: str) -> str:
+    def _message_text(self, item: InputMessage, param: str, refuse_unseen: bool) -> str:
         """The text of a message. Raises ApiError for content that is refused."""
         return _content_text(
-            item.content, f"{param}.content", self._pdfs, refuse_unseen=self._refuse_unseen
+            item.content,
+            f"{param}.content",
+            self._pdfs,
+            refuse_unseen=refuse_unseen,
+            refuse_unknown=self._refuse_unseen,
         )
+
+    def _add_foreign(self, item: InputForeignItem, param: str) -> None:
+        """Add a call of a tool that is not here, or its output."""
+        if item.type not in CALLS:
+            call_id = item.call_id or self._foreign_calls.get(item.id or "")
+            # What the other server ran itself has no call_id.
+            call_id = call_id or _unnamed_call(item.type)
+            name = self._call_name(call_id, param)
+            self._add_result(call_id, ToolResultMessage(name, output_text(item)))
+            return
+        name, arguments = CALLS[item.type]
+        text, is_json = call_text(arguments(item))
+        if (result := own_result(item)) is not None:
+            self.history.messages += [
+                ToolCallMessage(name, text, json=is_json),
+                ToolResultMessage(name, result),
+            ]
+            return
+        call_id = item.call_id or _unnamed_call(item.type)
+        self._foreign_calls |= {item.id or call_id: call_id, call_id: call_id}
+        self._note_call(call_id, name, text, json=is_json)
 
     def _call_name(self, call_id: str, param: str) -> str:
         name = self.history.call_names.get(call_id)
@@ -406,6 +474,11 @@ class ItemReader:
         )
 
 
+def _unnamed_call(kind: str) -> str:
+    """The call_id of a call that has none, and of its output."""
+    return kind.removesuffix("_output").removesuffix("_call")
+
+
 class _UnphasedAssistant(Assistant):
     """An assistant's message that the client sent back without its ``phase``."""
 
@@ -448,14 +521,17 @@ def _without_old_reasoning(messages: Sequence[Message]) -> list[Message]:
 
 
 def _reasoning_text(item: InputReasoning, param: str) -> str:
-    """The text of a resent reasoning item; where there is nothing else, what its summary says."""
+    """The text of a resent reasoning item; where nothing else can be read, what its summary says."""
     if text := _content_text(item.content or [], f"{param}.content"):
         return text
+    summary = "\n\n".join(part.text or "" for part in item.summary or ())
     if not item.encrypted_content:
-        return "\n\n".join(part.text or "" for part in item.summary or ())
+        return summary
     try:
         return decode_reasoning(item.encrypted_content)
     except ValueError:
+        if summary:
+            return summary
         message = (
             "The reasoning item was not made by this server, so it cannot be read: leave it out."
         )
@@ -469,12 +545,14 @@ def _content_text(
     pdfs: Mapping[str, PdfText] = NO_PDFS,
     *,
     refuse_unseen: bool = False,
+    refuse_unknown: bool = True,
 ) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(
         _part_text(part, f"{param}[{index}]", pdfs, refuse_unseen)
         for index, part in enumerate(content)
+        if refuse_unknown or part.type in KNOWN_PART_TYPES
     )
 
 
@@ -494,7 +572,7 @@ def _part_text(
                 raise
             return UNSEEN_PLACEHOLDERS[part.type]
     if part.type not in TEXT_PART_TYPES:
-        known = ", ".join([*TEXT_PART_TYPES, "refusal", *UNSEEN_PLACEHOLDERS])
+        known = ", ".join(KNOWN_PART_TYPES)
         raise invalid(f"{param}.type", f"'{param}.type' is none of {known}.")
     if part.text is None:
         message = f"Missing required parameter: '{param}.text'."
@@ -524,44 +602,3 @@ def _code_argument(arguments: str) -> str | None:
     except ValueError:
         return None
     return value["code"] if isinstance(value, dict) and isinstance(value.get("code"), str) else None
-
-
-# --- as /input_items lists them ---
-
-
-def list_input(sent: str | Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """List a request's input items: each has an id, and messages have a list of parts."""
-    if isinstance(sent, str):
-        sent = [{"role": "user", "content": sent}]
-    return tuple(_list_item(item) for item in sent)
-
-
-def _list_item(sent: dict[str, Any]) -> dict[str, Any]:
-    item = {
-        name: _list_parts(value) if name in PART_LISTS else value
-        for name, value in sent.items()
-        if name in ITEM_FIELDS
-    }
-    item_type = item.get("type") or ("message" if "role" in item else "item_reference")
-    listed = {**item, "type": item_type}
-    listed["id"] = item.get("id") or new_id(ID_PREFIXES.get(item_type, "item"))
-    if item_type == "message":
-        by_model = item.get("role") == "assistant"
-        content = item["content"]
-        if isinstance(content, str):
-            part = {"type": "output_text" if by_model else "input_text", "text": content}
-            content = [{**part, "annotations": []} if by_model else part]
-        listed |= {"content": content, "status": item.get("status") or "completed"}
-    return listed
-
-
-def _list_parts(value: Any) -> Any:
-    """Parts without the fields that the API does not have; anything else as it is."""
-    if not isinstance(value, list):
-        return value
-    return [
-        {name: field for name, field in part.items() if name in PART_FIELDS}
-        if isinstance(part, dict)
-        else part
-        for part in value
-    ]

@@ -135,7 +135,7 @@ def _with_item_types(schemas: dict[str, Any]) -> dict[str, Any]:
     """Add the ``type`` of input items, by which their model is chosen before it reads them."""
     kinds: dict[str, list[str]] = {}
     for kind, model in ITEM_MODELS.items():
-        kinds[model.__name__] = [kind]
+        kinds.setdefault(model.__name__, []).append(kind)
     kinds[InputFunctionCallOutput.__name__].append("custom_tool_call_output")
     for name, values in kinds.items():
         schema = schemas[name]

@@ -8,8 +8,14 @@ import pydantic_core
 from pydantic import ValidationError
 
 from agent.server.errors import ApiError, from_validation, invalid
-from agent.server.field_rules import check_minimum, drop_ignorable, unknown_item_fields
+from agent.server.field_rules import (
+    check_minimum,
+    drop_ignorable,
+    unknown_item_fields,
+    unknown_parts,
+)
 from agent.server.schemas import (
+    FOREIGN_TAG,
     ITEM_MODELS,
     AllowedTools,
     ApprovalFilter,
@@ -29,7 +35,16 @@ MAX_SCHEMA_VALUES = 15_000
 """JSON values of all tools together, and of the answer's form: rendering them takes some 5 µs each."""
 RequestT = TypeVar("RequestT", bound=RequestModel)
 _UNION_TAGS = frozenset(
-    {*ITEM_MODELS, "custom_tool_call_output", "function", "custom", "namespace", "mcp", "other"}
+    {
+        *ITEM_MODELS,
+        "custom_tool_call_output",
+        FOREIGN_TAG,
+        "function",
+        "custom",
+        "namespace",
+        "mcp",
+        "other",
+    }
     | {AllowedTools.__name__, ApprovalFilter.__name__, ToolChoice.__name__, "text", "grammar"}
     | {ConversationParam.__name__}
 )
@@ -48,6 +63,7 @@ def request_from_object(
     _check_sizes(value)
     ignored = unknown_item_fields(value.get("input"))
     if lenient:
+        ignored += unknown_parts(value.get("input"))
         value, dropped = drop_ignorable(CreateResponse, value, _UNION_TAGS)
         ignored += dropped
     request = _validated(CreateResponse, value)
@@ -76,6 +92,15 @@ def validate(kind: type[RequestT], value: dict[str, Any]) -> RequestT:
     return _validated(kind, value, extra="ignore")
 
 
+def without_unknown_values(
+    kind: type[RequestModel], value: dict[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """A body for `validate` without the values and kinds of items that the model does not have, for a
+    lenient server; and the paths of these. Raises ApiError."""
+    _check_sizes(value)
+    return drop_ignorable(kind, value, _UNION_TAGS, extra="ignore")
+
+
 def _validated(
     kind: type[RequestT], value: dict[str, Any], extra: Literal["ignore"] | None = None
 ) -> RequestT:
@@ -95,7 +120,7 @@ def _check_sizes(value: dict[str, Any]) -> None:
             )
             raise invalid(param, message, "array_above_max_length")
     for param in ("tools", "text", "response_format", "tool_choice"):
-        if not _has_few_values(value.get(param), MAX_SCHEMA_VALUES):
+        if not has_few_values(value.get(param), MAX_SCHEMA_VALUES):
             message = f"Invalid '{param}': more than {MAX_SCHEMA_VALUES:,} JSON values."
             raise invalid(param, message, "array_above_max_length")
 
@@ -109,7 +134,7 @@ def _count_items(value: object) -> int:
     return len(items) + sum(len(field) for field in fields if isinstance(field, list))
 
 
-def _has_few_values(value: object, most: int) -> bool:
+def has_few_values(value: object, most: int) -> bool:
     """Whether a JSON value contains ``most`` values at most."""
     pending = [value]
     while pending and most >= len(pending):

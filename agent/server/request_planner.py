@@ -3,7 +3,7 @@
 1. The model named is the one that runs, and no unsupported field is used.
 2. ``previous_response_id`` or ``conversation`` is looked up: the conversation that the turn continues.
 3. The MCP servers that the request brings are connected (`client_mcp`).
-4. ``tools`` and ``tool_choice`` become declared tools (`tool_selection`).
+4. ``tools``, those that items add, and ``tool_choice`` become the turn's tools (`tool_selection`).
 5. ``input`` becomes messages (`input_items`): those that a client resends are put into the
    conversation, those that the model has not answered are the turn's prompt.
 6. Long texts are tokenised bit by bit (`token_limits`); the prompt has to fit into the context.
@@ -32,12 +32,14 @@ from agent.server import input_items
 from agent.server.begun_item import begin_with_message, split_begun_item
 from agent.server.client_mcp import client_servers
 from agent.server.conversations import Conversations
+from agent.server.declared_tools import DeclaredTool, declared_tools
 from agent.server.errors import ApiError, invalid, rate_limited
 from agent.server.input_items import InputHistory
+from agent.server.listed_items import list_input
 from agent.server.pdf_texts import PdfReader
 from agent.server.response_cache import ResponseCache
 from agent.server.response_fields import initial_response
-from agent.server.schemas import CreateResponse, InputItem
+from agent.server.schemas import CreateResponse, InputItem, RequestText
 from agent.server.stored_response import Continued, StoredResponse, served_json
 from agent.server.token_limits import context_length_exceeded, pretokenise
 from agent.server.token_memo import TokenMemo
@@ -96,13 +98,16 @@ class TurnPlan:
                 for item in response.output
                 if isinstance(item, ev.McpListToolsItem) and item.error is None
             },
+            added_tools=known.added_tools,
+            effort=known.effort,
+            text_format=known.text_format,
         )  # fmt: skip
 
     @property
     def inputs(self) -> tuple[dict[str, Any], ...]:
         """The input items as ``/input_items`` lists them; items without an id keep the one they get."""
         if self._inputs is None:
-            self._inputs = input_items.list_input(self.request.sent_input)
+            self._inputs = list_input(self.request.sent_input)
         return self._inputs
 
     def served(self, response: ev.Response) -> dict[str, Any]:
@@ -176,8 +181,11 @@ class TurnPlanner:
             self._memo.set_vocabulary(loaded.vocabulary)
             continued = self._continued(request, cache, loaded.vocabulary)
             items = _required_input(request)
+            declared = declared_tools(
+                request, items, continued.history.added_tools if continued else {}
+            )
             brought = client_servers(
-                request,
+                declared,
                 exposure.servers(),
                 allowed=exposure.client_servers,
                 private_urls=exposure.private_urls,
@@ -188,7 +196,9 @@ class TurnPlanner:
                     host.connect(server.name)
                 if brought:
                     await host.wait_settled({server.name for server in brought})
-                return await self._plan_on(host, loaded, request, items, continued, cache, job)
+                return await self._plan_on(
+                    host, loaded, request, items, declared, continued, cache, job
+                )
             except BaseException:
                 if brought:
                     await host.close()
@@ -200,6 +210,7 @@ class TurnPlanner:
         loaded: LoadedModel,
         request: CreateResponse,
         items: str | list[InputItem],
+        declared: Sequence[DeclaredTool],
         continued: Continued | None,
         cache: ResponseCache,
         job: TurnJob | None,
@@ -207,7 +218,7 @@ class TurnPlanner:
         """Plan with the host that has the servers which the request brings."""
         runtime, exposure = self._runtime, self._exposure
         answered, begun = split_begun_item(items)
-        selected = select_tools(request, exposure.tools(host))
+        selected = select_tools(request, declared, exposure.tools(host))
         history = input_items.read_input(
             answered,
             continued.history if continued else InputHistory(),
@@ -217,6 +228,7 @@ class TurnPlanner:
             refuse_unseen=request.refuses_unseen,
             pdfs=await self._pdf_reader.read(items),
         )
+        request = with_text_format(request, history)
         tools = apply_tool_choice(selected, request)
         options = turn_options(request, self._turn_defaults, tools, history)
         messages = await self._pretokenise(loaded.format, request, options, history)
@@ -255,7 +267,7 @@ class TurnPlanner:
         tokens += len(prepared.begun_ids)
         if tokens >= runtime.context_length:
             raise context_length_exceeded(runtime.context_length, tokens)
-        ignored = (*request.ignored, *selected.left_out)
+        ignored = (*request.ignored, *tools.left_out)
         if ignored:
             log.warning("of the request is passed over: %s", ", ".join(ignored)[:200])
         inputs = None
@@ -334,6 +346,14 @@ def resolve_model_name(name: str | None, runtime: Runtime) -> str:
         return model.name
     message = f"The model '{str(name)[:100]}' does not exist; this server runs '{model.name}'."
     raise ApiError(404, message, code="model_not_found", param="model")
+
+
+def with_text_format(request: CreateResponse, history: InputHistory) -> CreateResponse:
+    """The request with the form of the answer that an item has set."""
+    if history.text_format is None:
+        return request
+    text = (request.text or RequestText()).model_copy(update={"format": history.text_format})
+    return request.model_copy(update={"text": text})
 
 
 def _refuse_unsupported(request: CreateResponse) -> None:

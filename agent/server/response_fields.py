@@ -26,7 +26,9 @@ def initial_response(
         model=runtime.model.name,
         instructions=request.instructions,
         previous_response_id=request.previous_response_id,
-        reasoning=ev.Reasoning(effort=options.effort, summary=options.reasoning_summary),
+        reasoning=ev.Reasoning(
+            effort=options.effort, summary=options.reasoning_summary, context="current_turn"
+        ),
         tools=selected.echo,
         tool_choice=_tool_choice(request.tool_choice),
         parallel_tool_calls=request.parallel_tool_calls is not False,

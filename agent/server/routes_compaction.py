@@ -17,8 +17,8 @@ from agent import events as ev
 from agent.conversation.compaction import LATEST_TURNS_SHARE
 from agent.server.compaction_token import encode_summary
 from agent.server.errors import ApiError, invalid, rate_limited, unsupported
-from agent.server.input_items import list_input
 from agent.server.json_response import JsonResponse, error_response
+from agent.server.listed_items import list_input
 from agent.server.parsing import parse_request
 from agent.server.request_body import read_body
 from agent.server.service import ResponseService

@@ -12,11 +12,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent.server.errors import ApiError, invalid
+from agent.server.field_rules import ignored_header
 from agent.server.json_response import JsonResponse
 from agent.server.list_page import as_list, included, list_page, with_included
-from agent.server.parsing import parse_json_object, validate
+from agent.server.parsing import parse_json_object, validate, without_unknown_values
 from agent.server.request_body import read_body
-from agent.server.schemas import CreateConversation, CreateItems, UpdateConversation
+from agent.server.schemas import (
+    CreateConversation,
+    CreateItems,
+    RequestModel,
+    UpdateConversation,
+)
 from agent.server.service import ResponseService
 from agent.store.api_conversations import ApiConversation
 
@@ -46,12 +52,12 @@ class _ConversationRoutes:
 
     async def create(self, request: Request) -> Response:
         """POST /v1/conversations: create a conversation, empty or with up to 20 items."""
-        body = await self._body(request)
+        body, headers = await self._body_with_items(request, CreateConversation)
         wanted = validate(CreateConversation, body)
         created = await self._conversations.create(
             wanted.metadata or {}, wanted.items or [], body.get("items") or []
         )
-        return JsonResponse(_conversation(created))
+        return JsonResponse(_conversation(created), headers=headers)
 
     async def get(self, request: Request) -> Response:
         """GET /v1/conversations/{id}: a conversation, also one of the app or the command line."""
@@ -83,12 +89,13 @@ class _ConversationRoutes:
         include = included(request.query_params)
         name = request.path_params["id"]
         self._conversations.find(name)
-        body = await self._body(request)
+        body, headers = await self._body_with_items(request, CreateItems)
         wanted = validate(CreateItems, body)
         if not wanted.items:
             raise invalid("items", "Invalid 'items': an item is needed.", "empty_array")
         added = await self._conversations.add(name, wanted.items, body["items"])
-        return JsonResponse(as_list([with_included(item, include) for item in added]))
+        listed = as_list([with_included(item, include) for item in added])
+        return JsonResponse(listed, headers=headers)
 
     async def item(self, request: Request) -> Response:
         """GET /v1/conversations/{id}/items/{item_id}: one item."""
@@ -102,6 +109,17 @@ class _ConversationRoutes:
         name = request.path_params["id"]
         await self._conversations.delete_item(name, request.path_params["item_id"])
         return JsonResponse(_conversation(self._conversations.find(name)))
+
+    async def _body_with_items(
+        self, request: Request, kind: type[RequestModel]
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """A body without what a lenient server passes over, and the headers that name this. Raises
+        ApiError."""
+        body = await self._body(request)
+        if not self._service.options.lenient:
+            return body, {}
+        body, ignored = without_unknown_values(kind, body)
+        return body, ignored_header(ignored)
 
     async def _body(self, request: Request) -> dict[str, Any]:
         """The JSON object of a body; an empty body is an empty object. Raises ApiError."""

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from agent.engine.protocol import EngineError
 from agent.formats.protocol import Format
-from agent.server.chat_requests import ChatMessage, ChatRequest, chat_params, to_response_requests
+from agent.server.chat_requests import ChatMessage, chat_params, parse_chat
 from agent.server.completions import MAX_TOKEN_ID, encode_prompt
 from agent.server.errors import ApiError, invalid
 from agent.server.json_response import JsonResponse
@@ -101,9 +101,12 @@ class _TokenRoutes:
             raise invalid("prompt", message, "missing_required_parameter")
         if body.messages is not None:
             messages = [message.model_dump(exclude_none=True) for message in body.messages]
-            chat = validate(ChatRequest, {"messages": messages, "tools": body.tools})
+            chat, (planned,) = parse_chat(
+                {"messages": messages, "tools": body.tools},
+                has_browser=self._service.has_browser,
+                lenient=self._service.options.lenient,
+            )
             with chat_params(chat):
-                (planned,) = to_response_requests(chat, self._service.has_browser)
                 return await self._service.prompt_ids(planned)
         form = await self._format()
         text = body.content if body.prompt is None else body.prompt

@@ -71,7 +71,166 @@ UNSUPPORTED_FIELDS = frozenset(
     | {"tools[].async", "tools[].output_schema", "tools[].tunnel_id"}
     | {"tools[].tools[].async", "tools[].tools[].output_schema"}
 )
-"""Fields of OpenAI's API that no model here has; an error tells them from misspelled ones."""
+"""Fields of OpenAI's API that no model here has; an error tells them from misspelled ones. Those of
+``tools`` are also those of the tools among the input items."""
+
+
+# --- tools ---
+
+
+class RequestFunction(ConfigModel):
+    """A tool that the client runs: a function with a JSON Schema of its arguments."""
+
+    type: Literal["function"]
+    name: ToolName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    allowed_callers: DirectCallers | None = Field(default=None, exclude=True)
+    defer_loading: Literal[False] | None = Field(default=None, exclude=True)
+
+
+class TextForm(ConfigModel):
+    """Any text."""
+
+    type: Literal["text"]
+
+
+class GrammarForm(ConfigModel):
+    """A grammar of a custom tool's input."""
+
+    type: Literal["grammar"]
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+class RequestCustom(ConfigModel):
+    """A tool that the client runs: its input is a text."""
+
+    type: Literal["custom"]
+    name: ToolName
+    description: str | None = None
+    format: TextForm | GrammarForm | None = Field(default=None, discriminator="type")
+    allowed_callers: DirectCallers | None = Field(default=None, exclude=True)
+    defer_loading: Literal[False] | None = Field(default=None, exclude=True)
+
+
+class RequestNamespace(ConfigModel):
+    """A named group of functions and custom tools."""
+
+    type: Literal["namespace"]
+    name: ToolName
+    description: str = ""
+    tools: list[Annotated[RequestFunction | RequestCustom, Field(discriminator="type")]]
+
+
+class AllowedTools(ConfigModel):
+    """A filter of a server's tools; a tool has to meet both conditions."""
+
+    tool_names: list[str] | None = None
+    read_only: bool | None = None
+
+
+class ApprovalFilter(ConfigModel):
+    """Which calls need the client's approval: those of ``always``, or all but those of ``never``."""
+
+    always: AllowedTools | None = None
+    never: AllowedTools | None = None
+
+
+class RequestMcp(ConfigModel):
+    """The tools of an MCP server. ``headers`` and ``authorization`` are secrets: they are sent to that
+    server only, and appear in no response, log or file."""
+
+    type: Literal["mcp"]
+    server_label: str = Field(min_length=1, max_length=256)
+    server_url: str | None = None
+    connector_id: str | None = None
+    server_description: str | None = None
+    headers: Any = Field(default=None, exclude=True, repr=False)
+    authorization: Any = Field(default=None, exclude=True, repr=False)
+    allowed_tools: list[str] | AllowedTools | None = None
+    require_approval: Literal["always", "never"] | ApprovalFilter | None = None
+    allowed_callers: DirectCallers | None = Field(default=None, exclude=True)
+    defer_loading: Literal[False] | None = Field(default=None, exclude=True)
+
+
+_KNOWN_TOOLS = ("function", "custom", "namespace", "mcp")
+
+
+class RequestOther(RequestModel):
+    """Any other tool of OpenAI's, of which some options are read; `tool_selection` refuses the others
+    where it offers the tool."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(json_schema_extra={"not": {"enum": [*_KNOWN_TOOLS]}})
+    container: Any = None
+    external_web_access: bool | None = None
+    search_context_size: Literal["low", "medium", "high"] | None = None
+
+
+def _tool_tag(tool: object) -> str | None:
+    """The discriminator of tools."""
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    if not isinstance(kind, str):
+        return "other" if isinstance(tool, dict) else None
+    return kind if kind in _KNOWN_TOOLS else "other"
+
+
+RequestTool = Annotated[
+    Annotated[RequestFunction, Tag("function")]
+    | Annotated[RequestCustom, Tag("custom")]
+    | Annotated[RequestNamespace, Tag("namespace")]
+    | Annotated[RequestMcp, Tag("mcp")]
+    | Annotated[RequestOther, Tag("other")],
+    Discriminator(_tool_tag),
+]
+
+
+class ToolChoice(ConfigModel):
+    """A choice among the tools: ``{"type": "function", "name"}``, ``{"type": "mcp", "server_label",
+    "name"?}`` or ``{"type": "allowed_tools", "mode", "tools"}``."""
+
+    type: str
+    name: str | None = None
+    server_label: str | None = None
+    mode: Literal["auto", "required"] | None = None
+    tools: list[dict[str, Any]] | None = None
+
+
+# --- settings that an input item may change ---
+
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class RequestReasoning(ConfigModel):
+    """How long the model thinks, and how its reasoning is summarised; ``generate_summary`` is the older
+    name of ``summary``. Of finished turns no reasoning is read again, whatever ``context`` says."""
+
+    effort: Effort | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+    context: Literal["auto", "current_turn", "all_turns"] | None = None
+    mode: Literal["standard"] | None = None
+
+
+class TextFormat(ConfigModel):
+    """The form of the answer; ``schema`` with type ``json_schema``."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class RequestText(ConfigModel):
+    """The form of the answer, and how long it should be."""
+
+    format: TextFormat | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
 
 
 # --- input items ---
@@ -186,6 +345,55 @@ class InputCompaction(RequestModel):
     encrypted_content: str
 
 
+class InputAdditionalTools(RequestModel):
+    """Tools beside those of the request, from this response on."""
+
+    tools: list[RequestTool]
+
+
+class ReasoningUpdate(ConfigModel):
+    """The effort from this response on."""
+
+    effort: Effort | None = None
+
+
+class TextUpdate(ConfigModel):
+    """The form of the answers from this response on."""
+
+    format: TextFormat
+
+
+class InputConfigurationUpdate(RequestModel):
+    """Settings from this response on, in place of those of the request and of earlier updates."""
+
+    reasoning: ReasoningUpdate | None = None
+    text: TextUpdate | None = None
+
+
+class InputForeignItem(RequestModel):
+    """A call of a tool that this server does not have, or its output: another server's history.
+
+    `foreign_items` reads its fields, whatever they are.
+    """
+
+    type: str
+    id: str | None = None
+    call_id: str | None = None
+    action: Any = None
+    actions: Any = None
+    arguments: Any = None
+    code: Any = None
+    error: Any = None
+    operation: Any = None
+    output: Any = None
+    queries: Any = None
+    result: Any = None
+    results: Any = None
+    revised_prompt: Any = None
+    status: Any = None
+    tools: Any = None
+
+
 class ItemReference(RequestModel):
     """An item of an earlier response, named by its id."""
 
@@ -196,15 +404,27 @@ def _item_type(item: object) -> str | None:
     """The discriminator of input items: without a type, ``{role, content}`` is a message and ``{id}`` a
     reference."""
     if isinstance(item, BaseModel):
+        if isinstance(item, InputForeignItem):
+            return FOREIGN_TAG
         return next(tag for tag, model in ITEM_MODELS.items() if isinstance(item, model))
     if not isinstance(item, dict):
         return None
     kind = item.get("type")
     if kind is None:
         return "message" if "role" in item else "item_reference" if "id" in item else None
-    return kind if isinstance(kind, str) else None
+    if not isinstance(kind, str):
+        return None
+    return FOREIGN_TAG if kind in FOREIGN_ITEMS else kind
 
 
+FOREIGN_TAG = "foreign"
+FOREIGN_ITEMS = (
+    "apply_patch_call", "apply_patch_call_output", "computer_call", "computer_call_output",
+    "file_search_call", "image_generation_call", "local_shell_call", "local_shell_call_output",
+    "program", "program_output", "shell_call", "shell_call_output", "tool_search_call",
+    "tool_search_output",
+)  # fmt: skip
+"""Types of items that are read as text."""
 ITEM_MODELS: dict[str, type[RequestModel]] = {
     "message": InputMessage,
     "reasoning": InputReasoning,
@@ -218,8 +438,13 @@ ITEM_MODELS: dict[str, type[RequestModel]] = {
     "code_interpreter_call": InputCodeInterpreterCall,
     "web_search_call": InputWebSearchCall,
     "compaction": InputCompaction,
+    "additional_tools": InputAdditionalTools,
+    "configuration_update": InputConfigurationUpdate,
+    **dict.fromkeys(FOREIGN_ITEMS, InputForeignItem),
     "item_reference": ItemReference,
 }
+UNSUPPORTED_ITEMS = {"compaction_trigger": "call POST /v1/responses/compact"}
+"""Types of items of OpenAI's API that are refused, and what to do instead."""
 InputItem = Annotated[
     Annotated[InputMessage, Tag("message")]
     | Annotated[InputReasoning, Tag("reasoning")]
@@ -234,164 +459,15 @@ InputItem = Annotated[
     | Annotated[InputCodeInterpreterCall, Tag("code_interpreter_call")]
     | Annotated[InputWebSearchCall, Tag("web_search_call")]
     | Annotated[InputCompaction, Tag("compaction")]
+    | Annotated[InputAdditionalTools, Tag("additional_tools")]
+    | Annotated[InputConfigurationUpdate, Tag("configuration_update")]
+    | Annotated[InputForeignItem, Tag(FOREIGN_TAG)]
     | Annotated[ItemReference, Tag("item_reference")],
     Discriminator(_item_type),
 ]
 
 
-# --- tools ---
-
-
-class RequestFunction(ConfigModel):
-    """A tool that the client runs: a function with a JSON Schema of its arguments."""
-
-    type: Literal["function"]
-    name: ToolName
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-    allowed_callers: DirectCallers | None = Field(default=None, exclude=True)
-    defer_loading: Literal[False] | None = Field(default=None, exclude=True)
-
-
-class TextForm(ConfigModel):
-    """Any text."""
-
-    type: Literal["text"]
-
-
-class GrammarForm(ConfigModel):
-    """A grammar of a custom tool's input."""
-
-    type: Literal["grammar"]
-    syntax: Literal["lark", "regex"]
-    definition: str
-
-
-class RequestCustom(ConfigModel):
-    """A tool that the client runs: its input is a text."""
-
-    type: Literal["custom"]
-    name: ToolName
-    description: str | None = None
-    format: TextForm | GrammarForm | None = Field(default=None, discriminator="type")
-    allowed_callers: DirectCallers | None = Field(default=None, exclude=True)
-    defer_loading: Literal[False] | None = Field(default=None, exclude=True)
-
-
-class RequestNamespace(ConfigModel):
-    """A named group of functions."""
-
-    type: Literal["namespace"]
-    name: ToolName
-    description: str = ""
-    tools: list[RequestFunction]
-
-
-class AllowedTools(ConfigModel):
-    """A filter of a server's tools; a tool has to meet both conditions."""
-
-    tool_names: list[str] | None = None
-    read_only: bool | None = None
-
-
-class ApprovalFilter(ConfigModel):
-    """Which calls need the client's approval: those of ``always``, or all but those of ``never``."""
-
-    always: AllowedTools | None = None
-    never: AllowedTools | None = None
-
-
-class RequestMcp(ConfigModel):
-    """The tools of an MCP server. ``headers`` and ``authorization`` are secrets: they are sent to that
-    server only, and appear in no response, log or file."""
-
-    type: Literal["mcp"]
-    server_label: str = Field(min_length=1, max_length=256)
-    server_url: str | None = None
-    connector_id: str | None = None
-    server_description: str | None = None
-    headers: Any = Field(default=None, exclude=True, repr=False)
-    authorization: Any = Field(default=None, exclude=True, repr=False)
-    allowed_tools: list[str] | AllowedTools | None = None
-    require_approval: Literal["always", "never"] | ApprovalFilter | None = None
-    allowed_callers: DirectCallers | None = Field(default=None, exclude=True)
-    defer_loading: Literal[False] | None = Field(default=None, exclude=True)
-
-
-_KNOWN_TOOLS = ("function", "custom", "namespace", "mcp")
-
-
-class RequestOther(RequestModel):
-    """Any other tool of OpenAI's, of which some options are read; `tool_selection` refuses the others
-    where it offers the tool."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: str = Field(json_schema_extra={"not": {"enum": [*_KNOWN_TOOLS]}})
-    container: Any = None
-    external_web_access: bool | None = None
-    search_context_size: Literal["low", "medium", "high"] | None = None
-
-
-def _tool_tag(tool: object) -> str | None:
-    """The discriminator of tools."""
-    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
-    if not isinstance(kind, str):
-        return "other" if isinstance(tool, dict) else None
-    return kind if kind in _KNOWN_TOOLS else "other"
-
-
-RequestTool = Annotated[
-    Annotated[RequestFunction, Tag("function")]
-    | Annotated[RequestCustom, Tag("custom")]
-    | Annotated[RequestNamespace, Tag("namespace")]
-    | Annotated[RequestMcp, Tag("mcp")]
-    | Annotated[RequestOther, Tag("other")],
-    Discriminator(_tool_tag),
-]
-
-
-class ToolChoice(ConfigModel):
-    """A choice among the tools: ``{"type": "function", "name"}``, ``{"type": "mcp", "server_label",
-    "name"?}`` or ``{"type": "allowed_tools", "mode", "tools"}``."""
-
-    type: str
-    name: str | None = None
-    server_label: str | None = None
-    mode: Literal["auto", "required"] | None = None
-    tools: list[dict[str, Any]] | None = None
-
-
 # --- the request ---
-
-
-class RequestReasoning(ConfigModel):
-    """How long the model thinks, and how its reasoning is summarised; ``generate_summary`` is the older
-    name of ``summary``. The reasoning of finished turns is never read again (``context``)."""
-
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    summary: Literal["auto", "concise", "detailed"] | None = None
-    generate_summary: Literal["auto", "concise", "detailed"] | None = None
-    context: Literal["auto", "current_turn"] | None = None
-    mode: Literal["standard"] | None = None
-
-
-class TextFormat(ConfigModel):
-    """The form of the answer; ``schema`` with type ``json_schema``."""
-
-    type: Literal["text", "json_object", "json_schema"]
-    name: str | None = None
-    description: str | None = None
-    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
-    strict: bool | None = None
-
-
-class RequestText(ConfigModel):
-    """The form of the answer, and how long it should be."""
-
-    format: TextFormat | None = None
-    verbosity: Literal["low", "medium", "high"] | None = None
 
 
 class RequestStreamOptions(ConfigModel):

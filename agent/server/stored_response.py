@@ -9,8 +9,9 @@ from typing import Any
 from agent.conversation.conversation import Conversation
 from agent.conversation.reasoning_token import encode_reasoning
 from agent.events import MessageItem, ReasoningItem, Response
+from agent.server.declared_tools import tools_from_json, tools_json
 from agent.server.input_items import InputHistory, items_by_id
-from agent.server.schemas import InputItem
+from agent.server.schemas import InputItem, TextFormat
 from agent.store.records import ServedTurn
 from agent.turn.options import ApprovedCall
 
@@ -88,6 +89,9 @@ def served_json(
             "answered": sorted(history.answered_calls),
             "listed": sorted(history.listed_servers),
             "asked": [list(asdict(call).values()) for call in history.pending_approvals.values()],
+            "tools": tools_json(history.added_tools.values()),
+            "effort": history.effort,
+            "text_format": history.text_format and history.text_format.model_dump(by_alias=True),
         },
         "inputs": list(inputs),
         "request_bytes": request_bytes,
@@ -108,6 +112,9 @@ def from_served_turn(turn: ServedTurn) -> StoredResponse:
             {values[0]: ApprovedCall(*values) for values in history["asked"]},
             pending_calls=history.get("unanswered", {}),
             answered_calls=set(history.get("answered", ())),
+            added_tools=tools_from_json(history.get("tools", ())),
+            effort=history.get("effort"),
+            text_format=(form := history.get("text_format")) and TextFormat.model_validate(form),
         ),
         items_by_id(response.output),
         tuple(turn.served["inputs"]),

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from agent.engine.grammars import Grammar
 from agent.formats.protocol import FunctionTool
 from agent.runtime.runtime import Runtime
+from agent.server.declared_tools import DeclaredTool
 from agent.server.errors import invalid, unsupported
+from agent.server.listed_items import redact_url
 from agent.server.schemas import (
     AllowedTools,
     ApprovalFilter,
@@ -88,8 +88,10 @@ class SelectedTools:
     """Types of tools in the request that nobody can run here; they are not declared to the model."""
 
 
-def select_tools(request: CreateResponse, exposed: Sequence[Tool]) -> SelectedTools:
-    """Read the request's ``tools``. ``exposed``: the tools that it may name.
+def select_tools(
+    request: CreateResponse, declared: Sequence[DeclaredTool], exposed: Sequence[Tool]
+) -> SelectedTools:
+    """Read the tools that a request declares. ``exposed``: the tools that it may name.
 
     Raises ApiError for what is wrong or not supported.
     """
@@ -102,15 +104,20 @@ def select_tools(request: CreateResponse, exposed: Sequence[Tool]) -> SelectedTo
     unavailable: set[str] = set()
     excluded: set[str] = set()
     left_out: list[str] = []
-    for index, requested in enumerate(request.tools or ()):
-        param = f"tools[{index}]"
+    for one in declared:
+        param, requested = one.param, one.tool
         match requested:
             case RequestFunction():
                 functions.append(_function(requested))
             case RequestCustom():
                 functions.append(_custom(requested))
             case RequestNamespace():
-                functions += [_function(tool, requested.name) for tool in requested.tools]
+                functions += [
+                    _custom(tool, requested.name)
+                    if isinstance(tool, RequestCustom)
+                    else _function(tool, requested.name)
+                    for tool in requested.tools
+                ]
             case RequestMcp():
                 if requested.server_label in labels:
                     raise invalid(param, f"The server {requested.server_label} is named twice.")
@@ -154,7 +161,8 @@ def select_tools(request: CreateResponse, exposed: Sequence[Tool]) -> SelectedTo
                 unavailable.add(kind)
                 left_out.append(param)
                 continue
-        echo.append(_echo_tool(requested))
+        if one.is_own:
+            echo.append(_echo_tool(requested))
     _check_unique([f.model_name for f in functions] + [tool.model_name for tool in selected])
     sources = "web_search_call.action.sources" in (request.include or ())
     return SelectedTools(
@@ -195,6 +203,8 @@ def apply_tool_choice(selected: SelectedTools, request: CreateResponse) -> Selec
                 if choice.type not in selected.unavailable
             }
             chosen = _restricted_to(available, selected, "must" if mode == "required" else "may")
+        case ToolChoice(type=kind) if kind in selected.unavailable and not request.refuses_unseen:
+            return replace(selected, left_out=(*selected.left_out, "tool_choice"))
         case choice:
             chosen = _restricted_to({"tool_choice": choice}, selected, "must")
     if chosen.tool_choice == "must" and not (chosen.functions or chosen.tools):
@@ -290,7 +300,7 @@ def _function(tool: RequestFunction, namespace: str | None = None) -> FunctionTo
     )
 
 
-def _custom(tool: RequestCustom) -> FunctionTool:
+def _custom(tool: RequestCustom, namespace: str | None = None) -> FunctionTool:
     """A custom tool: a function with one string, which the model writes without JSON."""
     description, grammar = tool.description or "", None
     if isinstance(tool.format, GrammarForm):
@@ -300,6 +310,7 @@ def _custom(tool: RequestCustom) -> FunctionTool:
         tool.name,
         f"{description}\n\nWrite the input itself, as plain text.".strip(),
         {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]},
+        namespace=namespace,
         constrained=False,
         strict=grammar is not None,
         custom=True,
@@ -365,17 +376,6 @@ def _echo_tool(tool: RequestTool) -> dict[str, Any]:
         case RequestCustom():
             return tool.model_dump(exclude_none=True)
         case RequestMcp():
-            return {**tool.model_dump(), "server_url": _redact_url(tool.server_url)}
+            return {**tool.model_dump(), "server_url": redact_url(tool.server_url)}
         case RequestOther():
             return tool.model_dump(exclude_none=True)
-
-
-def _redact_url(url: str | None) -> str | None:
-    """Reduce a URL to scheme, host and port: the rest may contain a password or a key."""
-    if url is None or re.fullmatch(r"[\w.-]*", url):
-        return url
-    try:
-        parts = urlsplit(url)
-        return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
-    except ValueError:
-        return None

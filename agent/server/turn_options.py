@@ -54,7 +54,7 @@ def turn_options(
     if request.logit_bias:
         biases = request.logit_bias.items()
         sampling["logit_bias"] = tuple((int(token), bias) for token, bias in biases)
-    effort = request.reasoning.effort if request.reasoning else None
+    effort = history.effort or (request.reasoning.effort if request.reasoning else None)
     own = defaults.instructions if request.instructions is None else request.instructions
     parts = (own, *history.instructions, _format_section(request.text), _verbosity_section(request))
     by_default = defaults.compact and request.truncation is None

@@ -118,6 +118,62 @@ async def test_chat_refused_fields_are_named(serve: Serve) -> None:
     assert not served.turns
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_lenient_chat_passes_over_and_names_what_it_does_not_have(
+    serve: Serve, stream: bool
+) -> None:
+    served = await serve(HELLO, server={"lenient": True})
+    thinking = {"type": "thinking", "thinking": "Hm."}
+    messages = [
+        {"role": "assistant", "content": [thinking, {"type": "text", "text": "Yes."}], "audio": {}},
+        {"role": "user", "content": [IMAGE, {"type": "text", "text": "Look."}], "name": "Ada"},
+    ]
+    body = {
+        "messages": messages,
+        "stream": stream,
+        "reasoning_effort": "ultra",
+        "service_tier": "gold",
+        "modalities": ["text", "smell"],
+        "audio": {"voice": "alloy"},
+        "web_search_options": {"user_location": {}},
+        "tools": [NESTED, {"type": "time_travel"}],
+        "tool_choice": {"type": "time_travel"},
+    }
+    answer = await served.post(body, url=f"{served.url}/chat/completions")
+    assert answer.status_code == 200, answer.text
+    assert set(answer.headers["agent-ignored"].split(", ")) == {
+        "audio", "messages[0].audio", "messages[0].content[0]", "messages[1].content[0]",
+        "modalities[1]", "reasoning_effort", "service_tier", "tool_choice", "tools[1]", "tools[2]",
+        "web_search_options", "web_search_options.user_location",
+    }  # fmt: skip
+    markup = engine_markup(served)
+    assert "[There was an image here; this model cannot see images.]\nAda: Look." in markup
+    assert "<|message|>Yes.<|end|>" in markup
+    answer = await served.post(
+        {"messages": [{"role": "critic", "content": "x"}]}, url=f"{served.url}/chat/completions"
+    )
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "messages[0].role"
+
+
+async def test_image_fails_its_request_and_not_the_conversation(serve: Serve) -> None:
+    served = await serve(HELLO)
+    url = f"{served.url}/chat/completions"
+    seen = {"role": "user", "content": [{"type": "text", "text": "Look."}, IMAGE]}
+    later = {"role": "user", "content": "Forget it."}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "y"}
+    for messages in (
+        [seen, later],
+        [seen, {"role": "assistant", "content": "No."}, later],
+        [seen, assistant_call("look"), result],
+    ):
+        answer = await served.post({"messages": messages}, url=url)
+        assert answer.status_code == 200, answer.text
+        assert "Look.\n[There was an image here" in engine_markup(served)
+    for messages in ([later, seen], [{"role": "system", "content": [IMAGE]}, later]):
+        answer = await served.post({"messages": messages}, url=url)
+        assert answer.status_code == 400, messages
+
+
 async def test_chat_image_is_refused_in_a_sentence(serve: Serve) -> None:
     served = await serve(HELLO)
     messages = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, IMAGE]}]

@@ -170,6 +170,17 @@ async def test_completions_wrong_requests_are_named(serve: Serve) -> None:
         await client.completions.create(model="gpt-3.5-turbo-instruct", prompt="x")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_lenient_completions_pass_over_and_name_the_suffix(
+    serve: Serve, stream: bool
+) -> None:
+    served = await serve({"markup": "one<|return|>"}, server={"lenient": True})
+    body = {"prompt": "x", "suffix": "y", "stream": stream}
+    answer = await served.post(body, url=f"{served.url}/completions")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["agent-ignored"] == "suffix"
+
+
 async def test_completions_stream_options_of_no_stream_ask_for_nothing(serve: Serve) -> None:
     served = await serve({"markup": "one<|return|>"})
     body = await complete(served, extra_body={"stream_options": {"include_usage": True}})

@@ -405,6 +405,38 @@ async def test_images_among_items_are_refused_as_in_requests(
         assert api_error(answer, 400)["param"] == "items[0].content[0].type"
 
 
+@pytest.mark.parametrize("created", [True, False])
+async def test_lenient_server_passes_over_unknown_items(serve: Serve, created: bool) -> None:
+    served = await serve(HELLO, server={"lenient": True})
+    url = f"{served.url}/conversations"
+    image = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+    asked = {"role": "user", "content": [image]}
+    body = {"items": [{"type": "agent_dream"}, asked, {**asked, "status": "odd"}]}
+    name = ""
+    if not created:
+        name = (await served.post({}, url=url)).json()["id"]
+        url += f"/{name}/items"
+    answer = await served.post(body, url=url)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["agent-ignored"] == "items[0], items[2].status"
+    name = name or answer.json()["id"]
+    listed = (await served.get(f"/v1/conversations/{name}/items")).json()["data"]
+    assert [item["type"] for item in listed] == ["message", "message"]
+
+
+async def test_image_of_an_answered_message_is_an_item(serve: Serve) -> None:
+    served = await serve(HELLO)
+    url = f"{served.url}/conversations"
+    image = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+    asked = {"role": "user", "content": [image]}
+    answer = await served.post(
+        {"items": [asked, {"role": "assistant", "content": "A fox."}]}, url=url
+    )
+    assert answer.status_code == 200, answer.text
+    made = await served.post({"input": "Sure?", "conversation": answer.json()["id"]})
+    assert made.status_code == 200 and "There was an image here" in engine_markup(served)
+
+
 async def test_item_ids_stay_in_a_branch_of_the_app(serve: Serve) -> None:
     """What stands behind a deleted item becomes the branch's own, with the ids that it had."""
     served = await serve(HELLO)

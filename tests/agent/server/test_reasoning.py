@@ -104,6 +104,18 @@ async def test_encrypted_reasoning_of_others_is_refused(serve: Serve) -> None:
     assert decode_reasoning(ours) == "I think." and not ours.startswith(TOKEN_PREFIX.decode())
 
 
+async def test_encrypted_reasoning_of_others_is_read_by_its_summary(serve: Serve) -> None:
+    served = await serve(HELLO)
+    summary = [{"type": "summary_text", "text": "I look it up."}]
+    item = {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "gAAAAABn"}
+    open_call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": "y"}
+    question = {"role": "user", "content": "x"}
+    answer = await served.post({"input": [question, item, open_call, output]})
+    assert answer.status_code == 200, answer.text
+    assert "analysis<|message|>I look it up.<|end|>" in engine_markup(served)
+
+
 async def test_encrypted_reasoning_of_others_in_finished_turn_is_not_read(serve: Serve) -> None:
     served = await serve(HELLO)
     item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAAABn"}

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
+from openai.types.responses import ResponseInputItemParam, ToolParam
 from openai.types.responses.response_create_params import (
     BackgroundOptions,
     PromptCacheOptions,
     ResponseCreateParamsNonStreaming,
     StreamOptions,
+    ToolChoice,
 )
 from openai.types.responses.response_includable import ResponseIncludable
 from openai.types.responses.response_text_config_param import ResponseTextConfigParam
 from openai.types.shared_params.reasoning import Reasoning
+from typing_extensions import get_type_hints, is_typeddict
 
+from agent.server.compaction_token import encode_summary
 from agent.server.field_rules import MAX_NAMED_PATHS
+from agent.server.listed_items import ITEM_FIELDS
+from agent.server.schemas import UNSUPPORTED_FIELDS, RequestTool
 from tests.support.endpoint import Serve, api_error, engine_markup
 from tests.support.invariants import check
 from tests.support.scripts import HELLO, WEATHER
@@ -49,7 +55,7 @@ ACCEPTED: dict[str, list[Any]] = {
     "reasoning.effort": ["none", "minimal", "low", "medium", "high", "xhigh", "max", None],
     "reasoning.summary": ["auto", "concise", "detailed", None],
     "reasoning.generate_summary": ["auto", None],
-    "reasoning.context": ["auto", "current_turn", None],
+    "reasoning.context": ["auto", "current_turn", "all_turns", None],
     "reasoning.mode": ["standard"],
     "text.format": [{"type": "text"}, SCHEMA],
     "text.verbosity": ["low", "medium", "high", None],
@@ -85,7 +91,7 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
     "conversation": [({"id": "a", "mood": 1}, ".mood"), (1, "")],
     "image": [({"context_compression": "auto"}, "")],
     "include": [(["nonsense"], "[0]")],
-    "input": [([MESSAGE], "[0].content[0].type"), ([{"type": "computer_call"}], "[0]")],
+    "input": [([MESSAGE], "[0].content[0].type"), ([{"type": "compaction_trigger"}], "[0]")],
     "max_output_tokens": [(15, "")],
     "max_tool_calls": [(0, "")],
     "metadata": [({"a": "b" * 513}, ".a")],
@@ -95,7 +101,6 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
     "prompt_cache_options.mode": [("explicit", "")],
     "prompt_cache_options.prewarm": [(True, "")],
     "prompt_cache_options.ttl": [("30m", "")],
-    "reasoning.context": [("all_turns", "")],
     "reasoning.mode": [("pro", "")],
     "stream_options.include_obfuscation": [("no", "")],
     "text.format": [({**SCHEMA, "mood": 1}, ".mood")],
@@ -116,6 +121,106 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
 }  # fmt: skip
 
 
+CALL = {"call_id": "c", "name": "look"}
+SEARCH = {"type": "web_search_call", "id": "ws", "status": "completed"}
+LISTED = {"id": "mcpl", "server_label": "s", "tools": []}
+ITEMS: dict[str, Any] = {
+    "message": {"role": "user", "content": "x"},
+    "reasoning": {"id": "rs", "summary": []},
+    "function_call": {**CALL, "arguments": "{}"},
+    "function_call_output": {"call_id": "c", "output": "y"},
+    "custom_tool_call": {**CALL, "input": "z"},
+    "custom_tool_call_output": {"call_id": "c", "output": "y"},
+    "web_search_call": {**SEARCH, "action": {"type": "search", "queries": ["x"]}},
+    "file_search_call": {"id": "fs", "status": "completed", "queries": ["x"]},
+    "computer_call": {"id": "cu", "call_id": "c", "action": {"type": "screenshot"}},
+    "computer_call_output": {"call_id": "c", "output": {"type": "computer_screenshot"}},
+    "tool_search_call": {"arguments": {"query": "x"}},
+    "tool_search_output": {"tools": [{**WEATHER, "defer_loading": True}]},
+    "additional_tools": {"role": "developer", "tools": [WEATHER]},
+    "configuration_update": {"reasoning": {"effort": "high"}},
+    "compaction": {"encrypted_content": encode_summary("They met.")},
+    "image_generation_call": {"id": "ig", "status": "completed", "result": "AAAA"},
+    "code_interpreter_call": {"id": "ci", "code": "1", "container_id": "x", "outputs": None},
+    "local_shell_call": {"id": "ls", "call_id": "c", "action": {"command": ["ls"]}},
+    "local_shell_call_output": {"id": "c", "output": "y"},
+    "shell_call": {"call_id": "c", "action": {"commands": ["ls"]}},
+    "shell_call_output": {"call_id": "c", "output": [{"stdout": "y", "stderr": ""}]},
+    "apply_patch_call": {"call_id": "c", "operation": {"type": "delete_file", "path": "a"}},
+    "apply_patch_call_output": {"call_id": "c", "status": "completed"},
+    "mcp_list_tools": LISTED,
+    "mcp_approval_request": {"id": "mcpr", "server_label": "s", "name": "a", "arguments": "{}"},
+    "mcp_approval_response": {"approval_request_id": "mcpr", "approve": False},
+    "mcp_call": {"id": "mcp", "server_label": "s", "name": "a", "arguments": "{}", "output": "y"},
+    "item_reference": {"id": "missing"},
+    "program": {"id": "pr", "call_id": "c", "code": "1", "fingerprint": "f"},
+    "program_output": {"id": "po", "call_id": "c", "result": "y", "status": "completed"},
+    "compaction_trigger": {},
+}
+"""An item of each type of OpenAI's requests."""
+PRECEDING = {
+    "tool_search_output": "tool_search_call",
+    "mcp_approval_response": "mcp_approval_request",
+}
+"""The items that these need before them, as other outputs need a call of their own name."""
+REFUSED_ITEMS = {"compaction_trigger": "input[0]", "item_reference": "input[0]"}
+"""Those that are refused, and the parameter that is named; nothing has the id of the reference."""
+TOOLS: dict[str, Any] = {
+    "function": WEATHER,
+    "custom": {"name": "patch"},
+    "namespace": {"name": "crm", "description": "", "tools": [WEATHER]},
+    "mcp": {"server_label": "code_interpreter"},
+    "code_interpreter": {"container": {"type": "auto"}},
+    "web_search": {},
+    "web_search_2025_08_26": {},
+    "web_search_preview": {},
+    "web_search_preview_2025_03_11": {},
+    "tool_search": {},
+    "image_generation": {},
+    **dict.fromkeys(
+        ("file_search", "computer", "computer_use_preview", "programmatic_tool_calling",
+         "local_shell", "shell", "apply_patch"),
+        None,
+    ),
+}  # fmt: skip
+"""A tool of each type, None for those that are refused."""
+CHOICES: dict[str, Any] = {
+    "function": {"name": "get_weather"},
+    "custom": {"name": "patch"},
+    "mcp": {"server_label": "code_interpreter"},
+    "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "name": "get_weather"}]},
+    "code_interpreter": {},
+    **dict.fromkeys(
+        ("file_search", "web_search_preview", "web_search_preview_2025_03_11", "computer",
+         "computer_use_preview", "computer_use", "image_generation", "programmatic_tool_calling",
+         "shell", "apply_patch"),
+        None,
+    ),
+}  # fmt: skip
+"""A choice of each type, None for those that are refused: their tools are not here."""
+CHOSEN_FROM = [WEATHER, {"type": "custom", "name": "patch"}, CODE]
+
+
+def members(union: Any) -> dict[str, set[str]]:
+    """The members of a union of the SDK's types: their values of ``type``, and their fields."""
+    found: dict[str, set[str]] = {}
+    for member in get_args(union) if get_origin(union) is Union else [union]:
+        if not is_typeddict(member):
+            continue
+        hints = get_type_hints(member)
+        kinds = literals(hints.get("type", Literal["message"])) or {"message"}
+        for kind in kinds:
+            found.setdefault(kind, set()).update(hints)
+    return found
+
+
+def literals(hint: Any) -> set[str]:
+    """The texts that a type allows."""
+    if get_origin(hint) is Literal:
+        return set(get_args(hint))
+    return {text for inner in get_args(hint) for text in literals(inner)}
+
+
 def body_with(field: str, value: Any) -> dict[str, Any]:
     """A request that has the value at a field's path."""
     name, _, inner = field.partition(".")
@@ -132,6 +237,81 @@ def test_every_field_of_openai_is_tested_and_in_the_table() -> None:
     rows = re.findall(r"^\| (`.*?) \| ", DOCS.read_text(), re.MULTILINE)
     documented = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
     assert fields <= documented
+
+
+async def test_every_item_of_openai_is_read_or_refused_by_name(serve: Serve) -> None:
+    known = members(ResponseInputItemParam)
+    assert known.keys() == ITEMS.keys(), "a new SDK has new items: read or refuse them"
+    documented = DOCS.read_text()
+    assert [kind for kind in known if f"`{kind}`" not in documented] == []
+    served = await serve(HELLO)
+    for kind, fields in known.items():
+        item = {"type": kind, **ITEMS[kind]}
+        before = PRECEDING.get(kind, kind.removesuffix("_output"))
+        pair = [{"type": before, **ITEMS[before]}] if before != kind else []
+        answer = await served.post({"input": [*pair, item, {"role": "user", "content": "x"}]})
+        if kind in REFUSED_ITEMS:
+            assert api_error(answer, 400)["param"] == REFUSED_ITEMS[kind]
+        else:
+            assert answer.status_code == 200, (kind, answer.text)
+            assert "agent-ignored" not in answer.headers
+        assert fields <= ITEM_FIELDS, kind
+
+
+async def test_every_tool_of_openai_is_offered_left_out_or_refused_by_name(serve: Serve) -> None:
+    known = members(ToolParam)
+    assert known.keys() == TOOLS.keys(), "a new SDK has new tools: offer or refuse them"
+    documented = DOCS.read_text()
+    assert [kind for kind in known if f"`{kind}`" not in documented] == []
+    served = await serve(HELLO, tools="python")
+    for kind in known:
+        answer = await served.post({"input": "x", "tools": [{"type": kind, **(TOOLS[kind] or {})}]})
+        if TOOLS[kind] is None:
+            error = api_error(answer, 400)
+            assert (error["param"], kind in error["message"]) == ("tools[0].type", True)
+        else:
+            assert answer.status_code == 200, (kind, answer.text)
+
+
+@pytest.mark.parametrize("kind", ["function", "custom", "namespace", "mcp"])
+async def test_every_field_of_a_tool_is_known(kind: str) -> None:
+    model = get_args(RequestTool)[0]
+    (fields,) = [
+        {field.alias or name for name, field in tool.model_fields.items()}
+        for tool in (get_args(member)[0] for member in get_args(model))
+        if get_args(getattr(tool.model_fields["type"], "annotation", None)) == (kind,)
+    ]
+    refused = {
+        name.removeprefix("tools[].") for name in UNSUPPORTED_FIELDS if name.startswith("tools[].")
+    }
+    assert members(ToolParam)[kind] <= fields | refused
+
+
+async def test_every_tool_choice_of_openai_is_done_or_refused_by_name(serve: Serve) -> None:
+    known = members(ToolChoice)
+    assert known.keys() == CHOICES.keys(), "a new SDK has new choices: do or refuse them"
+    served = await serve(HELLO, tools="python")
+    for kind in known:
+        tools = CHOSEN_FROM
+        if kind == "mcp":
+            tools = [{"type": "mcp", "server_label": "code_interpreter"}]
+        body = {
+            "input": "x",
+            "tools": tools,
+            "tool_choice": {"type": kind, **(CHOICES[kind] or {})},
+        }
+        answer = await served.post(body)
+        if CHOICES[kind] is None:
+            assert api_error(answer, 400)["param"] == "tool_choice", kind
+        else:
+            assert answer.status_code == 200, (kind, answer.text)
+
+
+async def test_reasoning_context_that_applies_is_in_the_response(serve: Serve) -> None:
+    served = await serve(HELLO)
+    for context in ("auto", "all_turns"):
+        response = check(await served.stream(input="x", reasoning={"context": context}))
+        assert response["reasoning"]["context"] == "current_turn"
 
 
 async def test_accepted_values_are_accepted(serve: Serve) -> None:
@@ -197,6 +377,60 @@ async def test_lenient_passes_over_and_names_what_it_does_not_have(
     assert served.turns[0].options.encrypted_reasoning
     wrong = await served.post({**body, "temperature": "hot"})
     assert api_error(wrong, 400)["param"] == "temperature", "what is wrong is refused"
+
+
+async def test_lenient_passes_over_items_parts_and_summaries_of_others(serve: Serve) -> None:
+    served = await serve(HELLO, server={"lenient": True})
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "x"}
+    items = [
+        {"type": "agent_dream", "content": "x"},
+        {"type": "compaction", "encrypted_content": "gAAAAABn"},
+        {"role": "user", "content": "x", "status": "odd"},
+        {"role": "assistant", "content": [thinking, {"type": "output_text", "text": "yes"}]},
+        {"type": "compaction_trigger"},
+        {"role": "user", "content": [{"type": "input_text", "text": "y"}, {"type": "smell"}]},
+        {"type": "reasoning", "summary": [], "encrypted_content": "gAAAAABn"},
+    ]
+    tools = [{"type": "shell"}]
+    answer = await served.post({"input": items, "tools": tools, "tool_choice": {"type": "shell"}})
+    assert answer.status_code == 200, answer.text
+    ignored = answer.headers["agent-ignored"].split(", ")
+    assert {"input[3].content[0]", "input[5].content[1]"} <= {*ignored}
+    assert {"input[0]", "input[2].status", "input[4]", "tools[0]", "tool_choice"} <= {*ignored}
+    markup = engine_markup(served)
+    assert "There was a summary of earlier messages here" in markup
+    assert "<|message|>yes<|end|>" in markup and "<|message|>y<|end|>" in markup
+    wrong = await served.post({"input": [{"role": "critic", "content": "x"}]})
+    assert "Supported values" in api_error(wrong, 400)["message"], "who speaks is not passed over"
+
+
+UNSEEN = [IMAGE, {"type": "input_audio", "input_audio": {}}, {"type": "input_file", "file_id": "f"}]
+
+
+@pytest.mark.parametrize("part", UNSEEN, ids=lambda part: part["type"])
+async def test_unseen_part_fails_its_request_and_not_the_conversation(
+    serve: Serve, part: dict[str, Any]
+) -> None:
+    served = await serve(HELLO)
+    text = {"type": "input_text", "text": "Look."}
+    seen, later = (
+        {"role": "user", "content": [text, part]},
+        {"role": "user", "content": "Forget it."},
+    )
+    answered = [seen, {"role": "assistant", "content": "No."}, later]
+    open_call = [
+        seen,
+        {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "y"},
+    ]
+    for items in ([seen], [later, seen], [{"role": "assistant", "content": "No."}, seen]):
+        answer = await served.post({"input": items})
+        where = f"input[{len(items) - 1}].content[1]"
+        assert (api_error(answer, 400)["param"] or "").startswith(where)
+    for items in ([seen, later], answered, open_call):
+        answer = await served.post({"input": items})
+        assert answer.status_code == 200, answer.text
+        assert "Look.\n[There was a" in engine_markup(served)
 
 
 async def test_header_names_item_fields_that_are_not_read(serve: Serve) -> None:

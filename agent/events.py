@@ -17,6 +17,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+DEFAULT_NAMESPACE = "functions"
+"""The group that gpt-oss sees all functions in; a client's group of this name (Codex has one) adds
+nothing to their names."""
+
+
+def qualified_name(name: str, namespace: str | None) -> str:
+    """The name under which the model sees a client's tool of a group."""
+    return f"{namespace}__{name}" if namespace not in (None, "", DEFAULT_NAMESPACE) else name
+
 
 def _absent(value: object) -> bool:
     return value is None
@@ -348,7 +357,7 @@ class Response(WireModel):
                     FunctionCallItem(name=name, namespace=space)
                     | CustomToolCallItem(name=name, namespace=space)
                 ):
-                    names.append(f"{space}__{name}" if space else name)
+                    names.append(qualified_name(name, space))
                 case McpApprovalRequestItem(server_label=server, name=name):
                     names.append(f"{server}__{name}")
         return names

@@ -105,6 +105,8 @@ class ServerState:
     """stdio, http, sse, built in"""
     needs_login: bool = False
     """Whether it failed because it wants the person to log in."""
+    refused: bool = False
+    """Whether it failed because it wants a login, or rejects the one that it got."""
 
     @property
     def is_builtin(self) -> bool:

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from agent.events import qualified_name
+
 if TYPE_CHECKING:
     from agent.engine.grammars import Grammar
     from agent.formats.recipients import Recipients
@@ -143,7 +145,7 @@ class FunctionTool:
     @property
     def model_name(self) -> str:
         """The name under which the model sees the tool."""
-        return f"{self.namespace}__{self.name}" if self.namespace else self.name
+        return qualified_name(self.name, self.namespace)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,7 @@ class Runtime:
         self.summaries = SummaryCache()
         self.context_length = context or model.context
         """Tokens of prompt and output together; exact once the model is placed or loaded."""
+        self._context_known = context is not None
         self.placement_plan: PlacementPlan | None = None
         """Where the model's weights go and why; None before that is planned, or without a choice."""
         self.aliases: tuple[str, ...] = ()
@@ -363,8 +364,13 @@ class Runtime:
                 "Another program of yours uses the model: change it when that has its answer."
             )
         self.loader = replace(self.loader, model=model, context=context)
-        self.context_length = context or model.context
+        self.context_length, self._context_known = context or model.context, context is not None
         self.placement_plan, self._placed, self._searched_at = None, False, -math.inf
+
+    @property
+    def known_context_length(self) -> int | None:
+        """`context_length`, unless that is an assumption so far."""
+        return self.context_length if self._context_known else None
 
     async def load(
         self, progress: Callable[[float], None] | None = None, *, warm_up: bool = False
@@ -392,7 +398,7 @@ class Runtime:
         """Take a loaded engine as this program's."""
         form = self.format
         assert form is not None
-        self.context_length = engine.context_length
+        self.context_length, self._context_known = engine.context_length, True
         # All models of GPT-OSS have the same vocabulary.
         vocabulary = "o200k_harmony" if form.name == "harmony" else self.model.name
         self.loaded = loaded = LoadedModel(engine, form, vocabulary)
@@ -526,6 +532,7 @@ class Runtime:
         self._placed = True
         if self.loader.is_local:
             self.context_length = self.loader.placement(self.placement_plan).context
+            self._context_known = True
 
 
 class _ProgressReport:

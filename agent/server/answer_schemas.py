@@ -315,8 +315,8 @@ class ModelObject(WireModel):
     root: str
     parent: None
     aliases: list[str]
-    context_length: int
-    max_model_len: int
+    context_length: int | None
+    max_model_len: int | None
     meta: ModelFacts | None = None
 
 

@@ -204,7 +204,7 @@ class ChatChunkEncoder:
 
 def _call(item: ev.FunctionCallItem | ev.CustomToolCallItem) -> dict[str, Any]:
     """A call; while it is being written, with what it has so far. This API has no namespaces."""
-    name = f"{item.namespace}__{item.name}" if item.namespace else item.name
+    name = ev.qualified_name(item.name, item.namespace)
     if isinstance(item, ev.CustomToolCallItem):
         called = {"name": name, "input": item.input}
         return {"id": item.call_id, "type": "custom", "custom": called}

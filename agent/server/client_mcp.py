@@ -5,13 +5,14 @@ Reference: https://platform.openai.com/docs/guides/tools-remote-mcp
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from urllib.parse import urlsplit
 
 from agent.server.declared_tools import DeclaredTool
 from agent.server.errors import ApiError, invalid
 from agent.server.schemas import RequestMcp
 from tools.config.servers import ServerConfig
+from tools.types import ServerState
 
 STARTUP_SECONDS = 15.0
 """Time that such a server has to connect; the response waits for it."""
@@ -51,6 +52,22 @@ def client_servers(
     if len(configs) > MAX_CLIENT_SERVERS:
         raise invalid("tools", f"A request may bring {MAX_CLIENT_SERVERS} MCP servers at most.")
     return configs
+
+
+def refuse_unauthorized(
+    declared: Sequence[DeclaredTool], states: Iterable[ServerState], known: Container[str]
+) -> None:
+    """Refuse a request whose servers want a login before they list their tools. ``known``: servers
+    whose tools the client knows. Raises ApiError."""
+    refusals = {state.name: state.error for state in states if state.refused}
+    for one in declared:
+        if not isinstance(one.tool, RequestMcp) or one.tool.server_label in known:
+            continue
+        if (label := one.tool.server_label) in refusals:
+            message = (
+                f"The tools of the MCP server '{label}' cannot be listed: it {refusals[label]}."
+            )
+            raise ApiError(424, message, code="http_error", param=one.param)
 
 
 def _client_server(

@@ -43,6 +43,8 @@ class ApiError(AgentError):
     def error_type(self) -> str:
         """The error's ``type``, which follows from the status."""
         match self.status:
+            case 424:
+                return "external_connector_error"
             case 429:
                 return "rate_limit_error"
             case status if status >= 500:

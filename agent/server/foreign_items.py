@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from agent.events import qualified_name
 from agent.server.schemas import (
     InputForeignItem,
     RequestCustom,
@@ -102,7 +103,7 @@ def _names(tools: Iterable[RequestTool]) -> Iterator[str]:
     """The names of tools as the model calls them."""
     for tool in tools:
         if isinstance(tool, RequestNamespace):
-            yield from (f"{tool.name}__{part.name}" for part in tool.tools)
+            yield from (qualified_name(part.name, tool.name) for part in tool.tools)
         elif isinstance(tool, RequestFunction | RequestCustom):
             yield tool.name
 

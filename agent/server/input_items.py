@@ -280,7 +280,7 @@ class ItemReader:
     def _add_function_call(
         self, item: InputFunctionCall | InputCustomToolCall, text: str, *, json: bool
     ) -> None:
-        name = f"{item.namespace}__{item.name}" if item.namespace else item.name
+        name = ev.qualified_name(item.name, item.namespace)
         self._note_call(item.call_id, name, text, json=json)
 
     def _note_call(self, call_id: str, name: str, text: str, *, json: bool) -> None:
@@ -350,7 +350,9 @@ class ItemReader:
             case InputCustomToolCall():
                 self._add_function_call(item, item.input, json=False)
             case InputFunctionCallOutput():
-                name = self._call_name(item.call_id, param)
+                # Codex's `exec` sends notices of a call that runs as further outputs.
+                again = item.type == "custom_tool_call_output"
+                name = self._call_name(item.call_id, param, again=again)
                 text = _content_text(item.output, f"{param}.output", self._pdfs)
                 self._add_result(item.call_id, ToolResultMessage(name, text))
             case InputMcpCall() | InputCodeInterpreterCall():
@@ -358,6 +360,7 @@ class ItemReader:
             case InputApprovalRequest():
                 pending = ApprovedCall(item.id, item.server_label, item.name, item.arguments)
                 history.pending_approvals[item.id] = pending
+                history.listed_servers.add(item.server_label)  # before it was asked for approval
                 self._add_call(
                     item.id, self._call_message(item.server_label, item.name, item.arguments)
                 )
@@ -417,12 +420,12 @@ class ItemReader:
         self._foreign_calls |= {item.id or call_id: call_id, call_id: call_id}
         self._note_call(call_id, name, text, json=is_json)
 
-    def _call_name(self, call_id: str, param: str) -> str:
+    def _call_name(self, call_id: str, param: str, *, again: bool = False) -> str:
         name = self.history.call_names.get(call_id)
         if name is None:
             message = f"No tool call found for function call output with call_id {call_id[:80]}."
             raise ApiError(400, message, code="invalid_value", param=f"{param}.call_id")
-        if call_id in self.history.answered_calls:
+        if call_id in self.history.answered_calls and not again:
             message = f"The function call with call_id {call_id[:80]} has an output already."
             raise ApiError(400, message, code="invalid_value", param=f"{param}.call_id")
         self.history.answered_calls.add(call_id)

@@ -26,8 +26,8 @@ async def describe_models(runtime: Runtime, created: int) -> list[dict[str, Any]
         "root": model.name,
         "parent": None,
         "aliases": ["default", *(name for name in model.aliases if "/" not in name)],
-        "context_length": runtime.context_length,
-        "max_model_len": runtime.context_length,
+        "context_length": runtime.known_context_length,
+        "max_model_len": runtime.known_context_length,
     }
     if runtime.loaded is not None and runtime.loader.is_local and runtime.script is None:
         try:

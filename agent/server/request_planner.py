@@ -30,7 +30,7 @@ from agent.models.loaded import LoadedModel
 from agent.runtime.runtime import Runtime
 from agent.server import input_items
 from agent.server.begun_item import begin_with_message, split_begun_item
-from agent.server.client_mcp import client_servers
+from agent.server.client_mcp import client_servers, refuse_unauthorized
 from agent.server.conversations import Conversations
 from agent.server.declared_tools import DeclaredTool, declared_tools
 from agent.server.errors import ApiError, invalid, rate_limited
@@ -39,7 +39,7 @@ from agent.server.listed_items import list_input
 from agent.server.pdf_texts import PdfReader
 from agent.server.response_cache import ResponseCache
 from agent.server.response_fields import initial_response
-from agent.server.schemas import CreateResponse, InputItem, RequestText
+from agent.server.schemas import CreateResponse, InputItem, InputMcpListTools, RequestText
 from agent.server.stored_response import Continued, StoredResponse, served_json
 from agent.server.token_limits import context_length_exceeded, pretokenise
 from agent.server.token_memo import TokenMemo
@@ -171,7 +171,7 @@ class TurnPlanner:
         """
         runtime, exposure = self._runtime, self._exposure
         resolve_model_name(request.model, runtime)
-        _refuse_unsupported(request)
+        refuse_contradictions(request)
         async with AsyncExitStack() as until_planned:
             try:
                 loaded = await until_planned.enter_async_context(runtime.in_use())
@@ -195,7 +195,10 @@ class TurnPlanner:
                 for server in brought:
                     host.connect(server.name)
                 if brought:
-                    await host.wait_settled({server.name for server in brought})
+                    names = {server.name for server in brought}
+                    await host.wait_settled(names)
+                    states = [state for state in host.server_states() if state.name in names]
+                    refuse_unauthorized(declared, states, _listed_servers(items, continued))
                 return await self._plan_on(
                     host, loaded, request, items, declared, continued, cache, job
                 )
@@ -339,6 +342,13 @@ async def add_resent_messages(
     return messages[start:]
 
 
+def _listed_servers(items: str | list[InputItem], continued: Continued | None) -> set[str]:
+    """The servers whose tools the client knows."""
+    named = () if isinstance(items, str) else items
+    listed = {item.server_label for item in named if isinstance(item, InputMcpListTools)}
+    return listed | (continued.history.listed_servers if continued else set())
+
+
 def resolve_model_name(name: str | None, runtime: Runtime) -> str:
     """The loaded model's name, if ``name`` is one of its names or None. Raises ApiError."""
     model = runtime.model
@@ -356,7 +366,8 @@ def with_text_format(request: CreateResponse, history: InputHistory) -> CreateRe
     return request.model_copy(update={"text": text})
 
 
-def _refuse_unsupported(request: CreateResponse) -> None:
+def refuse_contradictions(request: CreateResponse) -> None:
+    """Refuse fields that exclude each other. Raises ApiError."""
     if request.background and request.store is False:
         raise invalid("background", "A background response has to be stored ('store': true).")
     if request.conversation is not None and request.previous_response_id is not None:
@@ -412,7 +423,7 @@ def _call_names(response: ev.Response, *, complete: bool = False) -> dict[str, s
     ``complete``: only those of calls that the client can run.
     """
     return {
-        item.call_id: f"{item.namespace}__{item.name}" if item.namespace else item.name
+        item.call_id: ev.qualified_name(item.name, item.namespace)
         for item in response.output
         if isinstance(item, ev.FunctionCallItem | ev.CustomToolCallItem)
         and (not complete or (getattr(item, "status", None) or response.status) == "completed")

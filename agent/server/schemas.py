@@ -280,6 +280,7 @@ class InputFunctionCall(RequestModel):
 class InputFunctionCallOutput(RequestModel):
     """The output of a function or of a custom tool."""
 
+    type: Literal["function_call_output", "custom_tool_call_output"] = "function_call_output"
     call_id: str
     output: str | list[ContentPart]
 

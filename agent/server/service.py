@@ -29,7 +29,7 @@ from agent.server.conversations import Conversations, storing
 from agent.server.errors import ApiError, rate_limited
 from agent.server.options import ServerOptions
 from agent.server.pdf_texts import PdfReader
-from agent.server.request_planner import TurnPlan, TurnPlanner
+from agent.server.request_planner import TurnPlan, TurnPlanner, refuse_contradictions
 from agent.server.response_cache import ResponseCache
 from agent.server.schemas import CreateResponse
 from agent.server.token_memo import TokenMemo
@@ -122,6 +122,7 @@ class ResponseService:
         looked up, if not in everybody's. Raises ApiError.
         """
         self._check_capacity()
+        refuse_contradictions(request)  # before what it names is looked up
         if (conversation := request.conversation_id) is not None:
             self.conversations.lock(conversation)
         try:

@@ -199,14 +199,16 @@ class McpCallWriter(ItemWriter):
         )
 
 
-class UnofferedCallWriter:
-    """Writes no item: of a call that nobody offered the client could make nothing.
+class UnlistedCallWriter:
+    """Writes no item: of a call that nobody offered the client could make nothing, and one that is over
+    the limit of calls is ignored.
 
-    The model is told that there is no such tool; what it wrote is in an ``agent.repair`` event.
+    The model is told why; what it wrote is in an ``agent.repair`` event.
     """
 
-    def __init__(self, output: Output, server: str, name: str) -> None:
-        self._output, self.server, self.name = output, server, name
+    def __init__(self, output: Output, server: str, name: str, rule: str) -> None:
+        """``rule``: the event's."""
+        self._output, self.server, self.name, self._rule = output, server, name, rule
         self.id, self.arguments = new_id("mcp"), ""
         self._chunks: list[str] = []
 
@@ -217,8 +219,10 @@ class UnofferedCallWriter:
     def repair(self, recipient: str, at: int) -> None:
         """Report what the model wrote; ``at``: how many ids it had generated."""
         text = f"to={recipient} {''.join(self._chunks)}"
-        self._output.emit(ev.AgentRepair(rule="call_not_offered", at=at, text=text))
-        log.warning("the model called %s, which nobody had offered: it is told so", recipient[:80])
+        self._output.emit(ev.AgentRepair(rule=self._rule, at=at, text=text))
+        log.warning(
+            "the model's call of %s is no item (%s): it is told so", recipient[:80], self._rule
+        )
 
     def arguments_done(self, arguments: str) -> None:
         """End the arguments."""

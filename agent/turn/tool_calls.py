@@ -11,7 +11,7 @@ this process           JSON, or code for   `McpCallWriter`, or the writer of a h
                        GPT-OSS's `python`  tool (`CodeWriter`, `SearchWriter`)
 this process, once     JSON                `ApprovalRequestWriter`; the turn ends with it,
 the client approves                        the next request brings it as an `ApprovedCall`
-nobody: the client's   any                 `UnofferedCallWriter`; the model is told
+nobody: the client's   any                 `UnlistedCallWriter`; the model is told
 request has no such
 tools
 =====================  ==================  ===========================================
@@ -49,7 +49,7 @@ from agent.turn.call_writers import (
     FunctionCallWriter,
     McpCallWriter,
     SearchWriter,
-    UnofferedCallWriter,
+    UnlistedCallWriter,
 )
 from agent.turn.constraints import TurnConstraints
 from agent.turn.context import TurnContext
@@ -80,8 +80,11 @@ class ToolCall:
         *,
         on_complete: Callable[[ToolCall], None],
         approval_request_id: str | None = None,
+        over_limit: bool = False,
     ) -> None:
-        """``approval_request_id``: the mcp_approval_request by which the client approved the call."""
+        """``approval_request_id``: the mcp_approval_request by which the client approved the call.
+        ``over_limit``: as many calls as the turn may make were made; it is no item."""
+        self._over_limit = over_limit
         self._context, self._constraints = context, constraints
         self._on_complete, self._kind = on_complete, opened.kind
         self.recipient = opened.recipient or opened.raw_recipient or "unknown"
@@ -114,8 +117,10 @@ class ToolCall:
         server, name = self._server_and_name()
         options = self._context.options
         offered = options.tools != () or server in options.list_tools_of
+        if self._over_limit:
+            return UnlistedCallWriter(output, server, name, "call_over_limit")
         if not (offered or approval_request_id):
-            return UnofferedCallWriter(output, server, name)
+            return UnlistedCallWriter(output, server, name, "call_not_offered")
         if self.tool is not None:
             # Where the request has the MCP server too, what is sent to that is no code_interpreter.
             addressed = opened.raw_recipient == name or server not in options.list_tools_of
@@ -219,7 +224,7 @@ class ToolCall:
                 self._stream(self.arguments[len(body) :])  # closing brackets, or {} for nothing
             if arguments.repaired or arguments.error or self._json.changed:
                 self._context.emit(ev.AgentRepair(rule="arguments", at=at, text=""))
-        if isinstance(self.writer, UnofferedCallWriter):
+        if isinstance(self.writer, UnlistedCallWriter):
             self.writer.repair(self.recipient, at)
         if isinstance(self.writer, FunctionCallWriter):
             # The client gets it in any case; what its own check says goes to the model.
@@ -262,6 +267,8 @@ class ToolCallRunner:
         return call
 
     def _new_call(self, opened: Opened, approval_request_id: str | None = None) -> ToolCall:
+        limit = self._context.options.max_tool_calls
+        waiting = sum(not call.runs_on_client for call in self.pending)
         return ToolCall(
             self._context,
             self.declared,
@@ -269,6 +276,7 @@ class ToolCallRunner:
             opened,
             on_complete=self._add_pending,
             approval_request_id=approval_request_id,
+            over_limit=limit is not None and self._made + waiting >= limit,
         )
 
     def _add_pending(self, call: ToolCall) -> None:
@@ -375,6 +383,8 @@ class ToolCallRunner:
         limit = self._context.options.max_tool_calls
         if limit is not None and self._made > limit:
             text = "the limit of tool calls for this answer is used up; answer with what is known"
+            message = f"A further call was not run: the limit of {limit:,} tool calls is reached."
+            self._context.emit(ev.AgentNotice(level="info", message=message))
             self._fail(call, OVER_BUDGET_CODE, text)
         elif call.tool is None:
             self._fail(call, UNKNOWN_TOOL_CODE, self._unknown_tool_text(call.recipient))

@@ -129,6 +129,7 @@ class McpServer:
             stderr=replace_surrogates((connection and connection.stderr) or self._stderr),
             transport=self._transport,
             needs_login=status == "failed" and self.challenge is not None,
+            refused=status == "failed" and connection is not None and connection.refused,
         )
 
     @property

@@ -161,9 +161,9 @@ def approval_response(item: dict[str, Any], approve: bool, **fields: Any) -> dic
     return {"type": kind, "approval_request_id": item["id"], "approve": approve, **fields}
 
 
-@pytest.mark.parametrize("resent", [False, True])
+@pytest.mark.parametrize("resent", ["", "everything", "all but the list"])
 async def test_approval_call_runs_once_approved(
-    serve: Serve, plain_server: str, resent: bool
+    serve: Serve, plain_server: str, resent: str
 ) -> None:
     served = await serve(
         thought("Ask.") + ECHO_CALL, final("done"), final("bye"), server=PRIVATE_URLS
@@ -177,6 +177,8 @@ async def test_approval_call_runs_once_approved(
         "previous_response_id": first["id"],
     }
     history = [{"role": "user", "content": "x"}, *first["output"], approval_response(item, True)]
+    if resent == "all but the list":
+        history = [item for item in history if item.get("type") != "mcp_list_tools"]
     if resent:
         body = {"input": history, "store": False}
     second = check(await served.stream(tools=[tool], **body))

@@ -93,8 +93,6 @@ def tool(url: str | None, **fields: Any) -> dict[str, Any]:
 
 
 FAILURES = [
-    (401, b"{}", "application/json", {}, "'authorization' of the request's mcp tool"),
-    (401, b"{}", "application/json", {"authorization": "x"}, "rejects the request's authorization"),
     (200, None, "application/json", {}, "did not answer within 1 s"),
     (200, b"<html>", "text/html", {}, "not as an MCP server does"),
     (200, b"nonsense", "application/json", {}, "not as an MCP server does"),
@@ -128,6 +126,27 @@ async def test_failing_client_server_is_listed_with_error(
     assert "agent " not in listed["error"] and "settings" not in listed["error"]
     assert "Traceback" not in listed["error"] and "Error(" not in listed["error"]
     assert message["content"][0]["text"] == "Without it."
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_client_server_that_wants_a_login_fails_the_request(
+    serve: Serve, stream: bool
+) -> None:
+    served = await serve(final("Without it."), server={"private_urls": True})
+    with odd_server(401, b"{}", "application/json") as url:
+        for fields, words in (
+            ({}, "'authorization' of the request's mcp tool"),
+            ({"authorization": "x"}, "rejects the request's authorization"),
+        ):
+            body = {"input": "x", "tools": [tool(url, **fields)], "stream": stream}
+            error = api_error(await served.post(body), 424)
+            assert (error["type"], error["param"]) == ("external_connector_error", "tools[0]")
+            assert words in error["message"] and "'far'" in error["message"]
+        known = {"type": "mcp_list_tools", "id": "l", "server_label": "far", "tools": []}
+        items = [known, {"role": "user", "content": "x"}]
+        answer = await served.post({"input": items, "tools": [tool(url)]})
+        assert answer.status_code == 200, answer.text
+    assert len(served.turns) == 1
 
 
 BROKEN = {"error": {"code": -32000, "message": "the database is down"}}

@@ -220,9 +220,10 @@ async def test_wrong_requests_are_refused(serve: Serve) -> None:
     assert (error["param"], error["code"]) == ("conversation", "invalid_type")
     error = api_error(await served.post({"conversation": {"name": 7}, "input": "x"}), 400)
     assert (error["param"], error["code"]) == ("conversation.id", "missing_required_parameter")
-    both = {"conversation": made, "previous_response_id": "resp_x", "input": "x"}
-    error = api_error(await served.post(both), 400)
-    assert (error["param"], error["code"]) == ("conversation", "mutually_exclusive_parameters")
+    for name in (made, "conv_none"):
+        both = {"conversation": name, "previous_response_id": "resp_x", "input": "x"}
+        error = api_error(await served.post(both), 400)
+        assert (error["param"], error["code"]) == ("conversation", "mutually_exclusive_parameters")
     for query in ("limit=0", "limit=101", "limit=x", "order=up", "after=msg_x", "include=all"):
         api_error(await served.get(f"/v1/conversations/{made}/items?{query}"), 400)
     items = (await served.get(f"/v1/conversations/{made}/items")).json()

@@ -165,3 +165,18 @@ async def test_added_tools_and_settings_survive_a_restart(serve: Serve) -> None:
     assert third["reasoning"]["effort"] == "high" and third["text"]["format"]["name"] == "f"
     names = [function.model_name for function in served.turns[-1].options.functions]
     assert names == ["get_weather", "crm__look", "crm__patch"]
+
+
+async def test_namespace_of_all_functions_adds_nothing_to_their_names(serve: Serve) -> None:
+    served = await serve("<|channel|>commentary to=functions.patch <|message|>*** a<|call|>", HELLO)
+    tools = [{**namespace(PATCH), "name": "functions"}]
+    response = check(await served.stream(input=[added(*tools), USER]))
+    (item,) = response["output"]
+    assert (item["namespace"], item["name"]) == ("functions", "patch")
+    output = {"type": "custom_tool_call_output", "call_id": item["call_id"]}
+    items = [added(*tools), USER, item, {**output, "output": "wait"}, {**output, "output": "done"}]
+    check(await served.stream(input=items))
+    read = "<|start|>functions.patch to=assistant<|channel|>commentary<|message|>"
+    assert f"{read}wait<|end|>{read}done<|end|>" in engine_markup(served), (
+        "a notice, and the output"
+    )

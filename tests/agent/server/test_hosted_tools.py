@@ -158,7 +158,10 @@ async def test_code_interpreter_json_code_and_failed_calls(serve: Serve) -> None
     response = check(await served.stream(input="x", tools=[CODE_CONTAINER]))
     assert response["output"][0]["code"] == "print(3)"
     events = await served.stream(input="x", tools=[CODE_CONTAINER], max_tool_calls=1)
-    assert check(events)["output"][1]["status"] == "failed"
+    assert [item["type"] for item in check(events)["output"]] == [
+        "code_interpreter_call",
+        "message",
+    ]
     assert event_types(events).count(INTERPRETING_EVENT) == 1, "the second one never ran"
     cut = await serve({"markup": python("print(1)\n" * 50)}, tools="python")
     events = await cut.stream(input="x", tools=[CODE_CONTAINER], max_output_tokens=20)
@@ -179,7 +182,7 @@ async def test_web_search_private_address_fails(serve: Serve) -> None:
     assert search["action"] == {"type": "open_page", "url": "http://127.0.0.1:9/secret"}
     assert "not a public address" in engine_markup(served)
     once = await served.stream(input="x", tools=[{"type": "web_search"}], max_tool_calls=1)
-    assert [item["status"] for item in check(once)["output"]] == ["failed", "failed", "completed"]
+    assert [item["status"] for item in check(once)["output"]] == ["failed", "completed"]
     assert event_types(once).count("response.web_search_call.searching") == 1
     offline = {"type": "web_search", "external_web_access": False}
     response = check(await served.stream(input="x", tools=[offline]))

@@ -142,6 +142,15 @@ async def test_turn_waits_for_remote_with_notices(remote_model: tuple[FakeVllm, 
     assert [error.endswith("…") for error in notices] == [True, False]
 
 
+async def test_context_length_is_null_until_it_is_known(serve: Serve, tmp_path: Path) -> None:
+    config = tmp_path / "home/config"
+    config.mkdir(parents=True)
+    (config / "models.toml").write_text('[far]\nengine = "vllm"\nurl = "http://127.0.0.1:9"\n')
+    served = await serve(model="far")
+    (model,) = (await served.get("/v1/models")).json()["data"]
+    assert (model["context_length"], model["max_model_len"]) == (None, None)
+
+
 async def test_raw_completion_of_remote_model(remote_model: tuple[FakeVllm, Served]) -> None:
     fake, served = remote_model
     form = served.runtime.format

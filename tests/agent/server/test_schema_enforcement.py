@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agent import events as ev
 from tests.support.endpoint import Serve, engine_markup
 from tests.support.invariants import check
 from tests.support.requests import CODE_INTERPRETER
@@ -49,13 +50,15 @@ async def test_parallel_tool_calls_false_ends_at_first_call(serve: Serve, logpro
     assert check(followed)["status"] == "completed"
 
 
-async def test_max_tool_calls_further_calls_fail(serve: Serve) -> None:
+async def test_max_tool_calls_further_calls_are_ignored(serve: Serve) -> None:
     served = await serve(python("print(1)"), python("print(2)"), final("One."), tools="python")
     response = check(await served.stream(input="x", tools=[CODE_INTERPRETER], max_tool_calls=1))
-    _, ran, not_run, message = response["output"]
-    assert ran["output"] == "1" and not_run["status"] == "failed"
-    assert "limit" in not_run["error"]["message"] and message["content"][0]["text"] == "One."
+    _, ran, message = response["output"]
+    assert ran["output"] == "1" and message["content"][0]["text"] == "One."
     assert response["status"] == "completed"
+    assert "the limit of tool calls for this answer is used up" in engine_markup(served)
+    (repair,) = [e for e in served.turns[0].log.events if isinstance(e, ev.AgentRepair)]
+    assert repair.rule == "call_over_limit" and "print(2)" in repair.text
 
 
 @pytest.mark.parametrize("limit", [16, 25])

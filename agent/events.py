@@ -296,6 +296,15 @@ class ConversationReference(WireModel):
     id: str
 
 
+class ResponseRepair(WireModel):
+    """One mend: ``rule`` says which, ``text`` what no item holds of it."""
+
+    rule: str
+    text: str = ""
+    item_id: str | None = None
+    """The item that it changed, where that is known."""
+
+
 class Response(WireModel):
     """One answer to one request; every key is always present (Open Responses wants them all)."""
 
@@ -336,6 +345,8 @@ class Response(WireModel):
         default=None, exclude_if=_absent
     )
     user: str | None = Field(default=None, exclude_if=_absent)
+    repairs: list[ResponseRepair] | None = Field(default=None, exclude_if=_absent)
+    """What was mended of the model's markup, where anything was; OpenAI's API has no such field."""
     input_messages: list[dict[str, Any]] | None = Field(default=None, exclude_if=_absent)
     """Where the request has ``enable_response_messages``: the prompt, known at the end."""
     output_messages: list[dict[str, Any]] | None = Field(default=None, exclude_if=_absent)
@@ -881,6 +892,8 @@ class AgentRepair(WireModel):
     rule: str
     at: int
     text: str
+    item_id: str | None = Field(default=None, exclude_if=_absent)
+    """The item that was mended, where that is known."""
 
 
 class AgentSteered(WireModel):

@@ -317,6 +317,9 @@ class Turn:
             event, ev.AgentPrefill | ev.OutputItemAdded
         ):
             self._mark_in_progress()
+        if isinstance(event, ev.AgentRepair):
+            repair = ev.ResponseRepair(rule=event.rule, text=event.text, item_id=event.item_id)
+            self.response.repairs = [*(self.response.repairs or ()), repair]
         if isinstance(event, ev.OfficialEvent):
             # An assignment would be checked by pydantic, in three times the time.
             event.__dict__["sequence_number"] = self._sequence_number

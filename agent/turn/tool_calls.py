@@ -223,7 +223,9 @@ class ToolCall:
             if self.error is None and self.arguments.startswith(body) and self.arguments != body:
                 self._stream(self.arguments[len(body) :])  # closing brackets, or {} for nothing
             if arguments.repaired or arguments.error or self._json.changed:
-                self._context.emit(ev.AgentRepair(rule="arguments", at=at, text=""))
+                listed = None if isinstance(self.writer, UnlistedCallWriter) else self.id
+                repair = ev.AgentRepair(rule="arguments", at=at, text="", item_id=listed)
+                self._context.emit(repair)
         if isinstance(self.writer, UnlistedCallWriter):
             self.writer.repair(self.recipient, at)
         if isinstance(self.writer, FunctionCallWriter):

@@ -45,10 +45,11 @@ os.environ.update(QUIET)
 
 
 @contextmanager
-def serve_program(home: Path, *options: str) -> Iterator[str]:
+def serve_program(home: Path, *options: str, frequent_keepalives: bool = False) -> Iterator[str]:
     """Start `agent serve`; its base URL, once it is ready."""
+    program = [AGENT[0], HERE / "frequent_keepalives.py"] if frequent_keepalives else AGENT
     with subprocess.Popen(
-        [*AGENT, "serve", "--port", "0", *options],
+        [*program, "serve", "--port", "0", *options],
         env={**os.environ, "AGENT_HOME": str(home), "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -74,6 +75,13 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+def documented_blocks() -> dict[str, list[tuple[str, str]]]:
+    """The fenced blocks of each client's heading in docs/clients.md, with their languages."""
+    parts = (ROOT / "docs" / "clients.md").read_text().split("\n## ")[1:]
+    titles = [part.split("\n", 1) for part in parts]
+    return {title: re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL) for title, text in titles}
+
+
 Scripted = Callable[..., str]
 
 
@@ -82,11 +90,17 @@ def scripted(tmp_path: Path) -> Iterator[Scripted]:
     """Start a server with a scripted engine: ``scripted("markup of a reply", …)``."""
     with ExitStack() as stack:
 
-        def start(*replies: str) -> str:
+        def start(*replies: str | dict[str, Any], frequent_keepalives: bool = False) -> str:
             path = tmp_path / "script.jsonl"
-            path.write_text("".join(json.dumps({"markup": reply}) + "\n" for reply in replies))
+            lines = [{"markup": reply} if isinstance(reply, str) else reply for reply in replies]
+            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
             return stack.enter_context(
-                serve_program(tmp_path / "agent-home", "--engine", f"script:{path}")
+                serve_program(
+                    tmp_path / "agent-home",
+                    "--engine",
+                    f"script:{path}",
+                    frequent_keepalives=frequent_keepalives,
+                )
             )
 
         yield start

@@ -6,15 +6,19 @@ The engine is scripted, since the embedded model does not follow Codex's long pr
 from __future__ import annotations
 
 import json
+import re
 import sys
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
-from tests.clients.codex import CONFIG, REPLIES
-from tests.clients.conftest import ROOT, Run, Scripted
-from tests.support.scripts import call, final, thought
+from tests.clients.codex import CONFIG, NO_FURTHER_CALL, REPLIES
+from tests.clients.conftest import ROOT, Run, Scripted, documented_blocks
+from tests.clients.tap import tap
+from tests.support.scripts import call, final, hold, raw_call, thought
 
 PROVIDER = """
 model = "default"
@@ -90,3 +94,125 @@ def test_codex_known_model_name_extra_tools_ignored(
     assert [event["item"]["text"] for event in events if "item" in event][-1] == "Hello."
     log = (tmp_path / "agent-home" / "state" / "agent.log").read_text()
     assert "no tool of type 'tool_search'" in log, "it offers it no longer: look what it does offer"
+
+
+def configure(tmp_path: Path, url: str, *lines: str, model: str = "default") -> None:
+    """Write Codex's configuration; ``lines``: its settings, ``provider.NAME`` the provider's."""
+    provider = [line.removeprefix("provider.") for line in lines if line.startswith("provider.")]
+    provider = ['name = "agent"', f'base_url = "{url}"', *provider]
+    own = [line for line in lines if not line.startswith("provider.")]
+    names = [f'model = "{model}"', 'model_provider = "local"', *own]
+    config = tmp_path / ".codex" / "config.toml"
+    config.parent.mkdir(exist_ok=True)
+    table = f"model_providers.local = {{ {', '.join(provider)} }}"
+    config.write_text(CONFIG + "\n".join([*names, table]))
+
+
+def codex_items(run: Run, prompt: str) -> list[dict[str, Any]]:
+    """The completed items of a turn, in which nothing had to be tried again."""
+    out = run("codex", "exec", "--json", "--skip-git-repo-check", prompt)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert events[-1]["type"] == "turn.completed", out
+    assert not [event for event in events if event["type"] == "error"], out
+    return [event["item"] for event in events if event["type"] == "item.completed"]
+
+
+def turns_of(url: str) -> int:
+    """How many turns a server has completed."""
+    with urlopen(f"{url.removesuffix('/v1')}/metrics") as answer:
+        number = re.search(r'agent_turns_total{status="completed"} (\d+)', answer.read().decode())
+    assert number
+    return int(number[1])
+
+
+def test_codex_documented_catalog_gives_window_and_no_warning(
+    scripted: Scripted, node: Path, tmp_path: Path, run: Run
+) -> None:
+    url = scripted(final("Hello."))
+    (tmp_path / ".codex").mkdir()
+    blocks = documented_blocks()["Codex CLI"]
+    assert [language for language, _ in blocks[:2]] == ["sh", "toml"]
+    catalog, config = (block.replace("http://127.0.0.1:8080/v1", url) for _, block in blocks[:2])
+    run("bash", "-euc", catalog)
+    (tmp_path / ".codex" / "config.toml").write_text(CONFIG + config)
+    (item,) = codex_items(run, "hello")
+    assert item["text"] == "Hello.", "a warning would be an item, too"
+    with urlopen(f"{url}/models") as answer:
+        context = json.load(answer)["data"][0]["context_length"]
+    (rollout,) = tmp_path.glob(".codex/sessions/**/*.jsonl")
+    windows = re.findall(r'"model_context_window":(\d+)', rollout.read_text())
+    assert windows and {*map(int, windows)} == {context * 95 // 100}, "Codex leaves a margin of 5 %"
+
+
+def test_codex_current_catalog_calls_its_tools(
+    scripted: Scripted, node: Path, tmp_path: Path, run: Run
+) -> None:
+    """For these models the tools are an input item, a custom one within a namespace among them."""
+    models = tmp_path / "agent-home" / "config" / "models.toml"
+    models.parent.mkdir(parents=True)
+    models.write_text('[tiny]\naliases = ["gpt-5.6-sol"]\n')
+    code = 'text(await tools.exec_command({cmd: "echo frogs > made.txt; cat made.txt"}))'
+    url = scripted(
+        thought("I use the shell.") + raw_call("functions.exec", code), final("It is made.")
+    )
+    configure(tmp_path, url, model="gpt-5.6-sol")
+    items = codex_items(run, "make the file")
+    assert (tmp_path / "made.txt").read_text() == "frogs\n"
+    assert items[-1]["text"] == "It is made."
+
+
+def test_codex_thirty_steps_in_a_small_window_need_no_compaction(
+    scripted: Scripted, node: Path, tmp_path: Path, run: Run
+) -> None:
+    """Two calls in an answer, fifteen times: had each counted the prompt, it would compact at once."""
+    replies = []
+    for step in range(0, 30, 2):
+        replies += [
+            thought("I go on.") + call("exec_command", cmd=f"echo {step} >> steps.txt"),
+            call("exec_command", cmd=f"echo {step + 1} >> steps.txt"),
+            NO_FURTHER_CALL,
+        ]
+    url = scripted(*replies, final("All steps are done."))
+    configure(tmp_path, url, "model_context_window = 16000")
+    items = codex_items(run, "do the steps")
+    assert items[-1]["text"] == "All steps are done."
+    steps = (tmp_path / "steps.txt").read_text().split()
+    assert sorted(map(int, steps)) == [*range(30)]
+    assert turns_of(url) == 16, "a compaction would be one more"
+
+
+def test_codex_goes_on_after_a_refused_picture(
+    scripted: Scripted, node: Path, tmp_path: Path, run: Run
+) -> None:
+    url = scripted(final("It is forgotten."))
+    configure(tmp_path, url)
+    picture = (  # one pixel
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5E"
+        "rkJggg=="
+    )
+    (tmp_path / "p.png").write_bytes(b64decode(picture))
+    look = ("codex", "exec", "--json", "--skip-git-repo-check", "-i", "p.png", "--", "look")
+    with pytest.raises(AssertionError, match="this model cannot see images"):
+        run(*look)
+    resume = ("codex", "exec", "--json", "--skip-git-repo-check", "resume", "--last", "Forget it.")
+    out = run(*resume)
+    items = [json.loads(line).get("item", {}) for line in out.splitlines()]
+    assert "It is forgotten." in [item.get("text") for item in items]
+    assert turns_of(url) == 1
+
+
+@pytest.mark.parametrize("sockets", ["false", "true"], ids=["http", "websocket"])
+def test_codex_survives_a_long_prefill(
+    scripted: Scripted, node: Path, tmp_path: Path, run: Run, sockets: str
+) -> None:
+    """It gives up a stream after 3 s of silence, and the server's signs come each second."""
+    go = tmp_path / "go"
+    url = scripted(hold(final("It took long."), 0, go), frequent_keepalives=True)
+    with tap(url, 5, go) as tapped:
+        idle, on = (
+            "provider.stream_idle_timeout_ms = 3000",
+            f"provider.supports_websockets = {sockets}",
+        )
+        configure(tmp_path, tapped, idle, on)
+        items = codex_items(run, "hello")
+    assert items[-1]["text"] == "It took long."

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.conftest import Run
+from tests.clients.conftest import Run, Scripted
 from tests.clients.weather import OSLO, ROME
 from tests.support.pdf import pdf as make_pdf
+from tests.support.scripts import final, hold
 
 
 def test_openai_js_turns_and_tools(url: str, node: Path, run: Run) -> None:
@@ -52,3 +53,20 @@ def test_ai_sdk_files(url: str, node: Path, run: Run) -> None:
     for kind, name in (("text", "notes.txt"), ("pdf", "notes.pdf")):
         assert output[kind]["files"] == [name] and output[kind]["text"]
         assert output[kind]["tokens"] - output["none"]["tokens"] >= 100
+
+
+@pytest.mark.parametrize("route", ["responses", "chat/completions", "completions"])
+def test_fetch_of_node_survives_a_long_prefill(
+    scripted: Scripted, node: Path, run: Run, tmp_path: Path, route: str
+) -> None:
+    """Its limit between two chunks is 3 s here, the server's silence 1 s."""
+    go = tmp_path / "go"
+    url = scripted(hold(final("It took long."), 0, go), frequent_keepalives=True)
+    user = {"role": "user", "content": "x"}
+    body = {"input": "x", "messages": [user], "prompt": "x", "stream": True}
+    fields = {"responses": "input", "chat/completions": "messages", "completions": "prompt"}
+    sent = {name: body[name] for name in (fields[route], "stream")}
+    env = {"ROUTE": route, "BODY": json.dumps(sent), "GO": str(go), "SIGNS": "5"}
+    output = json.loads(run("node", node / "silence.mjs", BASE_URL=url, **env))
+    assert output["signs"] >= 5 and "took" in output["text"]
+    assert output["text"].endswith("data: [DONE]\n\n")

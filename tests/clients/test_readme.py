@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.codex import CONFIG, REPLIES
-from tests.clients.conftest import ROOT, Run, Scripted
+from tests.clients.conftest import Run, Scripted, documented_blocks
 
 EXPECTED_OUTPUT = {
     "curl": ['"type":"response.completed"', "56088", "data: [DONE]"],
@@ -26,15 +25,8 @@ EXPECTED_OUTPUT = {
 """What is read on standard output, by heading."""
 
 
-def readme_blocks() -> dict[str, list[tuple[str, str]]]:
-    """The fenced blocks of each client's heading, with their languages."""
-    parts = (ROOT / "docs" / "clients.md").read_text().split("\n## ")[1:]
-    titles = [part.split("\n", 1) for part in parts]
-    return {title: re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL) for title, text in titles}
-
-
 def test_readme_every_block_has_expectations() -> None:
-    titles = readme_blocks()
+    titles = documented_blocks()
     assert titles.keys() == EXPECTED_OUTPUT.keys()
     assert [title for title in titles if not titles[title]] == ["Open WebUI"]
 
@@ -58,7 +50,7 @@ def test_readme_blocks_run(
     else:
         url = request.getfixturevalue("url")
     stdout = ""
-    for language, block in readme_blocks()[title]:
+    for language, block in documented_blocks()[title]:
         code = block.replace("http://127.0.0.1:8080/v1", url)
         match language:
             case "sh":

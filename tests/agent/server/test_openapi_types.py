@@ -238,6 +238,7 @@ DIFFERENCES = {
         + .frequency_penalty
         + .input_messages
         + .output_messages
+        + .repairs
         + .presence_penalty
         + .store
         - .access_programs

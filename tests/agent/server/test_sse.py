@@ -12,8 +12,36 @@ from agent import events as ev
 from tests.support.endpoint import Serve, comparable, http_client
 from tests.support.invariants import check, fold
 from tests.support.requests import CODE_INTERPRETER
-from tests.support.scripts import HELLO, final, hold, preamble, python, thought
+from tests.support.scripts import (
+    HELLO,
+    WEATHER,
+    final,
+    hold,
+    preamble,
+    python,
+    raw_call,
+    thought,
+)
 from tests.support.waiting import wait_until
+
+
+async def test_repairs_are_in_the_response_for_strict_clients_too(serve: Serve) -> None:
+    """The client of these tests validates what it gets."""
+    broken = raw_call("functions.get_weather", '{"place": "Oslo"')
+    served = await serve(thought("Hm.") + broken, HELLO)
+    client, body = served.client(), {"model": "default", "input": "x", "tools": [WEATHER]}
+    streamed = None
+    async for event in await client.responses.create(stream=True, **body):  # type: ignore[call-overload]
+        if event.type == "response.completed":
+            streamed = event.response
+    assert streamed is not None
+    stored = await client.responses.retrieve(streamed.id)
+    call = streamed.output[-1]
+    assert call.arguments == '{"place": "Oslo"}'
+    repair = {"rule": "arguments", "text": "", "item_id": call.id}
+    assert streamed.model_extra["repairs"] == [repair] == (stored.model_extra or {})["repairs"]
+    plain = await client.responses.create(**body)
+    assert "repairs" not in (plain.model_extra or {}), "nothing was mended"
 
 
 async def test_sse_folded_stream_equals_body(serve: Serve) -> None:
@@ -26,7 +54,7 @@ async def test_sse_folded_stream_equals_body(serve: Serve) -> None:
     assert body["output"][1]["content"][0]["text"] == "Hello there!"
     assert body["status"] == "completed" and body["completed_at"] >= body["created_at"]
     on_request = {"input_messages", "output_messages", "prompt_cache_retention", "user"}
-    on_request |= {"conversation"}
+    on_request |= {"conversation", "repairs"}
     assert set(body) == set(ev.Response.model_fields) - on_request
 
 

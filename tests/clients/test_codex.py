@@ -144,18 +144,19 @@ def test_codex_documented_catalog_gives_window_and_no_warning(
     assert windows and {*map(int, windows)} == {context * 95 // 100}, "Codex leaves a margin of 5 %"
 
 
+@pytest.mark.parametrize("model", ["gpt-5.6-sol", "gpt-6.2-sol"])
 def test_codex_current_catalog_calls_its_tools(
-    scripted: Scripted, node: Path, tmp_path: Path, run: Run
+    scripted: Scripted, node: Path, tmp_path: Path, run: Run, model: str
 ) -> None:
     """For these models the tools are an input item, a custom one within a namespace among them."""
     models = tmp_path / "agent-home" / "config" / "models.toml"
     models.parent.mkdir(parents=True)
-    models.write_text('[tiny]\naliases = ["gpt-5.6-sol"]\n')
+    models.write_text(f'[tiny]\naliases = ["{model}"]\n')
     code = 'text(await tools.exec_command({cmd: "echo frogs > made.txt; cat made.txt"}))'
     url = scripted(
         thought("I use the shell.") + raw_call("functions.exec", code), final("It is made.")
     )
-    configure(tmp_path, url, model="gpt-5.6-sol")
+    configure(tmp_path, url, model=model)
     items = codex_items(run, "make the file")
     assert (tmp_path / "made.txt").read_text() == "frogs\n"
     assert items[-1]["text"] == "It is made."

@@ -47,8 +47,11 @@ AddedTools = dict[tuple[str, str], RequestTool]
 
 
 def add_tools(added: AddedTools, item: InputItem) -> None:
-    """Add the tools of an item; one that has the name of an earlier one replaces it."""
+    """Add the tools of an item that hold for later requests, too; one that has the name of an earlier
+    one replaces it. MCP servers do not: what they need of the client is secret, and not stored."""
     for name, declared in _tools_of(item, ""):
+        if isinstance(declared.tool, RequestMcp):
+            continue
         added[name] = _merged(added.get(name), declared.tool)
 
 
@@ -81,7 +84,7 @@ def declared_tools(
 
 
 def tools_json(tools: Iterable[RequestTool]) -> list[dict[str, Any]]:
-    """Tools as the store keeps them: without secrets."""
+    """Tools as the store keeps them."""
     return [tool.model_dump(exclude_none=True) for tool in tools]
 
 

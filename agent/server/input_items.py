@@ -209,14 +209,12 @@ def newest_prompt(items: Sequence[InputItem]) -> int:
         match items[index]:
             case InputMessage(role="user"):
                 return index
-            case InputMessage(role="assistant") | InputReasoning() | ItemReference():
-                break
-            case InputFunctionCall() | InputCustomToolCall() | InputMcpCall():
-                break
-            case InputForeignItem(type=kind) if kind in CALLS:
-                break
-            case _:
+            case InputMessage(role="developer" | "system"):
                 pass
+            case InputAdditionalTools() | InputConfigurationUpdate() | InputMcpListTools():
+                pass
+            case _:  # what the model has written, or a result of it
+                break
     return len(items)
 
 

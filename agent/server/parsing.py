@@ -33,6 +33,8 @@ MAX_ITEMS = {
 each that is wrong is an error with a text."""
 MAX_SCHEMA_VALUES = 15_000
 """JSON values of all tools together, and of the answer's form: rendering them takes some 5 µs each."""
+TOOL_ITEMS = ("additional_tools", "tool_search_output")
+"""Types of input items that declare tools."""
 RequestT = TypeVar("RequestT", bound=RequestModel)
 _UNION_TAGS = frozenset(
     {
@@ -119,10 +121,24 @@ def _check_sizes(value: dict[str, Any]) -> None:
                 f" parts of items, but got {number} instead."
             )
             raise invalid(param, message, "array_above_max_length")
-    for param in ("tools", "text", "response_format", "tool_choice"):
-        if not has_few_values(value.get(param), MAX_SCHEMA_VALUES):
-            message = f"Invalid '{param}': more than {MAX_SCHEMA_VALUES:,} JSON values."
+    schemas = {
+        name: value.get(name) for name in ("tools", "text", "response_format", "tool_choice")
+    }
+    schemas |= {name: _tools_of_items(value.get(name)) for name in ("input", "items")}
+    for param, schema in schemas.items():
+        if not has_few_values(schema, MAX_SCHEMA_VALUES):
+            tools = "its tools have " if param in ("input", "items") else ""
+            message = f"Invalid '{param}': {tools}more than {MAX_SCHEMA_VALUES:,} JSON values."
             raise invalid(param, message, "array_above_max_length")
+
+
+def _tools_of_items(items: object) -> list[Any]:
+    """The tools that items of an input declare."""
+    return [
+        item.get("tools")
+        for item in (items if isinstance(items, list) else ())
+        if isinstance(item, dict) and item.get("type") in TOOL_ITEMS
+    ]
 
 
 def _count_items(value: object) -> int:

@@ -197,6 +197,19 @@ async def test_approval_call_runs_once_approved(
     assert refused.status_code == 400
 
 
+async def test_approval_in_a_conversation_lists_no_tools_again(
+    serve: Serve, plain_server: str
+) -> None:
+    served = await serve(ECHO_CALL, final("done"), server=PRIVATE_URLS)
+    body = {"tools": [mcp_tool(plain_server, require_approval="always")]}
+    body["conversation"] = (await served.post({}, url=f"{served.url}/conversations")).json()["id"]
+    first = check(await served.stream(input="x", **body))
+    assert [item["type"] for item in first["output"]] == ["mcp_list_tools", "mcp_approval_request"]
+    answer = approval_response(first["output"][1], True)
+    second = check(await served.stream(input=[answer], **body))
+    assert [item["type"] for item in second["output"]] == ["mcp_call", "message"]
+
+
 async def test_approval_refused_reason_reaches_model(serve: Serve, plain_server: str) -> None:
     served = await serve(ECHO_CALL, final("As you like."), server=PRIVATE_URLS)
     tool = mcp_tool(plain_server, require_approval="always")

@@ -109,6 +109,9 @@ async def test_servers_secrets_are_not_listed(serve: Serve) -> None:
     created = (await served.post({"items": [added(server)]}, url=url)).json()
     listed = await served.get(f"/v1/conversations/{created['id']}/items")
     assert "secret" not in listed.text and "http://127.0.0.1:9" in listed.text
+    made = await served.post({"input": [USER], "conversation": created["id"]})
+    assert made.status_code == 200, "a later request has no server"
+    assert b"u:p@" not in served.runtime.paths.store.read_bytes()
 
 
 @pytest.mark.parametrize("continues", ["response", "conversation"])

@@ -50,3 +50,14 @@ def open_app(
         await app.shut_down()
 
     return open_app
+
+
+@pytest.fixture
+def models_toml(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The path of models.toml; no models of other programs are found."""
+    for name in ("HOME", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path / "nothing"))
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "nothing"))
+    path = home / "config/models.toml"
+    path.parent.mkdir()
+    return path

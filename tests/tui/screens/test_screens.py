@@ -7,7 +7,6 @@ import shutil
 import threading
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
 
 import pytest
 from textual.widgets import OptionList
@@ -141,17 +140,6 @@ def test_sessions_screen_search_text_is_no_markup(store: Store) -> None:
 # --- models ---
 
 
-@pytest.fixture
-def models_toml(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The path of models.toml; no models of other programs are found."""
-    for name in ("HOME", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE"):
-        monkeypatch.setenv(name, str(tmp_path / "nothing"))
-    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "nothing"))
-    path = home / "config/models.toml"
-    path.parent.mkdir()
-    return path
-
-
 @pytest.mark.slow
 async def test_models_screen_says_what_is_in_file(open_app: Any) -> None:
     async with open_app(size=(120, 40)) as driver:
@@ -280,15 +268,13 @@ async def test_welcome_screen_not_over_what_is_typed(
         return inspect_machine()
 
     monkeypatch.setattr("agent.models.machine.inspect_machine", inspect_slowly)
-    sent = AsyncMock()  # what follows the welcome screen
     async with open_app(launch={"engine": None}) as driver:
-        monkeypatch.setattr(driver.app.chat, "send_queued", sent)
         await driver.wait_for(looking.is_set)
         await driver.pilot.press(*"2+2")
         driver.app.prompt.take_text()  # sent, but no turn yet
-        begun = driver.wait_for(lambda: driver.app.session.runtime.loaded and sent.called)
+        assert driver.app.chat.work.busy
         typed.set()
-        await begun
+        await driver.wait_for(lambda: not driver.app.chat.work.busy)
         assert "Welcome" not in screen_text(driver.app)
         await driver.pilot.press(*"2+2", "enter")
         await driver.wait_for(lambda: driver.app.chat.latest_turn)

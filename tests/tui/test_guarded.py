@@ -1,0 +1,118 @@
+"""No command freezes the app, and no error of a handler ends it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.message import Message
+
+from tests.support.fake_app import ScreenDriver
+from tui.app import AgentApp
+from tui.widgets.prompt import PromptInput
+
+
+@pytest.fixture
+def silent_server() -> Iterator[str]:
+    """The address of a server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+
+
+async def test_app_works_while_command_waits_for_a_server(
+    open_app: Any, models_toml: Path, silent_server: str
+) -> None:
+    models_toml.write_text(f'[far]\nengine = "vllm"\nurl = "{silent_server}"\n')
+    async with open_app() as driver:
+        app = driver.app
+        await driver.pilot.press(*"/model far", "enter")
+        await driver.expect_text("loading the model")
+        await driver.pilot.press(*"typed")
+        assert app.prompt.text == "typed"
+        await driver.pilot.press("enter")
+        assert app.queue_bar.prompts == ["typed"], "it is asked when the command has ended"
+        await driver.pilot.press("escape")
+        await driver.expect_text("Stopped.", "Fine.", gone="loading the model")
+        assert app.session.runtime.model.name != "far"
+
+
+async def test_app_leaves_while_command_waits_for_a_server(
+    open_app: Any, models_toml: Path, silent_server: str
+) -> None:
+    models_toml.write_text(f'[far]\nengine = "vllm"\nurl = "{silent_server}"\n')
+    async with open_app() as driver:
+        await driver.pilot.press(*"/model far", "enter")
+        await driver.expect_text("loading the model")
+        await driver.pilot.press("ctrl+q")
+        await driver.wait_for(lambda: not driver.app.is_running)
+        assert driver.app.return_code == 0
+
+
+@pytest.mark.parametrize("command", ["/effort", "/sessions", "/models", "/rename", "/help"])
+async def test_screen_is_closed_once(open_app: Any, command: str) -> None:
+    async with open_app() as driver:
+        await driver.pilot.press(*"hello", "enter")
+        await driver.expect_text("Fine.")
+        await driver.pilot.press(*command, "enter")
+        await driver.wait_for(lambda: len(driver.app.screen_stack) == 2)
+        screen = driver.app.screen
+        screen.dismiss(None)
+        screen.dismiss(None)
+        await driver.pilot.press("escape", "escape")
+        assert driver.app.screen is driver.app.default_screen and driver.app.is_running
+
+
+class Failing(Message):
+    """Its handler raises ``error``."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+async def fail(driver: ScreenDriver, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Have a handler of the prompt raise an error, then type a letter."""
+
+    def on_failing(self: PromptInput, message: Failing) -> None:
+        raise message.error
+
+    monkeypatch.setattr(PromptInput, "on_failing", on_failing, raising=False)
+    driver.app.prompt.post_message(Failing(error))
+    await driver.pilot.pause()
+    await driver.pilot.press("x")
+
+
+async def test_expected_error_of_handler_is_a_notice(
+    open_app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_app() as driver:
+        await fail(driver, monkeypatch, OSError(40, "Too many levels of symbolic links", "/x"))
+        await driver.expect_text("/x: Too many levels of symbolic")
+        assert driver.app.prompt.text == "x"
+
+
+async def test_error_of_the_app_itself_is_logged_and_the_app_goes_on(
+    open_app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[object] = []
+    monkeypatch.setattr(AgentApp, "max_errors", 1)
+    monkeypatch.setattr("tui.app.log.error", lambda _, exc_info: logged.append(exc_info))
+    async with open_app() as driver:
+        await fail(driver, monkeypatch, KeyError("nothing"))
+        await driver.expect_text("Something went wrong inside the app")
+        assert driver.app.prompt.text == "x"
+        assert [repr(error) for error in logged] == ["KeyError('nothing')"]
+
+
+async def test_app_that_breaks_saves_the_draft(
+    open_app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KeyError):
+        async with open_app() as driver:
+            await driver.pilot.press(*"my draft")
+            history = driver.app.prompt.prompt_history
+            await fail(driver, monkeypatch, KeyError("nothing"))
+    assert history.earlier("") == "my draft"

@@ -35,6 +35,7 @@ from agent.turn.loop import Turn
 from agent.turn.options import AnswerForm, TurnOptions, response_format_section
 from agent.util.ids import new_id
 from agent.util.images import CANNOT_SEE, is_image
+from agent.util.json_schema import find_schema_error
 from agent.util.process import (
     EXIT_BROKEN_PIPE,
     EXIT_CANCELLED,
@@ -266,6 +267,8 @@ def _with_schema(options: TurnOptions, file: Path | None) -> TurnOptions:
         raise UserError(f"--output-schema: {file} is not a JSON Schema file: {error}") from error
     if not isinstance(schema, dict):
         raise UserError(f"--output-schema: {file} must hold a JSON object.")
+    if why := find_schema_error(schema):
+        raise UserError(f"--output-schema: {file} is not a JSON Schema: {why}.")
     section = response_format_section(schema)
     instructions = "\n\n".join(filter(None, (options.instructions, section)))
     answer = AnswerForm(schema, checked=True)

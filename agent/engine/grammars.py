@@ -31,8 +31,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from agent.engine.closed_schemas import close_objects, declares_all_properties
 from agent.engine.grammar_check import check_grammar
-from agent.engine.protocol import EngineBusyError
+from agent.engine.json_bounds import JsonBounds
+from agent.engine.protocol import EngineBusyError, LoopLimits
 from agent.errors import AgentError
 
 # numpy takes 40 ms to import, and a turn's first events need no masks.
@@ -54,16 +56,6 @@ are tried in a process of their own first."""
 MAX_GRAMMAR_SYMBOLS = 50_000
 """Symbols of a compiled grammar (llguidance's max_grammar_size): also for a second of
 compilation."""
-COMBINED = frozenset(
-    ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas",
-     "dependencies", "patternProperties", "enum", "const"]
-)  # fmt: skip
-"""Keywords of a schema that may say something of what its declared properties contain."""
-MORE_PROPERTIES = COMBINED | {
-    "additionalProperties", "unevaluatedProperties", "propertyNames", "dependentRequired",
-    "minProperties",
-}  # fmt: skip
-"""Keywords of a schema that may say something of other properties than the declared ones."""
 MAX_UNCHECKED_PATTERNS = 8
 """Restrictions of strings that a schema with unions, references or allOf may have without a check in a
 child process."""
@@ -115,19 +107,27 @@ class Grammar:
             raise GrammarError(f"it is not JSON ({error})") from None
 
     @classmethod
+    def from_answer_schema(cls, schema: Mapping[str, Any]) -> Grammar:
+        """Make a grammar of an answer: as `from_schema`, with objects of the declared properties where
+        the schema leaves that open. Raises GrammarError."""
+        given = cls.from_schema(schema)
+        if len(given.text) > MAX_GRAMMAR_CHARACTERS:
+            return given  # it is refused when it is compiled
+        try:
+            return cls.from_schema(close_objects(schema))
+        except RecursionError:
+            raise GrammarError("it is nested too deeply") from None
+
+    @classmethod
     def from_argument_schema(cls, schema: Mapping[str, Any]) -> Grammar:
-        """Make a grammar of a call's arguments: objects of the declared properties, where the
-        schema leaves that open. Raises GrammarError."""
+        """Make a grammar of a call's arguments: as `from_answer_schema`, and always an object. Raises
+        GrammarError."""
         kind = schema.get("type")
         if kind is None or (isinstance(kind, list) and "object" in kind):
             schema = {**schema, "type": "object"}
-        try:
-            closed = _close_objects(schema)
-        except RecursionError:
-            raise GrammarError("it is nested too deeply") from None
-        if schema.get("properties") == {} and _declares_all_properties(schema):
-            closed = {**closed, "additionalProperties": False}  # a function without parameters
-        return cls.from_schema(closed)
+        if schema.get("properties") == {} and declares_all_properties(schema):
+            schema = {**schema, "additionalProperties": False}  # a function without parameters
+        return cls.from_answer_schema(schema)
 
 
 ANY_OBJECT = Grammar("json", '{"type": "object"}')
@@ -142,31 +142,40 @@ class TokenBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class DigitTokens:
-    """The tokens of a vocabulary that JSON numbers are made of."""
+class VocabularyTexts:
+    """A vocabulary's tokens, and those that JSON numbers are made of."""
 
+    texts: Sequence[bytes]
+    """The bytes of each id."""
     digit_counts: Mapping[int, int]
     """Number of digits by id, of the tokens that are digits only."""
     quote_id: int
     """The token ``"``, which may come next inside a string but never inside a number; -1: none."""
 
     @classmethod
-    def from_tokens(cls, tokens: Sequence[bytes]) -> DigitTokens:
+    def from_tokens(cls, tokens: Sequence[bytes]) -> VocabularyTexts:
         """Find them in the bytes of each id."""
         digits = {id: len(text) for id, text in enumerate(tokens) if text.isdigit()}
-        return cls(digits, tokens.index(b'"') if b'"' in tokens else -1)
-
-
-NO_DIGIT_TOKENS = DigitTokens({}, -1)
+        return cls(tokens, digits, tokens.index(b'"') if b'"' in tokens else -1)
 
 
 class Matcher:
     """Matches one text against a grammar, token by token."""
 
-    def __init__(self, matcher: Any, end_id: int, digit_tokens: DigitTokens) -> None:
+    def __init__(
+        self,
+        matcher: Any,
+        end_id: int,
+        vocabulary: VocabularyTexts,
+        limits: LoopLimits | None = None,
+        *,
+        is_json: bool,
+    ) -> None:
         """`end_id`: llguidance's end token, which is never allowed: the markup around the text ends
-        it."""
-        self._matcher, self._end_id, self._digit_tokens = matcher, end_id, digit_tokens
+        it. `limits`: of a JSON text, to end what goes on without end; None: nothing ends it."""
+        self._matcher, self._end_id, self._vocabulary = matcher, end_id, vocabulary
+        self._digit_counts = vocabulary.digit_counts if is_json else {}
+        self._bounds = JsonBounds(vocabulary.texts, limits) if limits and is_json else None
         self._trailing_digits = 0
         """Number of digits at the end of the text."""
 
@@ -177,31 +186,42 @@ class Matcher:
 
     def accept(self, token: int) -> bool:
         """Append the token and return True, if it may come next; else change nothing."""
-        digits = self._digit_tokens.digit_counts.get(token, 0)
-        if (
-            digits
-            and self._trailing_digits >= MAX_CONSECUTIVE_DIGITS
-            and token not in self.allowed()
-        ):
+        if token >= len(self._vocabulary.texts):
+            return False  # a server's vocabulary may have padding
+        digits = self._digit_counts.get(token, 0)
+        has_limit = digits and self._trailing_digits >= MAX_CONSECUTIVE_DIGITS
+        if (has_limit or self._is_closing) and token not in self.allowed():
             return False
         if not self._matcher.try_consume_tokens([token]):
             return False
         self._trailing_digits = self._trailing_digits + digits if digits else 0
+        if self._bounds is not None:
+            self._bounds.push(token)
         return True
 
     def allowed(self) -> TokenIds:
         """Return exactly the ids that may come next; none, if llguidance's work limit was
         exceeded."""
         ids = self._grammar_ids()
-        return ids if self._trailing_digits < MAX_CONSECUTIVE_DIGITS else self._without_digits(ids)
+        if self._trailing_digits >= MAX_CONSECUTIVE_DIGITS:
+            ids = self._without_digits(ids)
+        if self._bounds is not None and self._bounds.is_closing:
+            import numpy as np
+
+            ids = np.array(self._bounds.endings(ids.tolist()), np.intp)
+        return ids
+
+    @property
+    def _is_closing(self) -> bool:
+        return self._bounds is not None and self._bounds.is_closing
 
     def _without_digits(self, ids: TokenIds) -> TokenIds:
         """Remove the digits, unless the text is inside a string or nothing else may come."""
         import numpy as np
 
-        if self._digit_tokens.quote_id in ids:
+        if self._vocabulary.quote_id in ids:
             return ids
-        rest = np.setdiff1d(ids, np.fromiter(self._digit_tokens.digit_counts, np.intp))
+        rest = np.setdiff1d(ids, np.fromiter(self._digit_counts, np.intp))
         return rest if len(rest) or self.complete else ids
 
     def _grammar_ids(self) -> TokenIds:
@@ -228,19 +248,32 @@ class CompiledGrammar:
         self,
         matcher: Any,
         end_id: int,
-        digit_tokens: DigitTokens,
+        vocabulary: VocabularyTexts,
         lark_body: str,
         unenforced: str | None,
+        *,
+        is_json: bool,
     ) -> None:
-        self._matcher, self._end_id, self._digit_tokens = matcher, end_id, digit_tokens
+        self._matcher, self._end_id, self._vocabulary = matcher, end_id, vocabulary
+        self._is_json = is_json
         self.lark_body = lark_body
         """The right side of a Lark rule that is this grammar; only for a JSON Schema."""
         self.unenforced = unenforced
         """Which part of the grammar is not enforced, in llguidance's words; None: nothing."""
 
-    def new_matcher(self) -> Matcher:
-        """Start matching a text."""
-        return Matcher(self._matcher.deep_copy(), self._end_id, self._digit_tokens)
+    def new_matcher(self, limits: LoopLimits | None = None) -> Matcher:
+        """Start matching a text; ``limits``: as in `Matcher`."""
+        matcher, is_json = self._matcher.deep_copy(), self._is_json
+        return Matcher(matcher, self._end_id, self._vocabulary, limits, is_json=is_json)
+
+    def was_closed(self, ids: Sequence[int], limits: LoopLimits) -> bool:
+        """Whether something of a text had to end, of all ids that were generated for it."""
+        bounds = JsonBounds(self._vocabulary.texts, limits)
+        for token in ids:
+            bounds.push(token)
+            if bounds.is_closing:
+                return True
+        return False
 
 
 class GrammarCompiler:
@@ -256,7 +289,7 @@ class GrammarCompiler:
         self._lock = threading.RLock()  # turns and the engine's thread submit grammars
         self._awaited = 0
         self._tokenizer: Any = None
-        self._digit_tokens = NO_DIGIT_TOKENS
+        self._vocabulary = VocabularyTexts((), {}, -1)
 
     def submit(self, grammar: Grammar) -> Future[CompiledGrammar]:
         """Start compiling a grammar, unless it is cached; the future has a CompiledGrammar or
@@ -380,7 +413,7 @@ class GrammarCompiler:
         from llguidance import LLTokenizer  # here, since most runs need no grammar
 
         vocabulary = self._token_bytes()
-        self._digit_tokens = DigitTokens.from_tokens(vocabulary.tokens)
+        self._vocabulary = VocabularyTexts.from_tokens(vocabulary.tokens)
         # With one slice, for the content of strings, masks there take 0.05 ms instead of 1.4; all
         # slices that llguidance suggests would nearly double the time that building holds the GIL.
         wrapped: Any = _LlguidanceTokenizer(vocabulary)
@@ -402,8 +435,9 @@ class GrammarCompiler:
             raise _grammar_error(matcher.get_error())
         end_id = self._tokenizer.eos_token
         lark_body = lark.removeprefix(_NO_FORCING).removeprefix("start: ")
-        digit_tokens = self._digit_tokens if is_json else NO_DIGIT_TOKENS
-        compiled = CompiledGrammar(matcher, end_id, digit_tokens, lark_body, unenforced)
+        compiled = CompiledGrammar(
+            matcher, end_id, self._vocabulary, lark_body, unenforced, is_json=is_json
+        )
         first = compiled.new_matcher()
         if not (first.complete or len(first.allowed())):
             raise UnsatisfiableGrammarError
@@ -437,34 +471,6 @@ _STRING_CONTENT_SLICE = r'[^"\\\x00-\x1F\x7F]{1,30}'
 # Any tokenization of a text counts; a forced text would be narrowed to one of them.
 _NO_FORCING = '%llguidance {"no_forcing": true}\n'
 _OPTION_LINES = re.compile(r"^[ \t]*%llguidance\b.*$", re.MULTILINE)
-
-
-def _close_objects(schema: Any) -> Any:
-    """The schema without other properties than those that it and its parts declare.
-
-    What declares no property stays as it is: inside arguments that means any object.
-    """
-    if not isinstance(schema, Mapping) or schema.keys() & COMBINED:
-        return schema
-    closed = dict(schema)
-    if "items" in schema:
-        closed["items"] = _close_objects(schema["items"])
-    if isinstance(declared := schema.get("properties"), Mapping) and declared:
-        closed["properties"] = {name: _close_objects(part) for name, part in declared.items()}
-        if _declares_all_properties(schema):
-            closed["additionalProperties"] = False
-    return closed
-
-
-def _declares_all_properties(schema: Mapping[str, Any]) -> bool:
-    """Whether nothing in an object's schema hints at properties that it does not declare."""
-    declared, required = schema.get("properties"), schema.get("required", [])
-    return (
-        isinstance(declared, Mapping)
-        and isinstance(required, list)
-        and all(isinstance(name, str) and name in declared for name in required)
-        and not schema.keys() & MORE_PROPERTIES
-    )
 
 
 def _schema_to_lark(schema: str, *, lenient: bool = False) -> str:

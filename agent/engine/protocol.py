@@ -99,7 +99,11 @@ class LoopLimits:
     min_tokens: int = 256
     """Tokens that all periods have at least."""
     min_code_tokens: int = 1024
-    """The same in code and tables."""
+    """The same in code and tables, and in an answer with a JSON Schema."""
+    max_string_tokens: int = 8192
+    """Tokens of a string of such an answer: it is closed then."""
+    max_json_tokens: int = 32_768
+    """Tokens of such an answer after which all that is open in it is closed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from agent.engine.grammars import CompiledGrammar, Grammar, GrammarCompiler
-from agent.engine.protocol import Constraint
+from agent.engine.protocol import Constraint, LoopLimits
 from agent.formats.recipients import Recipients
 
 ConstraintKind = Literal["choice", "answer", "arguments"]
@@ -32,6 +32,8 @@ class GenerationConstraints:
     """Only well-formed messages, as in the model's training, and only calls of declared tools."""
     answer_source: Grammar | None = None
     """What ``answer_grammar`` is compiled of."""
+    answer_limits: LoopLimits | None = None
+    """What of the answer's JSON is ended because it goes on without end; None: nothing."""
     max_tokens: int | None = None
     """With calls ``none`` and no grammar, where the format can: so many tokens the generation has,
     and the answer ends with the last of them."""
@@ -46,6 +48,7 @@ class GenerationConstraints:
             "arguments": {name: asdict(one) for name, one in self.argument_grammars.items()},
             "answer": self.answer_source and asdict(self.answer_source),
             "declared_tools_only": self.declared_tools_only,
+            "answer_limits": self.answer_limits and asdict(self.answer_limits),
             "max_tokens": self.max_tokens,
             "recipients": recipients.as_json(),
             "prefix": list(prefix),
@@ -88,6 +91,7 @@ def constraint_of(form: ConstrainableFormat, recipe: Mapping[str, Any]) -> Const
         form.grammars.submit(answer) if answer else None,
         recipe["declared_tools_only"],
         answer,
+        recipe["answer_limits"] and LoopLimits(**recipe["answer_limits"]),
         recipe["max_tokens"],
     )
     constraint = form.new_constraint(constraints, Recipients(**recipe["recipients"]))

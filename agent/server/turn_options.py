@@ -17,6 +17,7 @@ from agent.server.schemas import (
 from agent.server.tool_selection import SelectedTools
 from agent.turn.options import AnswerForm, TurnOptions, response_format_section
 from agent.turn.reasoning_summary import SummaryStyle
+from agent.util.json_schema import find_schema_error
 
 Effort = Literal["low", "medium", "high"]
 EFFORTS: dict[str, Effort] = {
@@ -150,6 +151,9 @@ def _format_section(text: RequestText | None) -> str | None:
             if form.schema_ is None:
                 message = "Missing required parameter: 'text.format.schema'."
                 raise invalid("text.format.schema", message, "missing_required_parameter")
+            if why := find_schema_error(form.schema_):
+                message = f"Invalid schema for response_format '{form.name or 'output'}': {why}."
+                raise invalid("text.format.schema", message, "invalid_json_schema")
             return response_format_section(
                 form.schema_, form.name or "output", form.description or ""
             )

@@ -105,7 +105,7 @@ class TurnConstraints:
         if (answer := self._options.answer_form) is not None:
             self._answer_gap = "this model's family cannot be held to one"
             if "answer" in self._supported:
-                make_grammar = partial(Grammar.from_schema, answer.schema)
+                make_grammar = partial(Grammar.from_answer_schema, answer.schema)
                 compiled, gap = await self._compile(ANSWER_SUBJECT, make_grammar)
                 self._answer_grammar, self._answer_gap = compiled, gap
                 self._answer_source = make_grammar() if compiled else None
@@ -141,6 +141,12 @@ class TurnConstraints:
         answer = self._options.answer_form
         if self._answer_gap is not None and answer is not None:
             self._warn_once(ANSWER_SUBJECT, self._answer_gap, checked=answer.checked)
+
+    @property
+    def bounds_answer(self) -> bool:
+        """Whether the answer has a form that is enforced, or is that of a script."""
+        form = self._options.answer_form
+        return form is not None and (self._scripted or self._answer_grammar is not None)
 
     def forced_prefix(self, *, first: bool) -> list[int]:
         """Ids that the generation begins with: what was begun, or to make a model call a tool that no
@@ -206,7 +212,12 @@ class TurnConstraints:
         ):
             return None
         return GenerationConstraints(
-            choice, self._grammars, self._answer_grammar, declared_only, self._answer_source
+            choice,
+            self._grammars,
+            self._answer_grammar,
+            declared_only,
+            self._answer_source,
+            options.loop_limits,
         )
 
     # --- afterwards ---
@@ -236,10 +247,22 @@ class TurnConstraints:
         """Take what another process could not enforce of calls' arguments, by recipient."""
         self._reported_gaps |= gaps
 
+    def warn_closed(self, ids: Sequence[int]) -> None:
+        """Emit a notice if a part of the answer, with these ids, went on without end and was closed."""
+        limits, grammar = self._options.loop_limits, self._answer_grammar
+        if limits and grammar and grammar.result().was_closed(ids, limits):
+            message = (
+                "A part of the answer repeated itself or was too long, and was closed: the answer may"
+                " lack something. Try again, or allow it with --no-loop-guard."
+            )
+            self._emit(ev.AgentNotice(level="warning", message=message))
+
     def validate_answer(self, text: str) -> str | None:
         """What is wrong with an answer whose form was to be checked; None: nothing."""
         answer = self._options.answer_form
-        if answer is None or not answer.checked or self._answer_gap is None:
+        if answer is None or not answer.checked:
+            return None
+        if self._answer_gap is None and not _is_misread(answer.schema, text):
             return None
         try:
             value = json.loads(text)
@@ -253,6 +276,13 @@ class TurnConstraints:
             then = "what is written is checked against it" if checked else "check what is written"
             message = f"The JSON Schema of {subject} cannot be enforced in full ({why}): {then}."
             self._emit(ev.AgentNotice(level="warning", message=message))
+
+
+def _is_misread(schema: Mapping[str, Any], text: str) -> bool:
+    """Whether llguidance may let a text pass that the schema forbids: it reads a name with an escape as
+    an undeclared one, and some exclusive bounds as inclusive ones."""
+    keywords = json.dumps(schema)
+    return "\\u" in text or '"exclusiveM' in keywords
 
 
 def _arguments_grammar(schema: Mapping[str, Any]) -> Grammar:

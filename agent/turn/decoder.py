@@ -47,14 +47,16 @@ class GenerationDecoder:
         entry: int = 0,
         least_logprob: float = 0.0,
         hedge_below: float = -math.inf,
+        answer_is_bounded: bool = False,
     ) -> None:
         """``token_events``: emit ``agent.tokens`` with the ids, before the events that they become.
         ``entry``: how many messages the turn has. ``least_logprob``: of the turn's least likely token
-        so far. ``hedge_below``: an answer ends with `HEDGE` if there was a less likely one."""
+        so far. ``hedge_below``: an answer ends with `HEDGE` if there was a less likely one.
+        ``answer_is_bounded``: its grammar ends what repeats itself."""
         self._context, self._parser, self._open_call = context, parser, open_call
         self._format = context.format
         self._token_events, self._entry = token_events, entry
-        self._hedge_below = hedge_below
+        self._hedge_below, self._answer_is_bounded = hedge_below, answer_is_bounded
         self.ids: list[int] = []
         """The generated ids, up to where the message stopped."""
         self.stopped = False
@@ -75,7 +77,7 @@ class GenerationDecoder:
         self._logprobs = LogprobBuffer(self._format)
         self._stop_sequences: StopSequences | None = None
         """Watches the open segment, where it is a message that a sequence ends."""
-        self._kind = SegmentKind.FINAL
+        self._kind, self._start = SegmentKind.FINAL, 0
         self._writer: ReasoningWriter | MessageWriter | ToolCall | None = None
 
     @property
@@ -133,14 +135,14 @@ class GenerationDecoder:
         )
 
     def _loops(self) -> bool:
-        """Whether the open message repeats itself, unless its form is constrained."""
+        """Whether the open message repeats itself, or is longer than its grammar would let it be."""
         guard, writer = self._loop_guard, self._writer
         if guard is None or writer is None:
             return False
         if isinstance(writer, ToolCall):
-            return writer.is_code and guard.loops(self.ids, None)
-        if self._kind is SegmentKind.FINAL and self._context.options.answer_form is not None:
-            return False
+            return guard.is_too_long(len(self.ids) - self._start) or guard.loops(self.ids, None)
+        if self._kind is SegmentKind.FINAL and self._answer_is_bounded:
+            return guard.is_too_long(len(self.ids) - self._start)
         return guard.loops(self.ids, lambda: writer.text)
 
     def finish(self) -> None:
@@ -161,7 +163,7 @@ class GenerationDecoder:
                 else:
                     self._writer.delta(text)
             case Opened(kind=kind):
-                self._kind = kind
+                self._kind, self._start = kind, len(self.ids)
                 self._writer = self._open_item(event)
                 stop = self._context.options.stop if kind in _MESSAGE_KINDS else ()
                 self._stop_sequences = StopSequences(stop) if stop else None

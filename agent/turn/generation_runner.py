@@ -127,6 +127,7 @@ class GenerationRunner:
             entry=len(conversation.entries) - self._first_entry,
             least_logprob=0.0 if first else self.decoders[-1].least_logprob,
             hedge_below=self._hedge_below if self._is_after_call else -math.inf,
+            answer_is_bounded=constraints.bounds_answer,
         )
         self.decoders.append(decoder)
         if further is None:

@@ -538,6 +538,9 @@ class Turn:
                     self.emit(ev.AgentRepair(rule="answer_missing", at=at, text=""))
                     was_continued = True
                     continue
+                last = self.generations[-1]
+                for span in last.spans[-1:]:
+                    prepared.constraints.warn_closed(last.ids[span.start : span.end])
                 if why := prepared.constraints.validate_answer(self.output.answer):
                     message = f"The answer does not fit its JSON Schema: {why}"
                     raise TurnFailedError("server_error", message, EXIT_FAILED)

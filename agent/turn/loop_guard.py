@@ -11,25 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from agent.engine.protocol import LoopLimits
+from agent.engine.repetition import find_period
 
 CHECK_INTERVAL_TOKENS = 32
 """Tokens between two checks."""
-
-
-def find_period(ids: Sequence[int], limits: LoopLimits, min_tokens: int) -> int | None:
-    """The period in tokens with which ``ids`` end, if that is a loop; else None."""
-    count = len(ids)
-    if count < min_tokens:
-        return None
-    last = ids[-1]
-    for period in range(1, min(limits.max_period, count // limits.min_periods) + 1):
-        if ids[-1 - period] != last:
-            continue
-        length = max(min_tokens, period * limits.min_periods)
-        tail = ids[-length:]
-        if length <= count and tail[period:] == tail[:-period]:
-            return period
-    return None
 
 
 def is_code_or_table(text: str) -> bool:
@@ -44,6 +29,11 @@ class LoopGuard:
     def __init__(self, limits: LoopLimits) -> None:
         self._limits = limits
         self._checked_tokens = 0
+
+    def is_too_long(self, tokens: int) -> bool:
+        """Whether JSON has so many tokens that nothing closes it: its schema allows no end, or it is a
+        call, which is cut off rather than closed."""
+        return tokens > 2 * self._limits.max_json_tokens
 
     def loops(self, ids: Sequence[int], text: Callable[[], str] | None) -> bool:
         """Whether the generation loops. ``ids``: all of it so far; ``text``: gives the open message,

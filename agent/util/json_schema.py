@@ -50,6 +50,17 @@ def find_violation(schema: Mapping[str, Any], value: object) -> str | None:
     return f"{path}: {error.message[:400]}" if path else str(error.message)[:400]
 
 
+def find_schema_error(schema: Mapping[str, Any]) -> str | None:
+    """Describe in one sentence why this is no JSON Schema; None: it is one, as far as is checked."""
+    import jsonschema
+
+    # Draft 7's own schema refers to nothing but itself; later drafts have new names for two keywords.
+    rules = jsonschema.Draft7Validator.META_SCHEMA
+    known = rules["properties"]
+    renamed = {"$defs": known["definitions"], "prefixItems": known["allOf"]}
+    return find_violation({**rules, "properties": {**known, **renamed}}, schema)
+
+
 def _validator(jsonschema: Any) -> Any:
     """A validator class whose checks count steps and depth."""
     draft = jsonschema.Draft202012Validator

@@ -90,7 +90,7 @@ class HarmonyConstraint:
         self._matcher: Matcher | None = None
         self._end_ids = _NO_IDS
         """Ids that may end the body once its grammar is satisfied."""
-        self._in_body = False
+        self._in_body = self._in_answer = False
         self._unread: list[int] = []
         """Ids that the parser has not seen yet: only special ids change what is allowed, and what
         names the functions' namespace in a header."""
@@ -152,7 +152,7 @@ class HarmonyConstraint:
         if token == MESSAGE_ID and opened is not None:
             self._begin_body(opened)
         elif opened is None and (self._in_body or token == MESSAGE_ID):
-            self._in_body = False
+            self._in_body = self._in_answer = False
             self._matcher, self._end_ids = None, _NO_IDS
             self._unconstrained = not self._strict
             if self._strict and token == END_ID:
@@ -163,7 +163,7 @@ class HarmonyConstraint:
         self._constrain_by(self._headers.compile(started, self._opened_kinds))
 
     def _begin_body(self, opened: Opened) -> None:
-        self._in_body = True
+        self._in_body, self._in_answer = True, opened.kind is SegmentKind.FINAL
         self._opened_kinds.add(opened.kind)
         self._end_ids = frozenset({_END_IDS.get(opened.kind, CALL_ID)})
         grammar = self._body_grammar(opened)
@@ -178,7 +178,8 @@ class HarmonyConstraint:
     def _begin_matcher(self, grammar: Future[CompiledGrammar]) -> None:
         self.pending = None
         try:
-            self._matcher = grammar.result().new_matcher()
+            limits = self._constraints.answer_limits if self._in_answer else None
+            self._matcher = grammar.result().new_matcher(limits)
         except (GrammarError, EngineBusyError):  # of arguments: validated when the call has ended
             self._matcher = self._grammars.submit(ANY_OBJECT).result().new_matcher()
 
@@ -226,12 +227,14 @@ class _HeaderGrammars:
         )
 
     def _lark(self, started: bool, opened_kinds: set[SegmentKind]) -> str:
-        """Write the grammar; before a required call, one reasoning and one preamble are allowed."""
+        """Write the grammar; before a required call, one reasoning and one preamble are allowed, and
+        before an answer with a grammar one reasoning."""
         constraints, must = self._constraints, self._constraints.calls == "must"
         further = constraints.calls == "further"
         kinds = {
             "reasoning": not further
-            and not (must and opened_kinds & {SegmentKind.REASONING, SegmentKind.PREAMBLE}),
+            and not (must and opened_kinds & {SegmentKind.REASONING, SegmentKind.PREAMBLE})
+            and not (constraints.answer_grammar and SegmentKind.REASONING in opened_kinds),
             "preamble": not further
             and constraints.answer_grammar is None
             and not (must and SegmentKind.PREAMBLE in opened_kinds),

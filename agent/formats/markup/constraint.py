@@ -63,6 +63,7 @@ class MarkupConstraint:
         self._thinking, self._json_calls = thinking, json_calls
         self._matcher: Matcher | None = None
         self._in_call = self._has_called = False
+        self._has_thought = thinking
         self.pending: Future[CompiledGrammar] | None = None
         """The grammar of the next tokens while it is being compiled."""
         if not thinking:
@@ -82,6 +83,7 @@ class MarkupConstraint:
             self._begin_call()
         elif token in (self._think_id, self._think_end_id) and not self._in_call:
             self._thinking, self._matcher = token == self._think_id, None
+            self._has_thought = True
             if not self._thinking:
                 self._begin_answer()
         elif self._in_call and self._matcher is not None and self._matcher.complete:
@@ -103,7 +105,8 @@ class MarkupConstraint:
     def _begin_matcher(self) -> None:
         if self.pending is not None:
             grammar, self.pending = self.pending, None
-            self._matcher = grammar.result().new_matcher()
+            limits = None if self._in_call else self._constraints.answer_limits
+            self._matcher = grammar.result().new_matcher(limits)
 
     def _may_stop(self) -> bool:
         if self._constraints.answer_grammar is None:
@@ -120,7 +123,7 @@ class MarkupConstraint:
             return
         call = self._call_id if self._json_calls and self._tool_names else None
         openings = [
-            None if self._has_called else self._think_id,
+            None if self._has_called or self._has_thought else self._think_id,
             None if self._constraints.calls == "none" else call,
         ]
         choices = [f"<[{opening}]>" for opening in openings if opening is not None]

@@ -11,17 +11,20 @@ import pytest
 
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
-from agent.engine.protocol import Sampling
+from agent.engine.protocol import LoopLimits, Sampling
 from agent.turn.loop import Turn
 from agent.turn.options import AnswerForm, TurnOptions
-from agent.util.json_schema import find_violation
+from agent.util.json_schema import find_schema_error, find_violation
 from agent.util.process import EXIT_FAILED, EXIT_USAGE
 from tests.support.hosts import server_entry
 from tests.support.invariants import check
 from tests.support.runtimes import MakeRuntime
+from tests.support.scripts import final
 from tests.support.turns import FINAL, read_events, run_turn, write_script
 
 GREEDY = Sampling(temperature=0)
+TEXT = {"type": "string"}
+LOOP = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
 WRONG = (
     '<|channel|>commentary to=functions.plain__echo <|constrain|>json<|message|>{"text": 5}<|call|>'
 )
@@ -73,11 +76,59 @@ async def test_checked_answer_that_does_not_fit_fails_turn(make_runtime: MakeRun
     options = TurnOptions(sampling=GREEDY, answer_form=AnswerForm(schema, checked=True))
     turn = Turn(runtime, Conversation("c"), [User("go")], options).start()
     events = await read_events(turn)
-    final = check(events)
-    assert "does not fit its JSON Schema" in final["error"]["message"]
-    assert turn.exit_code == EXIT_FAILED and "ok" in answer_of(final), "what was held is held"
+    response = check(events)
+    assert "does not fit its JSON Schema" in response["error"]["message"]
+    assert turn.exit_code == EXIT_FAILED and "ok" in answer_of(response), "what was held is held"
     (notice,) = [event for event in events if event["type"] == "agent.notice"]
     assert "not" in notice["message"] and events[0]["type"] == "agent.start"
+
+
+async def test_answer_without_end_is_closed_with_notice(make_runtime: MakeRuntime) -> None:
+    """The embedded model would fill the context with a property that its answer is not about."""
+    runtime = await make_runtime()
+    limits = LoopLimits(max_string_tokens=20, max_json_tokens=40)
+    schema = {"type": "object", "properties": {"texts": {"type": "array", "items": TEXT}}}
+    form = AnswerForm({**schema, "required": ["texts"]}, checked=True)
+    options = TurnOptions(sampling=GREEDY, answer_form=form, loop_limits=limits)
+    events = await run_turn(runtime, options)
+    response = check(events)
+    assert response["status"] == "completed" and answer_of(response).keys() == {"texts"}
+    assert response["usage"]["output_tokens"] < 300
+    closed = [event for event in events if "was closed" in event.get("message", "")]
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "wrong"),
+    [
+        ({"properties": {"a": {"type": "integer"}}}, '{"a":1,"\\u0061":"x"}', True),
+        ({"properties": {"a": {"type": "string"}}}, '{"a":"\\u0061"}', False),
+        ({"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}, "0", True),
+        ({"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}, "0.5", False),
+    ],
+)
+async def test_answer_that_its_grammar_may_misread_is_checked(
+    make_runtime: MakeRuntime, tmp_path: Path, schema: dict[str, Any], text: str, wrong: bool
+) -> None:
+    runtime = await make_runtime(write_script(tmp_path / "s.jsonl", {"markup": final(text)}))
+    options = TurnOptions(answer_form=AnswerForm(schema, checked=True))
+    assert (check(await run_turn(runtime, options))["status"] == "failed") == wrong
+
+
+@pytest.mark.parametrize(
+    ("schema", "wrong"),
+    [
+        ({"type": "objekt"}, "type: 'objekt' is not valid"),
+        ({"$defs": {"a": {"type": "int"}}}, "$defs.a.type: 'int' is not valid"),
+        ({"prefixItems": [{"minimum": "3"}]}, "prefixItems.0.minimum: '3' is not of type"),
+        ({"required": "a"}, "required: 'a' is not of type 'array'"),
+        ({"type": ["object", "null"], "nullable": True, "items": [{}], "x": 1}, None),
+        (LOOP, None),
+    ],
+)
+def test_schema_error_is_found(schema: dict[str, Any], wrong: str | None) -> None:
+    found = find_schema_error(schema)
+    assert wrong in found if wrong and found else found == wrong
 
 
 @pytest.mark.parametrize(
@@ -101,7 +152,6 @@ async def test_unenforceable_answer_form_is_refused(
 
 
 SLOW: dict[str, Any] = {"patternProperties": {"^(a+)+$": {}}}
-LOOP = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
 MANY: dict[str, Any] = {"$defs": {"a40": {"type": "string"}}, "$ref": "#/$defs/a0"}
 for level in range(40):
     MANY["$defs"][f"a{level}"] = {"anyOf": [{"$ref": f"#/$defs/a{level + 1}"}] * 2}

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from agent.engine.protocol import LoopLimits
-from agent.turn.loop_guard import find_period, is_code_or_table
+from agent.engine.repetition import find_period
+from agent.turn.loop_guard import is_code_or_table
 from agent.turn.options import AnswerForm, TurnOptions
 from tests.support.invariants import check
 from tests.support.runtimes import MakeRuntime
-from tests.support.scripts import final, python, thought
+from tests.support.scripts import call, final, python, thought
 from tests.support.turns import FINAL, run_turn, write_script
 
 LIMITS = LoopLimits()
@@ -58,8 +59,13 @@ def test_is_code_or_table_end_decides(text: str, expected: bool) -> None:
 
 @pytest.mark.parametrize(
     "markup",
-    [thought(LOOP) + final("x"), final(LOOP), python("x = 1\n" * 999)],
-    ids=["reasoning", "answer", "code"],
+    [
+        thought(LOOP) + final("x"),
+        final(LOOP),
+        python("x = 1\n" * 999),
+        call("container.exec", cmd=LOOP),
+    ],
+    ids=["reasoning", "answer", "code", "call"],
 )
 async def test_turn_that_loops_is_incomplete_with_notice(
     make_runtime: MakeRuntime, tmp_path: Path, markup: str
@@ -88,6 +94,20 @@ async def test_turn_that_may_repeat_is_complete(
     text = f'"{LOOP}"' if options.answer_form else LOOP
     runtime = await make_runtime(write_script(tmp_path / "s.jsonl", {"markup": final(text)}))
     assert check(await run_turn(runtime, options))["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    "markup", [final('{"a":"' + "word " * 300 + '"}'), python("y = 2\n" * 150)]
+)
+async def test_turn_with_overlong_json_or_code_is_incomplete(
+    make_runtime: MakeRuntime, tmp_path: Path, markup: str
+) -> None:
+    """Where no grammar could close it."""
+    form = AnswerForm({"type": "object"}) if "word" in markup else None
+    limits = LoopLimits(min_code_tokens=100_000, max_json_tokens=100)
+    runtime = await make_runtime(write_script(tmp_path / "s.jsonl", {"markup": markup}))
+    events = await run_turn(runtime, TurnOptions(loop_limits=limits, answer_form=form))
+    assert check(events)["status"] == "incomplete"
 
 
 async def test_turn_with_table_goes_on_for_longer(

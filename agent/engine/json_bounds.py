@@ -1,0 +1,101 @@
+"""Ends JSON that goes on without end: strings, lists, and objects whose properties are free.
+
+A JSON Schema seldom says how long its strings and lists may be, and a small model fills the context
+with one of them. What repeats itself, or is longer than `LoopLimits` says, is closed: from then on only
+tokens are allowed that end it on the shortest way that the grammar leaves. Strings end with their
+quote, lists and objects with their bracket; what the grammar still demands, such as a required
+property, comes first. So the text stays valid, and the model goes on behind what was closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent.engine.protocol import LoopLimits
+from agent.engine.repetition import find_period
+
+CHECK_INTERVAL_TOKENS = 32
+"""Tokens between two searches for a repetition."""
+_QUOTE, _ESCAPE = ord('"'), ord("\\")
+_OPENING, _CLOSING = frozenset(b"{["), frozenset(b"}]")
+_ENDINGS = ((b"}", b"]"), (b",", b":"), (b'"',))
+"""What leads to an end soonest, best first: the end of what is open, what is demanded behind a value or
+a name, an empty string or name."""
+_LONGER = b" \t\r\n[{"
+"""First bytes of tokens that lead away from an end."""
+
+
+class JsonBounds:
+    """Watches one JSON text."""
+
+    def __init__(self, texts: Sequence[bytes], limits: LoopLimits) -> None:
+        """``texts``: the bytes of each id of the vocabulary."""
+        self._texts, self._limits = texts, limits
+        self._ids: list[int] = []
+        self._starts: list[int] = []
+        """At which token each open list, object and string begins, from the outermost one on."""
+        self._in_string = self._escaped = False
+        self._checked_tokens = 0
+        self._depth_to_reach: int | None = None
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether something has to end: only what `endings` returns may come next."""
+        return self._depth_to_reach is not None
+
+    def push(self, token: int) -> None:
+        """Append a token to the text."""
+        self._ids.append(token)
+        self._read(self._texts[token])
+        if self._depth_to_reach is not None and len(self._starts) <= self._depth_to_reach:
+            self._depth_to_reach = None
+        if self._depth_to_reach is None and self._starts:
+            self._depth_to_reach = self._find_depth()
+
+    def endings(self, ids: list[int]) -> list[int]:
+        """Return those of the ids that the grammar allows that lead to the end soonest."""
+        texts = self._texts
+        if self._in_string:
+            quotes = [] if self._escaped else [i for i in ids if texts[i] == b'"']
+            return quotes or ids
+        structural = {texts[i]: i for i in ids if len(texts[i]) == 1}
+        for endings in _ENDINGS:
+            for text in endings:
+                if text in structural:
+                    return [structural[text]]
+        return [i for i in ids if texts[i][:1] not in _LONGER] or ids
+
+    def _read(self, text: bytes) -> None:
+        if self._in_string and not self._escaped and b'"' not in text and b"\\" not in text:
+            return
+        for byte in text:
+            if self._in_string:
+                if self._escaped:
+                    self._escaped = False
+                elif byte == _ESCAPE:
+                    self._escaped = True
+                elif byte == _QUOTE:
+                    self._in_string = False
+                    self._starts.pop()
+            elif byte == _QUOTE or byte in _OPENING:
+                self._in_string = byte == _QUOTE
+                self._starts.append(len(self._ids))
+            elif byte in _CLOSING and self._starts:
+                self._starts.pop()
+
+    def _find_depth(self) -> int | None:
+        """How many lists, objects and strings may stay open; None: nothing has to end."""
+        count, limits = len(self._ids), self._limits
+        if count >= limits.max_json_tokens:
+            return 0
+        if self._in_string and count - self._starts[-1] >= limits.max_string_tokens:
+            return len(self._starts) - 1
+        if count - self._checked_tokens < CHECK_INTERVAL_TOKENS:
+            return None
+        self._checked_tokens = count
+        period = find_period(self._ids, limits, limits.min_code_tokens)
+        if period is None:
+            return None
+        # The innermost one that the repetition is a part of.
+        begin = count - max(limits.min_code_tokens, period * limits.min_periods)
+        return max(sum(start <= begin for start in self._starts) - 1, 0)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -62,6 +64,16 @@ def write_text(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Wait for other programs that read and write a file anew, and let none begin. Raises OSError."""
+    make_folder(path.parent)
+    # A file beside it, for `write_text` puts another one in its place.
+    with open(path.with_name(f".{path.name}.lock"), "a", opener=opener) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def redact_url(url: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -138,6 +139,9 @@ def run(
             metavar="FILE", help="Write the generated ids, as --engine script:FILE reads them."
         ),
     ] = None,
+    no_stdin: Annotated[
+        bool, typer.Option("--no-stdin", help="Leave stdin alone, as within a loop that reads it.")
+    ] = False,
     begin_thought: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="The reasoning begins with this; the model goes on."),
@@ -169,6 +173,7 @@ def run(
         dump_tokens=dump_tokens,
         begin_thought=begin_thought,
         begin_answer=begin_answer,
+        no_stdin=no_stdin,
     )
     raise typer.Exit(main(request, launch))
 
@@ -394,6 +399,10 @@ def _invoke(arguments: list[str]) -> None:
         command = getattr(getattr(error, "ctx", None), "command_path", "agent")
         if command == "agent" and message.startswith("No such command") and " " in arguments[0]:
             raise UserError(f"{message} To answer a prompt: agent run '…'.") from error
+        if message.startswith("No such option") and any(
+            re.match(r"-\S* |-\d", argument) for argument in arguments
+        ):
+            raise UserError(f"{message}. A text that begins with - comes behind --.") from error
         ending = "" if message.endswith((".", "?")) else "."
         raise UserError(f"{message}{ending} See {command} --help.") from error
 

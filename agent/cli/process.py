@@ -71,6 +71,14 @@ def _null_device(mode: Literal["r", "w"]) -> TextIO:
     return Path(os.devnull).open(mode, encoding="utf-8")
 
 
+def _has_folder() -> bool:
+    """Whether the working folder is still there."""
+    try:
+        return bool(Path.cwd())
+    except FileNotFoundError:
+        return False
+
+
 def _explain(error: Exception) -> tuple[str, int]:
     """The sentence and the exit code of an exception."""
     # Imported only now: a start that succeeds needs none of it.
@@ -85,6 +93,8 @@ def _explain(error: Exception) -> tuple[str, int]:
             return str(error), EXIT_USAGE
         case EngineError():
             return str(error), EXIT_FAILED
+        case FileNotFoundError() if not _has_folder():
+            return "the working folder does not exist any more: go to another one.", EXIT_USAGE
         case sqlite3.Error():
             from agent.store.damage import explain
 

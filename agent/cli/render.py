@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from agent import events as ev
+from agent.turn.endings import TIMED_OUT
 from agent.util.markdown_blocks import MarkdownBlocks
 from agent.util.sanitize import sanitize, sanitizer_for
 
@@ -43,7 +44,7 @@ class PlainRenderer:
             case ev.ResponseFailed(response=response) if response.error:
                 self._print_activity(f"agent: {response.error.message}", always=True)
             case ev.ResponseIncomplete(response=response):
-                if response.status == "cancelled":
+                if response.status == "cancelled" and self._warning != TIMED_OUT:
                     self._print_activity(f"agent: {INTERRUPTED}", always=True)
                 elif self._activity is None or not self._warning:
                     self._print_activity(f"agent: {self._warning or CUT_OFF}", always=True)
@@ -100,7 +101,7 @@ class TerminalRenderer:
         self._answer = MarkdownBlocks(MarkdownIt("commonmark").enable("table").parse)
         self._column = 0
         """Of the cursor; 0: the line is ended."""
-        self._has_status = self._has_warned = False
+        self._has_status = self._has_warned = self._has_timed_out = False
 
     def show(self, event: ev.Event) -> None:
         """Write what this event adds."""
@@ -141,6 +142,7 @@ class TerminalRenderer:
                 self._write_line(f"  refused ({by})", "yellow")
             case ev.AgentNotice(level=level, message=message):
                 self._has_warned |= level == "warning"
+                self._has_timed_out |= message == TIMED_OUT
                 self._write_line(message, "dim" if level == "info" else "yellow")
             case ev.AgentStart(mcp_servers=servers):
                 for line in absent_servers(servers):
@@ -151,7 +153,7 @@ class TerminalRenderer:
             case ev.ResponseFailed(response=response) if response.error:
                 self._write_line(response.error.message, "red")
             case ev.ResponseIncomplete(response=response):
-                if response.status == "cancelled":
+                if response.status == "cancelled" and not self._has_timed_out:
                     self._write_line(INTERRUPTED, "yellow")
                 elif not self._has_warned:
                     self._write_line(CUT_OFF, "yellow")

@@ -70,6 +70,7 @@ class RunRequest:
     dump_tokens: Path | None = None
     begin_thought: str | None = None
     begin_answer: str | None = None
+    no_stdin: bool = False
 
 
 class Renderer(Protocol):
@@ -103,7 +104,7 @@ class JsonLinesRenderer:
 
 def main(request: RunRequest, launch: LaunchOptions) -> int:
     """Run the turn and return the exit code. Raises UserError."""
-    prompt = _read_prompt(request.prompt)
+    prompt = _read_prompt(request)
     runtime = bootstrap.create_runtime(launch, serves_engine=False)
     options = _with_schema(bootstrap.turn_options(launch, runtime.model), request.output_schema)
     options = replace(options, project=_project_instructions(launch))
@@ -201,19 +202,25 @@ def _interrupt(turn: Turn) -> Callable[[], None]:
 # --- input ---
 
 
-def _read_prompt(argument: str | None) -> str:
+def _read_prompt(request: RunRequest) -> str:
     """The prompt argument with piped stdin attached; ``-`` or no argument reads stdin alone.
 
     Line breaks at its end, which ``echo`` adds, are not part of a prompt. What is piped beside a
     prompt is attached as a file is: it may be a stranger's text, not the person's own words. What
     is piped alone is their prompt, for there is no other text that could say what they want.
     """
-    piped = (_read_stdin(required=argument in (None, "-")) or "").rstrip("\r\n")
-    if argument in (None, "-"):
+    argument, required = request.prompt, request.prompt in (None, "-")
+    piped = "" if request.no_stdin else (_read_stdin(required) or "").rstrip("\r\n")
+    if argument is None or argument == "-":
         prompt = piped
     else:
         prompt = bootstrap.decode_argument(argument).rstrip("\r\n")
         if piped.strip():
+            if prompt.strip():
+                # A loop around this command may have meant to read these lines itself.
+                count = piped.count("\n") + 1
+                lines = "1 line of stdin is" if count == 1 else f"{count:,} lines of stdin are"
+                echo(f"agent: {lines} attached (--no-stdin leaves it alone).", file=sys.stderr)
             prompt = prompt + format_attachment("stdin", piped) if prompt.strip() else piped
     if not prompt.strip():
         raise UserError("The prompt is empty; give one: agent run 'What is 12*34?'")
@@ -232,7 +239,7 @@ def _read_stdin(required: bool) -> str | None:
         if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
             return None
         if stat.S_ISFIFO(mode) and not select.select([stdin], [], [], 1.0)[0]:
-            print("agent: reading stdin until its end (< /dev/null skips it) …", file=sys.stderr)
+            print("agent: reading stdin until its end (--no-stdin skips it) …", file=sys.stderr)
     data = stdin.buffer.read()
     if is_image(data):
         raise UserError(f"The input is an image, and {CANNOT_SEE}.")
@@ -330,15 +337,16 @@ def _generated_ids(events: Iterable[Event]) -> list[list[int]]:
 
 
 def _write_files(request: RunRequest, turn: Turn, response: Response) -> None:
-    try:
-        if request.output is not None and (response.status == "completed" or response.output_text):
-            clean = escape_json if request.output_schema else sanitize
-            private_files.overwrite_text(request.output.expanduser(), clean(response.output_text))
-        if request.dump_tokens is not None:
-            generations = _generated_ids(turn.log.events)
-            lines = [json.dumps({"tokens": ids}) for ids in generations]
-            text = "".join(f"{line}\n" for line in lines)
-            private_files.overwrite_text(request.dump_tokens.expanduser(), text)
-    except OSError as error:
-        turn.exit_code = turn.exit_code or EXIT_FAILED
-        echo(f"agent: cannot write {error.filename}: {error.strerror}.", file=sys.stderr)
+    texts: list[tuple[Path, str]] = []
+    if request.output is not None and (response.status == "completed" or response.output_text):
+        clean = escape_json if request.output_schema else sanitize
+        texts.append((request.output, clean(response.output_text)))
+    if request.dump_tokens is not None:
+        lines = [json.dumps({"tokens": ids}) for ids in _generated_ids(turn.log.events)]
+        texts.append((request.dump_tokens, "".join(f"{line}\n" for line in lines)))
+    for path, text in texts:
+        try:
+            private_files.overwrite_text(path.expanduser(), text)
+        except OSError as error:  # which names no file where the disk is full
+            turn.exit_code = turn.exit_code or EXIT_FAILED
+            echo(f"agent: cannot write {path}: {error.strerror}.", file=sys.stderr)

@@ -29,6 +29,10 @@ They apply even when the tool is not offered: gpt-oss calls it anyway.
 TOOL_ALIASES = {"code_interpreter": PYTHON_TOOL, "shell": "container.exec"}
 """Other names of gpt-oss's own tools."""
 
+_SHELL_WORDS = frozenset(
+    ["bash", "sh", "zsh", "shell", "terminal", "console", "cmd", "command", "powershell"]
+)
+"""Words in the names that models give a tool which runs commands."""
 _NAMESPACE_PREFIXES = re.compile(r"^(?:(?:functions|mcp)\.)+")
 
 
@@ -110,6 +114,8 @@ class Recipients:
         matches = difflib.get_close_matches(normalised, names, limit, cutoff=0.4)
         last = normalised.rpartition(".")[2]
         matches += [name for name in names if last and name.rpartition(".")[2] == last]
+        if not _SHELL_WORDS.isdisjoint(re.split(r"[._-]", normalised.lower())):
+            matches = [name for name in names if names[name] == "container.exec"] + matches
         matches = matches or difflib.get_close_matches(normalised, names, limit, cutoff=0.0)
         return [names[name] for name in dict.fromkeys(matches)][:limit]
 

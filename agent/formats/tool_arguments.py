@@ -20,6 +20,7 @@ _STRING_PART = re.compile(r'\\.|\\\Z|["\x00-\x1f]', re.DOTALL)
 """An escape, or its beginning at the end of the text; a quote; a raw control character."""
 _EXPONENT = re.compile(r"\d[eE]\+?\d{3}")
 _CLOSING_BRACKETS = {"{": "}", "[": "]"}
+PATCH_BEGIN, PATCH_END = "*** Begin Patch", "*** End Patch"
 CUT_OFF = "they are cut off; write the whole call again"
 
 
@@ -60,6 +61,33 @@ def repair_arguments(text: str, complete: bool) -> ToolArguments:
     if repaired is not None:
         return ToolArguments(repaired, True)
     return _rejected(text, problem)
+
+
+def respell_arguments(name: str, text: str) -> str | None:
+    """The arguments, as JSON, of a complete call of gpt-oss's own tools in another spelling that it was
+    trained on; None: the text is to be read as it is.
+
+    A patch may be the whole body, or the value of any single key; a command may be a line or a list,
+    also as ``command``. OpenAI's own loop (https://github.com/openai/gpt-oss) takes these too.
+    """
+    if name == "apply_patch" and text.strip().startswith(PATCH_BEGIN):
+        return json.dumps({"input": text}) if text.rstrip().endswith(PATCH_END) else None
+    value, _ = _parse(text)
+    if name == "apply_patch":
+        match value:
+            case {"input": _}:
+                return None
+            case dict() if len(value) == 1 and isinstance(patch := next(iter(value.values())), str):
+                return json.dumps({"input": patch})
+    elif name == "container.exec":
+        if isinstance(value, list | str):
+            value = {"cmd": value}
+        if isinstance(value, dict):
+            renamed = {"cmd" if key == "command" else key: each for key, each in value.items()}
+            if isinstance(line := renamed.get("cmd"), str):
+                renamed["cmd"] = ["bash", "-lc", line]
+            return json.dumps(renamed) if renamed != value or text.strip()[:1] != "{" else None
+    return None
 
 
 class JsonArgumentsStream:

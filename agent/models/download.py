@@ -66,6 +66,8 @@ def hub_errors(
 
     ``files``: what is downloaded meanwhile, and goes on where it was when it is begun again.
     """
+    # Else each program asks the hub for its list of agents, to report which one it is.
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     import httpx2
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
@@ -82,7 +84,13 @@ def hub_errors(
         raise PullError(
             f"There is no repository {repo} on {hub_host()}; a private one needs HF_TOKEN."
         ) from error
-    except (HfHubHTTPError, httpx2.HTTPError, ValueError, OSError) as error:
+    except HfHubHTTPError as error:
+        answer = f"{error.response.status_code} {error.response.reason_phrase}".strip()
+        message = f"{failure}: {hub_host()} answered {answer}."
+        raise PullError(message + _resume_hint(files)) from error
+    except (KeyError, TypeError) as error:
+        raise PullError(f"{failure}: {hub_host()} does not answer as a hub does.") from error
+    except (httpx2.HTTPError, ValueError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise PullError(f"{failure}: {reason.rstrip('.')}.{_resume_hint(files)}") from error
 

@@ -66,12 +66,15 @@ def search_repositories(words: str, limit: int) -> list[HubRepository]:
     """Search repositories with GGUF files, the most downloaded first. Raises PullError."""
     with hub_errors(f"Searching {hub_host()} failed"):
         query = {"search": words, "filter": "gguf", "sort": "downloads", "limit": limit}
-        models = list(_get_all("models", query))
+        models = [
+            (str(model["id"]), int(model.get("downloads") or 0))
+            for model in _get_all("models", query)
+        ]
     with ThreadPoolExecutor(MAX_LISTED_AT_ONCE) as pool:
-        listed = pool.map(lambda model: _try_to_list(str(model["id"])), models)
+        listed = pool.map(_try_to_list, (id for id, _ in models))
         return [
-            HubRepository(str(model["id"]), int(model.get("downloads") or 0), tuple(quantisations))
-            for model, quantisations in zip(models, listed, strict=True)
+            HubRepository(id, downloads, tuple(quantisations))
+            for (id, downloads), quantisations in zip(models, listed, strict=True)
         ]
 
 
@@ -113,7 +116,10 @@ def _get_all(path: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
             address, params=parameters, headers=dict(build_hf_headers()), timeout=TIMEOUT_SECONDS
         )
         hf_raise_for_status(response)
-        yield from response.json()
+        page = response.json()
+        if not isinstance(page, list):
+            raise TypeError("the hub answers with lists")
+        yield from page
         address, parameters = response.links.get("next", {}).get("url", ""), {}
         if not address or "limit" in query:
             return

@@ -21,7 +21,7 @@ CUT_OFF = {
     " with --no-loop-guard.",
 }
 """Why an answer is incomplete, by how its last generation ended."""
-TIMED_OUT = "The time of --timeout is over."
+TIMED_OUT = "The time of --timeout is over; the partial answer is kept."
 
 
 class TurnCancelledError(AgentError):

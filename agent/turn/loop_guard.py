@@ -33,7 +33,7 @@ class LoopGuard:
     def is_too_long(self, tokens: int) -> bool:
         """Whether JSON has so many tokens that nothing closes it: its schema allows no end, or it is a
         call, which is cut off rather than closed."""
-        return tokens > 2 * self._limits.max_json_tokens
+        return tokens > 4 * self._limits.max_json_tokens
 
     def loops(self, ids: Sequence[int], text: Callable[[], str] | None) -> bool:
         """Whether the generation loops. ``ids``: all of it so far; ``text``: gives the open message,

@@ -37,7 +37,9 @@ from agent.formats.tokenizer_text import replace_surrogates
 from agent.formats.tool_arguments import (
     CodeArgumentsStream,
     JsonArgumentsStream,
+    ToolArguments,
     repair_arguments,
+    respell_arguments,
 )
 from agent.turn.approval import ApprovalGate
 from agent.turn.call_writers import (
@@ -55,6 +57,7 @@ from agent.turn.constraints import TurnConstraints
 from agent.turn.context import TurnContext
 from agent.turn.options import ApprovedCall, DeclaredTools
 from agent.turn.output import MessageWriter, Output
+from tools.builtin.base import PartlyConfigured
 from tools.results import aborted_text
 from tools.types import Tool, ToolResult
 
@@ -100,6 +103,8 @@ class ToolCall:
         self.output_chunks: list[str] | None = None
         """What the tool has printed so far; None before it runs."""
         self._chunks: list[str] = []
+        self._written: list[str] = []
+        """The body as the model wrote it; the chunks are as they stream."""
         self._code: CodeArgumentsStream | None = None
         self._json = JsonArgumentsStream()
         self.writer: FunctionCallWriter | CustomCallWriter | CallWriter
@@ -194,6 +199,7 @@ class ToolCall:
 
     def delta(self, text: str) -> None:
         """Add to the body: JSON arguments, code, or a custom tool's text."""
+        self._written.append(text)
         if isinstance(self.writer, CodeWriter) and self._code:
             self.writer.code_delta(text)
         if not isinstance(self.writer, CustomCallWriter):
@@ -216,7 +222,8 @@ class ToolCall:
             self._stream(self._code.close())
             self.arguments = self.body
         else:
-            arguments = repair_arguments(self.body, complete)
+            arguments = self._respelled() if complete else None
+            arguments = arguments or repair_arguments(self.body, complete)
             self.arguments, self.error = arguments.json, arguments.error
             self.cut = complete and arguments.cut
             body = self.body
@@ -241,6 +248,17 @@ class ToolCall:
         elif not self.runs_on_client:
             message = "The call was cut off before it ran."
             self.server_writer.failed(ev.McpProtocolError(code=INTERRUPTED_CODE, message=message))
+
+    def _respelled(self) -> ToolArguments | None:
+        """The arguments of one of gpt-oss's own tools in another spelling than its schema's."""
+        if self.tool is None:
+            return None
+        name = self.tool.model_name or self.tool.name
+        argument = {"apply_patch": "input", "container.exec": "cmd"}.get(name)
+        if self.tool.model_parameters.get("required") != [argument]:
+            return None
+        json_text = respell_arguments(name, "".join(self._written))
+        return None if json_text is None else ToolArguments(json_text, repaired=True)
 
     def _is_invalid(self) -> bool:
         """Whether the call cannot run anyway, so that nobody has to be asked."""
@@ -500,6 +518,11 @@ class ToolCallRunner:
         server = name.replace(".", "__").split("__")[0]
         if not self._context.host.unselected.isdisjoint((name, server)):
             return f"the tool {name} is not among those that --tools chooses"
+        config = self._context.host.server_config(server)
+        builtin = config.builtin if config else None
+        missing = name.replace("__", ".").removeprefix(f"{server}.")
+        if isinstance(builtin, PartlyConfigured) and (why := builtin.why_missing(missing)):
+            return why
         nearest = self.declared.recipients.nearest(recipient)
         known = f"; the nearest are {', '.join(nearest)}" if nearest else "; no tool is available"
         return f"there is no tool named {recipient}{known}"

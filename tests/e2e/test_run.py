@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -57,6 +58,38 @@ def test_run_stdin_is_prompt_or_appended(agent: RunAgent, script: Script) -> Non
     assert prompt_tokens(stdin="hello\n") == prompt_tokens("-", stdin="hello\r\n\n") == short
     assert prompt_tokens("hello\n", stdin="") == short
     assert prompt_tokens("hello", stdin="one two three four") > short
+    assert prompt_tokens("hello", "--no-stdin", stdin="one two three four") == short
+
+
+def test_run_attached_stdin_is_announced(agent: RunAgent, script: Script) -> None:
+    """A loop that reads stdin loses these lines."""
+    ran = agent("run", "go", "-q", "--engine", script(DONE), stdin="one\ntwo\n")
+    assert ran.err == "agent: 2 lines of stdin are attached (--no-stdin leaves it alone).\n"
+    ran = agent("run", "go", "-q", "--no-stdin", "--engine", script(DONE), stdin="one\n")
+    assert (ran.out, ran.err) == ("It is **done**.\n", "")
+
+
+def test_run_full_disk_names_the_file(agent: RunAgent, script: Script) -> None:
+    ran = agent("run", "go", "-q", "-o", "/dev/full", "--engine", script(DONE))
+    assert ran.code == 1
+    assert ran.err == "agent: cannot write /dev/full: No space left on device.\n"
+
+
+@pytest.mark.parametrize("command", [("run", "go"), ("serve",), ("mcp", "list")])
+def test_run_in_a_deleted_folder_is_one_sentence(
+    home: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    program = shlex.join([sys.executable, "-P", "-m", "agent", *command])
+    done = subprocess.run(
+        ["sh", "-c", f"cd {folder} && rmdir {folder} && exec {program}"],
+        env={**os.environ, "AGENT_HOME": str(home)}, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=HANG_SECONDS,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    sentence = "agent: the working folder does not exist any more: go to another one.\n"
+    assert done.stderr.endswith(sentence) and "Traceback" not in done.stderr
 
 
 def test_run_project_instructions_read_unless_turned_off(
@@ -260,7 +293,7 @@ def test_run_timeout_cancels(agent: RunAgent, script: Script) -> None:
         final = check(ran.events)
         assert (ran.code, final["status"], final["incomplete_details"]) == (4, "cancelled", None)
         notices = [event["message"] for event in ran.events if event["type"] == "agent.notice"]
-        assert "The time of --timeout is over." in notices
+        assert "The time of --timeout is over; the partial answer is kept." in notices
         if any(event["type"] == "response.mcp_call.in_progress" for event in ran.events):
             break  # before it is called the time is over only where this machine is busy
     assert final["output"][-1]["status"] == "failed"
@@ -354,6 +387,7 @@ def test_run_stdout_closed_cancels_silently(home: Path, script: Script, tmp_path
         ),
         (("go", "--hammer"), "--hammer. See agent run --help"),
         (("go", "--seed"), "--seed"),
+        (("-5 + 3",), "No such option: -5. A text that begins with - comes behind --."),
         (("go", "now"), "unexpected extra argument"),
         (("go", "-o", "nowhere/answer.md"), "nowhere"),
         (("go", "-o", "."), "is a folder"),

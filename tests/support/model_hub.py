@@ -32,6 +32,10 @@ class ModelHub:
     """The Range header of each download."""
     error: tuple[int, str] | None = None
     """Status and X-Error-Code of every answer, instead of what was requested."""
+    answers: object = None
+    """What every list is, instead of what was requested; None: what it is."""
+    telemetry: list[str] = field(default_factory=list)
+    """Paths that clients requested and that no download needs."""
     searches: list[str] = field(default_factory=list)
     """The words that clients searched for; each finds ``org/repo`` if ``repo`` is among them."""
 
@@ -77,6 +81,11 @@ def model_hub() -> Iterator[ModelHub]:
             url = urlsplit(self.path)
             if state.error is not None:
                 self._refuse(*state.error)
+                return
+            if url.path.startswith("/api/") and not url.path.startswith("/api/models"):
+                state.telemetry.append(url.path)
+            if url.path.startswith("/api/") and state.answers is not None:
+                self._send_json(state.answers)
                 return
             if url.path == "/api/models":
                 words = parse_qs(url.query)["search"][0]

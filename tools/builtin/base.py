@@ -117,6 +117,15 @@ class Citable(Protocol):
         ...
 
 
+@runtime_checkable
+class PartlyConfigured(Protocol):
+    """A built-in server that lacks tools which models know, until they are configured."""
+
+    def why_missing(self, name: str) -> str | None:
+        """Return in a sentence why there is no such tool; None: there is, or models do not know it."""
+        ...
+
+
 def as_mcp_server(builtin: BuiltinServer) -> Server[Any]:
     """Return a built-in server as an MCP server of the SDK."""
     # Imported here: takes most of a second, and only processes that call a tool need it.
@@ -153,7 +162,8 @@ def as_mcp_server(builtin: BuiltinServer) -> Server[Any]:
         except ToolError as error:
             text, failed, structured = str(error), True, error.structured
         except OSError as error:  # a full disk, a folder that cannot be written
-            text, failed, structured = f"Error: {error.filename}: {error.strerror}", True, None
+            where = "" if error.filename is None else f"{error.filename}: "
+            text, failed, structured = f"Error: {where}{error.strerror or error}", True, None
         content = T.TextContent(text=text)
         return T.CallToolResult(content=[content], structured_content=structured, is_error=failed)
 

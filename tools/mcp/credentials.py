@@ -52,12 +52,13 @@ class CredentialStore:
         """Store the credentials for a URL; empty ones delete them. Raises OSError."""
         if self._keyring is not None and self._save_in_keyring(url, credentials):
             credentials = {}  # and no older one stays behind in the file
-        data = self._read_file()
-        if data.pop(url, None) is None and not credentials:
+        if self._path is None or not (credentials or url in self._read_file()):
             return
-        if credentials:
-            data[url] = credentials
-        if self._path is not None:
+        with private_files.locked(self._path):
+            data = self._read_file()
+            data.pop(url, None)
+            if credentials:
+                data[url] = credentials
             private_files.write_text(self._path, json.dumps(data, indent=1))
 
     def _save_in_keyring(self, url: str, credentials: dict[str, Any]) -> bool:

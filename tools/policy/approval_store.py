@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -109,10 +110,9 @@ class ApprovalStore:
 
     def approve(self, server: str, tool: str, definition: ToolDefinition) -> None:
         """Approve a tool for good; raises OSError."""
-        data = self._read()
-        tools = self._folder(data).setdefault("tools", {})
-        tools.setdefault(server, {})[tool] = definition.text
-        self._write(data)
+        with self._changed() as data:
+            tools = self._folder(data).setdefault("tools", {})
+            tools.setdefault(server, {})[tool] = definition.text
 
     def rules(self) -> frozenset[str]:
         """Return the rules that the person gave for good in this folder."""
@@ -121,10 +121,9 @@ class ApprovalStore:
 
     def add_rules(self, rules: Sequence[str]) -> None:
         """Give rules for good; raises OSError."""
-        data = self._read()
-        stored = self._folder(data).setdefault("rules", [])
-        stored += [rule for rule in rules if rule not in stored]
-        self._write(data)
+        with self._changed() as data:
+            stored = self._folder(data).setdefault("rules", [])
+            stored += [rule for rule in rules if rule not in stored]
 
     def trusts_servers(self, digest: str) -> bool:
         """Return whether the project's servers with this digest may be started."""
@@ -132,9 +131,8 @@ class ApprovalStore:
 
     def trust_servers(self, digest: str) -> None:
         """Allow the project's servers with this digest to be started; raises OSError."""
-        data = self._read()
-        self._folder(data)["servers"] = digest
-        self._write(data)
+        with self._changed() as data:
+            self._folder(data)["servers"] = digest
 
     # --- all that is stored, of every folder ---
 
@@ -151,17 +149,17 @@ class ApprovalStore:
 
     def revoke(self, approval: StoredApproval) -> None:
         """Remove an approval; raises OSError."""
-        data = self._read()
-        table = data.get("folders", {}).get(approval.folder, {})
-        match approval.kind:
-            case "rule":
-                table["rules"] = [rule for rule in table["rules"] if rule != approval.subject]
-            case "tool":
-                server, _, tool = approval.subject.partition(" · ")
-                table["tools"].get(server, {}).pop(tool, None)
-            case "servers":
-                table.pop("servers", None)
-        self._write(data)
+        with self._changed() as data:
+            table = data.get("folders", {}).get(approval.folder, {})
+            match approval.kind:
+                case "rule":
+                    rules = table.get("rules", ())
+                    table["rules"] = [rule for rule in rules if rule != approval.subject]
+                case "tool":
+                    server, _, tool = approval.subject.partition(" · ")
+                    table.get("tools", {}).get(server, {}).pop(tool, None)
+                case "servers":
+                    table.pop("servers", None)
 
     def _folder(self, data: dict[str, Any]) -> dict[str, Any]:
         table: dict[str, Any] = data.setdefault("folders", {}).setdefault(self._root, {})
@@ -176,7 +174,13 @@ class ApprovalStore:
             return {}
         return data if isinstance(data, dict) and isinstance(data.get("folders"), dict) else {}
 
-    def _write(self, data: dict[str, Any]) -> None:
+    @contextmanager
+    def _changed(self) -> Iterator[dict[str, Any]]:
+        """Yield what is stored, and store it as it is afterwards. Raises OSError."""
         if self.path is None:
+            yield self._session
             return
-        private_files.write_text(self.path, json.dumps(data, indent=1))
+        with private_files.locked(self.path):
+            data = self._read()
+            yield data
+            private_files.write_text(self.path, json.dumps(data, indent=1))

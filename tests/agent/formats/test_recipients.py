@@ -67,5 +67,8 @@ def test_nearest_unknown_name_lists_similar() -> None:
     assert TOOLS.nearest("functions.get_wether")[0] == "functions.get_weather"
     assert "functions.files__read" in TOOLS.nearest("repo_browser.read")
     assert len(TOOLS.nearest("log")) <= 3
+    shell = Recipients(["functions.files__search", "python", "container.exec"])
+    for name in ("functions.bash", "run_terminal_cmd", "execute-command", "sh"):
+        assert shell.nearest(name)[0] == "container.exec"
     assert len(TOOLS.nearest("zzz")) == 3, "none looks like it"
     assert Recipients([]).nearest("x") == []

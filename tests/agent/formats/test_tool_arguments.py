@@ -13,6 +13,7 @@ from agent.formats.tool_arguments import (
     CodeArgumentsStream,
     ToolArguments,
     repair_arguments,
+    respell_arguments,
 )
 
 
@@ -113,3 +114,31 @@ def test_code_stream_chunks_make_json_arguments(chunks: list[str]) -> None:
     code = CodeArgumentsStream()
     streamed = code.open() + "".join(code.feed(chunk) for chunk in chunks) + code.close()
     assert json.loads(streamed) == {"code": "".join(chunks)}
+
+
+PATCH = '*** Begin Patch\n*** Add File: a.py\n+"""One quote more: \\"."""\n*** End Patch'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "meant"),
+    [
+        ("apply_patch", PATCH, {"input": PATCH}),
+        ("apply_patch", f"\n{PATCH}\n", {"input": f"\n{PATCH}\n"}),
+        ("apply_patch", json.dumps({"patch": PATCH}), {"input": PATCH}),
+        ("apply_patch", json.dumps({"input": PATCH}), None),
+        ("apply_patch", PATCH[:-4], None),
+        ("apply_patch", json.dumps({"patch": PATCH, "path": "a.py"}), None),
+        ("apply_patch", json.dumps({"patch": 1}), None),
+        ("container.exec", '{"cmd":["ls"]}', None),
+        ("container.exec", '{"cmd":"ls -l"}', {"cmd": ["bash", "-lc", "ls -l"]}),
+        ("container.exec", '{"command":["ls"],"workdir":"a"}', {"cmd": ["ls"], "workdir": "a"}),
+        ("container.exec", '{"command":"ls"}', {"cmd": ["bash", "-lc", "ls"]}),
+        ("container.exec", '["ls","-l"]', {"cmd": ["ls", "-l"]}),
+        ("container.exec", '"ls"', {"cmd": ["bash", "-lc", "ls"]}),
+        ("container.exec", "ls", None),
+        ("container.exec", '{"cmd":"ls', None),
+    ],
+)
+def test_own_tools_take_other_spellings(name: str, text: str, meant: object) -> None:
+    respelled = respell_arguments(name, text)
+    assert (respelled and json.loads(respelled)) == meant

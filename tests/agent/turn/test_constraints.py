@@ -126,9 +126,9 @@ async def test_answer_that_its_grammar_may_misread_is_checked(
         (LOOP, None),
     ],
 )
-def test_schema_error_is_found(schema: dict[str, Any], wrong: str | None) -> None:
-    found = find_schema_error(schema)
-    assert wrong in found if wrong and found else found == wrong
+def test_schema_error_names_its_place(schema: dict[str, Any], wrong: str | None) -> None:
+    why = find_schema_error(schema)
+    assert wrong in why if wrong and why else why == wrong
 
 
 @pytest.mark.parametrize(

@@ -437,6 +437,10 @@ def test_browser_offered_only_if_named_or_configured(
     ran = agent("run", "go", "--engine", engine, "--json-events", "--tools", "browser")
     error = check(ran.events)["output"][0]["error"]
     assert "127.0.0.1 is not a public address" in error["content"][0]["text"]
+    engine = script(call("search", '{"query":"x"}'), "<|channel|>final<|message|>x<|return|>")
+    ran = agent("run", "go", "--engine", engine, "--json-events", "--tools", "browser")
+    error = check(ran.events)["output"][0]["error"]
+    assert error["message"] == "no search is configured; open an address instead"
 
 
 def test_browser_settings_parse_and_errors() -> None:

@@ -183,3 +183,17 @@ def test_paths_stray_space_forgiven(tmp_path: Path) -> None:
     assert files.read(" diary.txt") == "dear diary"
     assert files.read(" odd.txt") == "odd"
     assert files.search(" dear") == "diary.txt:1: dear diary"
+
+
+def test_path_may_have_the_mark_of_a_mention(root: Path, files: FileReader) -> None:
+    (root / "@both").write_text("marked")
+    (root / "both").write_text("plain")
+    (root / "one").write_text("one")
+    assert files.read("@one") == files.read(" @one") == "one"
+    assert files.read("@both") == "marked"
+
+
+def test_read_takes_any_line_numbers(root: Path, files: FileReader) -> None:
+    (root / "three").write_text("a\nb\nc\n")
+    assert files.read("three", 10**30) == files.read("three", 10**30, 10**40) == ""
+    assert files.read("three", 2, 10**30) == "b\nc\n"

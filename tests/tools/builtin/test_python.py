@@ -426,3 +426,13 @@ def test_python_unconfined_only_if_allowed() -> None:
 def test_isolation_is_probed() -> None:
     assert "read a file outside" in (isolation.probe("none") or "")
     assert isolation.best_isolation().ok or isolation.best_isolation().name == "none"
+
+
+async def test_replaced_output_is_back_in_the_next_run(python: Interpreter) -> None:
+    for code in (
+        "sys.stdout = None",
+        "sys.stdout = sys.stderr = open('x', 'w')",
+        "sys.stdout.close()",
+    ):
+        await python(f"import sys; {code}")
+        assert await python("print(1, flush=True)") == "1"

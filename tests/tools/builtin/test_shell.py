@@ -47,6 +47,12 @@ async def test_exec_output_and_exit_code(shell: Commands) -> None:
     assert "no-such-program: No such file or directory" in text
 
 
+async def test_exec_odd_arguments_are_taken_or_refused(shell: Commands) -> None:
+    with pytest.raises(ToolError, match="not a path"):
+        await shell("true", workdir="\0")
+    assert await shell("true", timeout=10**400) == "[exit code 0]"
+
+
 async def test_exec_login_shell_is_silent(shell: Commands) -> None:
     for program in ("bash", "/bin/sh"):
         text = await shell.exec([program, "-lc", "echo hello"])

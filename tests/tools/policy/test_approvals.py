@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
 from tools.config.servers import Rule, ServerConfig
+from tools.mcp.credentials import CredentialStore
 from tools.policy.approval_store import ApprovalStore
 from tools.policy.approvals import CHANGED_REASON, Policy
 from tools.policy.audit import AuditLog
@@ -153,3 +155,20 @@ def test_audit_log_has_every_decision(tmp_path: Path) -> None:
     assert len(second["arguments"]) == 2000 and second["why"] == "--approve"
     assert path.stat().st_mode & 0o777 == 0o600
     AuditLog(tmp_path).record("a", "b", "{}")  # cannot be written: told in the program's own log
+
+
+def test_approvals_and_logins_of_two_programs_are_all_stored(tmp_path: Path) -> None:
+    """Each reads the file and writes it anew."""
+
+    def store(number: int) -> None:
+        approvals = ApprovalStore(tmp_path / "approvals.json", tmp_path)
+        logins = CredentialStore(tmp_path / "logins.json")
+        logins.__dict__["_keyring"] = None
+        for count in range(20):
+            approvals.add_rules([f"run git{number} {count}"])
+            logins.save(f"http://{number}/{count}", {"token": "x"})
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(store, range(3)))
+    assert len(ApprovalStore(tmp_path / "approvals.json", tmp_path).rules()) == 60
+    assert len(json.loads((tmp_path / "logins.json").read_text())) == 60

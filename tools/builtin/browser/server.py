@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tools.builtin.browser.search import CallTool, FindTool, SearchBackend
 
 MAX_RESULTS = 30
+NO_SEARCH = "no search is configured; open an address instead"
 
 
 def _tool(name: str, description: str, required: list[str], **properties: Any) -> Tool:
@@ -90,6 +91,12 @@ class BrowserServer:
         )
         # No network by surprise: unless the operator configured a search, it is offered by name only.
         self.default_tools: Sequence[str] = [tool.name for tool in self.tools] if searches else ()
+
+    def why_missing(self, name: str) -> str | None:
+        """Return why there is no ``search``, unless one is configured."""
+        if name != "search" or SEARCH_TOOL in self.tools:
+            return None
+        return NO_SEARCH
 
     def search_with(self, find: FindTool, call: CallTool) -> None:
         """Set the functions that find and call the search tool of the settings."""
@@ -172,7 +179,7 @@ class BrowserServer:
             return SearXNG(self.settings.searxng)
         if self.settings.search and self._search_tools:
             return ToolSearch(self.settings.search, *self._search_tools)
-        raise ToolError("Error: no search is configured; open an address instead")
+        raise ToolError(f"Error: {NO_SEARCH}")
 
     async def _open(
         self,

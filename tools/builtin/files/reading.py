@@ -10,6 +10,7 @@ import itertools
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -65,7 +66,10 @@ class FileReader:
             if first_line is None and last_line is None:
                 data = file.read(self._max_read_bytes + 1)
             else:
-                lines = itertools.islice(file, (first_line or 1) - 1, last_line)
+                start, stop = (first_line or 1) - 1, last_line
+                lines = itertools.islice(
+                    file, min(start, sys.maxsize), stop and min(stop, sys.maxsize)
+                )
                 data = _join_up_to(lines, self._max_read_bytes + 1)
         if len(data) > self._max_read_bytes:
             limit = f"{self._max_read_bytes // 1_000_000} MB"

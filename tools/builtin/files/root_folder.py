@@ -44,15 +44,14 @@ class RootFolder:
     def existing(self, path: str) -> Path:
         """Return the real path; raises ToolError if it is missing or outside the root.
 
-        Models easily put a space before a word: if that is all that is wrong with a path (or a
-        query), it is forgiven.
+        Models easily put a space before a word, and copy the @ of a prompt that mentions a file: if
+        that is all that is wrong with a path, it is forgiven.
         """
-        real = self.real(path)
-        if self.entry(real) is None:
-            real = self.real(path.strip())
-            if self.entry(real) is None:
-                raise ToolError(f"Error: no such file: {path}")
-        return real
+        for spelled in dict.fromkeys((path, path.strip(), path.strip().removeprefix("@"))):
+            real = self.real(spelled)
+            if self.entry(real) is not None:
+                return real
+        raise ToolError(f"Error: no such file: {path}")
 
     def real(self, path: str) -> Path:
         """Return the real path, which need not exist; raises ToolError if it is outside."""

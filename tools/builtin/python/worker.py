@@ -180,6 +180,9 @@ class CodeRunner:
         """Run code and send its output, the files it made, and how it ended."""
         self.current = run_id
         signal.signal(signal.SIGINT, self.on_interrupt)  # an earlier run may have changed it
+        # So it may these: what is printed must not vanish.
+        sys.stdout = OutputStream(self._sender, "stdout")
+        sys.stderr = OutputStream(self._sender, "stderr")
         self._sender.begin(run_id)
         before = self._files()
         try:
@@ -312,7 +315,6 @@ def main() -> None:
     os.dup2(2, 1)
     runner = CodeRunner(sender)
     sys.stdin = io.StringIO()
-    sys.stdout, sys.stderr = OutputStream(sender, "stdout"), OutputStream(sender, "stderr")
     builtins.input = _no_input
     warnings.filterwarnings("ignore", message=".*non-interactive")  # plt.show(): see _save_figures
     sys.path.append("")

@@ -196,7 +196,8 @@ class ShellServer:
     ) -> str:
         """Run a command with a home of its own; return how it ended."""
         assert self._isolation is not None
-        seconds = min(arguments.get("timeout", self._timeout * 1000) / 1000, self._timeout)
+        limit = self._timeout * 1000
+        seconds = min(arguments.get("timeout", limit), limit) / 1000
         home = make_temporary_folder("agent-shell-")
         try:
             line = sandbox.shell_command(
@@ -236,7 +237,10 @@ class ShellServer:
 
     def _folder(self, path: str) -> Path:
         """Resolve the folder to run a command in; raises ToolError."""
-        folder = (self.root / path).resolve()
+        try:
+            folder = (self.root / path).resolve()
+        except (OSError, ValueError, RuntimeError):  # a NUL, a loop of links
+            raise ToolError(f"Error: not a path: {path!r}") from None
         if not folder.is_relative_to(self.root):
             raise ToolError(f"Error: outside the root folder: {path}")
         if not folder.is_dir():

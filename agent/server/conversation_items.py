@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, takewhile
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -20,6 +21,7 @@ from agent.server.input_items import (
     NO_PDFS,
     InputHistory,
     ItemReader,
+    abandoned_calls,
     infer_phases,
     newest_prompt,
 )
@@ -77,6 +79,20 @@ def _user_message(tail: str, text: str) -> dict[str, Any]:
     return {**message, "status": "completed"}
 
 
+def with_output_of(items: Sequence[Mapping[str, Any]], item_id: str) -> list[str]:
+    """The id of an item and, of a call of a client's function, that of its output: a result of nothing
+    could not be sent again."""
+    at = next(at for at, item in enumerate(items) if item["id"] == item_id)
+    if items[at]["type"] not in ("function_call", "custom_tool_call"):
+        return [item_id]
+    call_id = items[at]["call_id"]
+    for item in items[at + 1 :]:
+        if item.get("call_id") == call_id:  # another call may have the same
+            is_output = item["type"] in ("function_call_output", "custom_tool_call_output")
+            return [item_id, item["id"]] if is_output else [item_id]
+    return [item_id]
+
+
 def without_item(turn: ItemTurn, item_id: str) -> bool:
     """Remove an item from its turn; False if no item is left."""
     steered = [f"msg_{item_suffix(turn.id)}s{number}" for number in range(len(turn.steered))]
@@ -132,9 +148,21 @@ def read_turns(
     """
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
     history, messages = InputHistory(), list[list[Message]]()
-    for turn in turns:
+    abandoned: set[str] = set()
+    for at, turn in enumerate(turns):
         history.messages = []
-        reader = ItemReader(history, names, lambda _: None, leading=False, pdfs=pdfs)
+        if turn.created and not (at and turns[at - 1].created):
+            created = takewhile(lambda each: each.created, turns[at:])
+            items = chain.from_iterable(map(turn_items, created))
+            abandoned = abandoned_calls(items, history.pending_calls)
+        reader = ItemReader(
+            history,
+            names,
+            lambda _: None,
+            leading=False,
+            pdfs=pdfs,
+            abandoned=abandoned if turn.created else (),
+        )
         _read(reader, turn_inputs(turn))
         if not turn.created:
             reader.answer_open_calls()
@@ -182,18 +210,25 @@ def new_messages(
     pdfs: Mapping[str, PdfText],
     *,
     refuse_unseen: bool,
+    abandoned: Collection[str],
 ) -> list[list[Message]]:
     """The messages of each item that a client adds; ``history`` learns of the calls among them.
 
-    ``refuse_unseen``: refuse messages with content that the model cannot read. Raises ApiError, with
-    the item's path.
+    ``abandoned``: the call_ids of those that are `abandoned_calls`. ``refuse_unseen``: refuse
+    messages with content that the model cannot read. Raises ApiError, with the item's path.
     """
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
     groups, newest = [], newest_prompt(items)
     for index, item in enumerate(items):
         history.messages = []
         reader = ItemReader(
-            history, names, find, leading=False, refuse_unseen=refuse_unseen, pdfs=pdfs
+            history,
+            names,
+            find,
+            leading=False,
+            refuse_unseen=refuse_unseen,
+            pdfs=pdfs,
+            abandoned=abandoned,
         )
         reader.add(item, f"items[{index}]", is_newest=index >= newest)
         groups.append(history.messages)

@@ -25,9 +25,11 @@ from agent.server.conversation_items import (
     read_item,
     read_turns,
     turn_items,
+    with_output_of,
     without_item,
 )
 from agent.server.errors import ApiError, invalid
+from agent.server.input_items import abandoned_calls
 from agent.server.pdf_texts import PdfReader
 from agent.server.response_cache import ResponseCache
 from agent.server.schemas import InputItem, ItemReference
@@ -200,6 +202,7 @@ class Conversations:
         """
         with self.locked(conversation_id):
             self.item(conversation_id, item_id)
+            deleted_ids = with_output_of(self.items(conversation_id), item_id)
             before = self.store.store.read(conversation_id)  # first: a later change is noticed
             before.end_turn()  # the turns' indexes count no reasoning, which an open call still has
             turns = self.store.turns(conversation_id)
@@ -210,8 +213,12 @@ class Conversations:
             )
             first, start = _first_entry(turns, at)
             deleted, title = [], title_from(turns[at].prompt)
-            if not without_item(turns[at], item_id):
-                deleted.append(turns.pop(at).id)
+            for turn in turns[at:]:
+                own = {item["id"] for item in turn_items(turn)}.intersection(deleted_ids)
+                left = [without_item(turn, each) for each in own]
+                if left and not left[-1]:
+                    turns.remove(turn)
+                    deleted.append(turn.id)
             await self._rewrite(before, turns, first, start, deleted)
             self._cache.evict_conversation(conversation_id)
             with storing():
@@ -268,7 +275,13 @@ class Conversations:
             tools = self._runtime.host.tools()
             history = read_turns(turns, tools)[0]
             groups = new_messages(
-                items, history, tools, find, pdfs, refuse_unseen=not self._lenient
+                items,
+                history,
+                tools,
+                find,
+                pdfs,
+                refuse_unseen=not self._lenient,
+                abandoned=abandoned_calls(listed, history.pending_calls),
             )
             groups = [
                 list(await pretokenise(loaded.format, group, None, self._memo)) for group in groups

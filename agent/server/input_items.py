@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json
@@ -230,8 +231,11 @@ class ItemReader:
         leading: bool,
         refuse_unseen: bool = False,
         pdfs: Mapping[str, PdfText] = NO_PDFS,
+        abandoned: Collection[str] = (),
     ) -> None:
-        """``leading``: nothing but developer messages was read so far."""
+        """``leading``: nothing but developer messages was read so far. ``abandoned``: the call_ids of
+        `abandoned_calls`: the next message ends them."""
+        self._abandoned = abandoned
         self._refuse_unseen, self._pdfs = refuse_unseen, pdfs
         self.history, self._names, self._find, self._leading = history, names, find, leading
         self.unreadable: dict[int, ApiError] = {}
@@ -258,8 +262,9 @@ class ItemReader:
         missing: dict[int, list[Message]] = {}
         messages: list[Message] = []
         for call_id, tool in [*history.pending_calls.items(), *unapproved.items()]:
-            why = "it was not approved" if call_id in unapproved else "there is no result"
-            result = ToolResultMessage(tool, f"Error: the call was not run: {why}")
+            result = _no_result(tool)
+            if call_id in unapproved:
+                result = ToolResultMessage(tool, "Error: the call was not run: it was not approved")
             if call_id in self._calls_of_input:
                 missing[id(self._calls_of_input[call_id])] = [result]
             else:
@@ -313,6 +318,9 @@ class ItemReader:
             if item.text is not None:
                 history.text_format = item.text.format
             return
+        if isinstance(item, InputMessage):
+            for call_id in [each for each in history.pending_calls if each in self._abandoned]:
+                add(_no_result(history.pending_calls.pop(call_id)))
         if isinstance(item, InputMessage) and item.role in ("developer", "system"):
             text = self._message_text(item, param, self._refuse_unseen)
             if self._leading:
@@ -480,6 +488,27 @@ def _unnamed_call(kind: str) -> str:
     return kind.removesuffix("_output").removesuffix("_call")
 
 
+def _no_result(tool: str) -> ToolResultMessage:
+    return ToolResultMessage(tool, "Error: the call was not run: there is no result")
+
+
+def abandoned_calls(items: Iterable[Mapping[str, Any]], pending: Iterable[str] = ()) -> set[str]:
+    """The call_ids of the calls among listed items that a message follows, but no output.
+
+    ``pending``: those of earlier calls without an output.
+    """
+    followed = dict.fromkeys(pending, False)
+    for item in items:
+        match item["type"]:
+            case "function_call" | "custom_tool_call":
+                followed[item["call_id"]] = False
+            case "function_call_output" | "custom_tool_call_output":
+                followed.pop(item["call_id"], None)
+            case "message":
+                followed = dict.fromkeys(followed, True)
+    return {call_id for call_id, is_followed in followed.items() if is_followed}
+
+
 class _UnphasedAssistant(Assistant):
     """An assistant's message that the client sent back without its ``phase``."""
 
@@ -502,18 +531,20 @@ def infer_phases(messages: Sequence[Message]) -> list[Message]:
     return result[::-1]
 
 
+def ends_turn(messages: Sequence[Message]) -> bool:
+    """Whether the reasoning before these messages belongs to a finished turn."""
+    return any(map(_ends_turn, messages))
+
+
+def _ends_turn(message: Message) -> bool:
+    final = isinstance(message, Assistant) and message.phase == "final_answer"
+    return final or isinstance(message, User)
+
+
 def _without_old_reasoning(messages: Sequence[Message]) -> list[Message]:
     """Drop the reasoning of finished turns, as gpt-oss was trained ("Handling reasoning output in
     subsequent sampling" in https://cookbook.openai.com/articles/openai-harmony)."""
-    last = max(
-        (
-            index
-            for index, message in enumerate(messages)
-            if isinstance(message, User)
-            or (isinstance(message, Assistant) and message.phase == "final_answer")
-        ),
-        default=-1,
-    )
+    last = max((i for i, message in enumerate(messages) if _ends_turn(message)), default=-1)
     return [
         message
         for index, message in enumerate(messages)

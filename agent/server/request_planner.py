@@ -74,6 +74,8 @@ class TurnPlan:
     ignored: tuple[str, ...] = ()
     """Paths of what is passed over of the request."""
     _inputs: tuple[dict[str, Any], ...] | None = None
+    deleted: bool = False
+    """Whether a client has deleted the response while it runs."""
 
     @property
     def background(self) -> bool:
@@ -241,6 +243,8 @@ class TurnPlanner:
             begin = begin_with_message(loaded.format, begun, f"input[{len(items) - 1}]")
         if continued is not None:
             conversation = continued.conversation
+            if input_items.ends_turn(history.messages):
+                conversation.end_turn()  # as if its items had been sent again
             if not messages and not conversation.entries and begin is None:
                 raise _missing_input()
         else:

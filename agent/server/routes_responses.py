@@ -123,8 +123,11 @@ class _ResponseRoutes:
         return JsonResponse(list_page(self._stored(response_id).inputs, request.query_params))
 
     def _running(self, response_id: str) -> Turn | None:
-        turns = self._service.running
-        return next((turn for turn in turns if turn.response.id == response_id), None)
+        running = self._service.running.items()
+        found = (
+            turn for turn, plan in running if turn.response.id == response_id and not plan.deleted
+        )
+        return next(found, None)
 
     def _find(self, request: Request) -> ev.Response:
         response_id = request.path_params["id"]

@@ -189,9 +189,9 @@ class ResponseService:
             self._other_work -= 1
 
     def forget(self, turn: Turn) -> None:
-        """Store nothing more of a response that runs."""
+        """Store nothing more of a response that runs: for clients it is not there any more."""
         plan = self.running[turn]
-        plan.store = False
+        plan.store, plan.deleted = False, True
         self._recorder.discard(turn.response.id)
         if plan.request.conversation_id is not None:
             self.conversations.store.store.discard(turn.conversation, turn.response.id)

@@ -253,7 +253,8 @@ class ToolCall:
         """The arguments of one of gpt-oss's own tools in another spelling than its schema's."""
         if self.tool is None:
             return None
-        name = self.tool.model_name or self.tool.name
+        is_shell = self.tool.model_name == "container.exec"
+        name = self.tool.model_name if is_shell else self.tool.name
         argument = {"apply_patch": "input", "container.exec": "cmd"}.get(name)
         if self.tool.model_parameters.get("required") != [argument]:
             return None

@@ -117,8 +117,10 @@ def plan_placement(
 
 def usable_gpus(devices: list[Device]) -> list[Device]:
     """Return the GPUs that llama.cpp would take: an integrated one only where there is no other."""
-    own = [d for d in devices if d.kind == "gpu" and d.free]
-    return own or [d for d in devices if d.kind == "igpu" and d.free][:1]
+    own = [d for d in devices if d.kind == "gpu"]
+    if not any(d.free for d in own):
+        return [d for d in devices if d.kind == "igpu" and d.free][:1]
+    return own  # also one without free memory, for llama.cpp counts it in the split
 
 
 def memory_use(sizes: ModelSizes, placement: Placement, gpus: list[Device]) -> MemoryUse:

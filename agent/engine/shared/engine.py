@@ -149,6 +149,8 @@ class SharedGeneration:
         self._loop = asyncio.get_running_loop()
         self._cancelled = False
         self._generated = 0
+        self._own: Generation | None = None
+        """What runs it once this process has the model."""
         self.task = asyncio.create_task(self._run())
         """Talks to the other program; done when nothing follows."""
 
@@ -160,7 +162,10 @@ class SharedGeneration:
     def _cancel_once(self) -> None:
         if not self._cancelled:
             self._cancelled = True
-            self.task.cancel()
+            if self._own is not None:
+                self._own.cancel()  # it then says what it has done
+            else:
+                self.task.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Prefill | Waiting | Tokens | Finished]:
         try:
@@ -191,7 +196,8 @@ class SharedGeneration:
                 return
             put(Waiting("The program that ran the model has ended: loading it here."))
             own = await self._engine.load_own()
-            async for event in own.generate(self.request):
+            self._own = own.generate(self.request)
+            async for event in self._own:
                 put(event)
         except EngineError as error:
             put(error)

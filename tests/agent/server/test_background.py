@@ -143,6 +143,8 @@ async def test_background_response_deleted_while_running_is_not_stored(
     created = await client.responses.create(model="default", input="x", background=True)
     turn = await first_turn(served)
     await client.responses.delete(created.id)
+    assert (await served.get(f"/v1/responses/{created.id}")).status_code == 404
+    assert (await served.post({}, path=f"/{created.id}/cancel")).status_code == 404
     go.touch()
     await turn.done()
     await served.service.wait_idle()

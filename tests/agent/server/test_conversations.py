@@ -480,3 +480,96 @@ async def test_deleting_an_open_call_leaves_the_call_before_it(serve: Serve) -> 
     markup = engine_markup(served)
     assert '{"place": "Oslo"}' in markup and "cold" in markup and "Rome" not in markup
     assert markup.index('{"place": "Oslo"}') < markup.index("cold") < markup.index("go on")
+
+
+def function_call(call_id: str, kind: str = "function_call") -> dict[str, Any]:
+    more = (
+        {"name": "get_weather", "arguments": "{}"} if kind == "function_call" else {"output": "R"}
+    )
+    return {"type": kind, "call_id": call_id, **more}
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        ["u1", function_call("a"), "never mind", ("assistant", "fine")],
+        ["u1", function_call("a"), function_call("a", "function_call_output"), "u2"],
+        ["u1", function_call("a"), "meanwhile", function_call("a", "function_call_output")],
+        ["u1", function_call("a")],
+    ],
+    ids=["abandoned", "answered", "late", "open"],
+)
+@pytest.mark.parametrize("apart", [False, True])
+async def test_added_items_read_as_one_input_does(
+    serve: Serve, items: list[Any], apart: bool
+) -> None:
+    """A call without an output has its result before the message that follows it."""
+    served = await serve(*[final("Done.")] * 2)
+    sent = [
+        {"type": "message", "role": item[0] if isinstance(item, tuple) else "user",
+         "content": item[1] if isinstance(item, tuple) else item}
+        if not isinstance(item, dict) else item
+        for item in items
+    ]  # fmt: skip
+    if apart and sent[-1]["type"] == "function_call_output":
+        pytest.skip("an output that is added after the message comes too late")
+    name = (
+        await served.post({"items": [] if apart else sent}, url=f"{served.url}/conversations")
+    ).json()["id"]
+    for item in sent if apart else ():
+        added = await served.post({"items": [item]}, url=f"{served.url}/conversations/{name}/items")
+        assert added.status_code == 200
+    tools = [WEATHER]
+    next_message = {"role": "user", "content": "next"}
+    await served.post({"conversation": name, "input": [next_message], "tools": tools})
+    over_conversation = engine_markup(served)
+    await served.post({"input": [*sent, next_message], "tools": tools})
+    assert engine_markup(served) == over_conversation
+    await served.post({"conversation": name, "input": [next_message], "tools": tools})
+    assert engine_markup(served).count("there is no result") == over_conversation.count(
+        "there is no result"
+    ), "it is said once"
+
+
+async def test_deleted_call_takes_its_output_along(serve: Serve) -> None:
+    served = await serve(*[final("Done.")] * 2)
+    message = {"type": "message", "role": "user", "content": "u1"}
+    items = [
+        message, function_call("a"), function_call("a", "function_call_output"), message,
+        function_call("a"), function_call("a", "function_call_output"),
+    ]  # fmt: skip
+    name = (await served.post({"items": items}, url=f"{served.url}/conversations")).json()["id"]
+    path = f"/v1/conversations/{name}/items"
+
+    async def listed() -> list[dict[str, Any]]:
+        data: list[dict[str, Any]] = (await served.get(f"{path}?order=asc")).json()["data"]
+        return data
+
+    first = (await listed())[1]
+    assert first["type"] == "function_call"
+    await served.client().conversations.items.delete(first["id"], conversation_id=name)
+    left = await listed()
+    assert [item["type"] for item in left] == [
+        "message", "message", "function_call", "function_call_output",
+    ]  # fmt: skip
+    again = await served.post({"items": left}, url=f"{served.url}/conversations")
+    assert again.status_code == 200, "the list can be sent to another conversation"
+
+
+async def test_message_after_an_open_call_drops_the_reasoning_before_it(serve: Serve) -> None:
+    """As where the same items are sent again."""
+    served = await serve(thought("Secretly.") + call("get_weather", place="Rome"), *[BLUE] * 3)
+    tools, message = [WEATHER], {"role": "user", "content": "never mind"}
+    name = (await served.post({}, url=f"{served.url}/conversations")).json()["id"]
+    first = await served.post({"conversation": name, "input": "Weather?", "tools": tools})
+    created = first.json()
+    prompts = []
+    for body in (
+        {"previous_response_id": created["id"], "input": [message]},
+        {"input": [{"role": "user", "content": "Weather?"}, *created["output"], message]},
+        {"conversation": name, "input": [message]},
+    ):
+        await served.post({**body, "tools": tools})
+        prompts.append(engine_markup(served))
+    assert "Secretly." not in prompts[0] and "no result" in prompts[0]
+    assert prompts[0] == prompts[1] == prompts[2]

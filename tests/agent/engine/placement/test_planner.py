@@ -226,6 +226,15 @@ def test_plan_several_gpus_split_by_free_memory(small_sizes: ModelSizes) -> None
     assert "CUDA0 + CUDA1" in result.reasons[0]
 
 
+def test_plan_counts_a_gpu_without_free_memory(small_sizes: ModelSizes) -> None:
+    """llama.cpp numbers the split by its own devices."""
+    result = plan(small_sizes, 64, gpu(0), gpu(20, "CUDA1"), gpu(20, "CUDA2"))
+    first, *others = result.placement.tensor_split
+    assert first == 0 and sum(others) == 25 and min(others) > 0
+    result = plan(small_sizes, 64, gpu(20), gpu(0, "CUDA1"))
+    assert result.placement.tensor_split == (25, 0)
+
+
 def test_plan_integrated_gpu_shares_the_memory(small_sizes: ModelSizes) -> None:
     result = plan(small_sizes, 32, gpu(20, "Vulkan0", "igpu"))
     assert result.placement.gpu_layers == 25 and result.memory_use.memory > small_sizes.weights

@@ -182,6 +182,30 @@ async def test_owner_that_ends_before_a_token_is_replaced(
     await shared.close()
 
 
+async def test_cancelled_generation_after_a_takeover_has_its_counts(
+    gguf: Path, tmp_path: Path
+) -> None:
+    async def load_own() -> Engine:
+        engine = local_engine(gguf)
+        await engine.load()
+        return engine
+
+    async with owner_of(gguf, tmp_path) as owner:
+        shared = await owner.find(load_own)
+        assert shared is not None
+    generation = shared.generate(Request([1, 2], max_tokens=1900, sampling=GREEDY))
+    written, end = 0, None
+    async for event in generation:
+        if isinstance(event, Tokens):
+            written += len(event.ids)
+            generation.cancel()
+        elif isinstance(event, Finished):
+            end = event
+    assert end is not None and end.reason == "cancelled"
+    assert end.output_tokens == written > 0 and end.decode_seconds > 0
+    await shared.close()
+
+
 async def test_owner_that_ends_amid_an_answer_is_an_error(gguf: Path, tmp_path: Path) -> None:
     async def load_own() -> Engine:
         engine = local_engine(gguf)

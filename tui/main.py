@@ -50,6 +50,8 @@ def main(
     gc_tuning.defer()
     # Python's 5 ms would let a thread that renders or loads delay each paint by as much.
     sys.setswitchinterval(0.001)
+    for name in ("COLUMNS", "LINES"):  # exported, they would fix the app's size for ever
+        os.environ.pop(name, None)
     paths = user_paths()
     settings = app_settings(paths)
     message: str | None

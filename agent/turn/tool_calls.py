@@ -218,12 +218,15 @@ class ToolCall:
             if complete:
                 self._on_complete(self)
             return
+        written: str | None = None
         if self._code:
             self._stream(self._code.close())
             self.arguments = self.body
         else:
-            arguments = self._respelled() if complete else None
-            arguments = arguments or repair_arguments(self.body, complete)
+            arguments = repair_arguments(self.body, complete)
+            written = arguments.json if arguments.error is None else None
+            if complete and (respelled := self._respelled()) is not None:
+                arguments = ToolArguments(respelled, repaired=True)
             self.arguments, self.error = arguments.json, arguments.error
             self.cut = complete and arguments.cut
             body = self.body
@@ -241,15 +244,15 @@ class ToolCall:
             self._constraints.warn_unenforced(self.recipient)
         elif isinstance(self.writer, ApprovalRequestWriter) and complete and not self._is_invalid():
             self.writer.request_approval(self.arguments)
-        else:
-            self.writer.arguments_done(self.arguments)
+        else:  # an item has what the model wrote, where that is a JSON object
+            self.writer.arguments_done(written or self.arguments)
         if complete:
             self._on_complete(self)
         elif not self.runs_on_client:
             message = "The call was cut off before it ran."
             self.server_writer.failed(ev.McpProtocolError(code=INTERRUPTED_CODE, message=message))
 
-    def _respelled(self) -> ToolArguments | None:
+    def _respelled(self) -> str | None:
         """The arguments of one of gpt-oss's own tools in another spelling than its schema's."""
         if self.tool is None:
             return None
@@ -258,8 +261,7 @@ class ToolCall:
         argument = {"apply_patch": "input", "container.exec": "cmd"}.get(name)
         if self.tool.model_parameters.get("required") != [argument]:
             return None
-        json_text = respell_arguments(name, "".join(self._written))
-        return None if json_text is None else ToolArguments(json_text, repaired=True)
+        return respell_arguments(name, "".join(self._written))
 
     def _is_invalid(self) -> bool:
         """Whether the call cannot run anyway, so that nobody has to be asked."""
@@ -429,7 +431,7 @@ class ToolCallRunner:
         """
         context = self._context
         call.tool = tool = await context.until_stopped(context.host.refresh_definition(tool))
-        arguments = call.server_writer.arguments
+        arguments = call.arguments
         why = self._constraints.validate_arguments(call.recipient, arguments, tool)
         return why or context.host.argument_problem(tool, json.loads(arguments))
 

@@ -100,6 +100,7 @@ def test_main_animations_setting_reaches_app(
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.toml").write_text(f"animations = {str(animations).lower()}\n")
     monkeypatch.setenv("AGENT_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setattr("tui.main._run", run)
     monkeypatch.setattr("tui.main.screen.own_terminal", lambda log: nullcontext(lambda: None))
     for name in ("gc_tuning.defer", "gc_tuning.disable", "bracketed_paste.patch_textual"):
@@ -109,3 +110,4 @@ def test_main_animations_setting_reaches_app(
     (app,) = apps
     assert (app.animation_level == "none") is not animations
     assert app.prompt.cursor_blink is animations
+    assert "COLUMNS" not in os.environ, "the app has the size of its terminal"

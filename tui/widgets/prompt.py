@@ -98,6 +98,8 @@ class PromptInput(Guarded, WrappedArea):
         )
         self.prompt_history = history
         self.completer: PromptCompleter | None = None
+        self._blank_added_at: tuple[int, int] | None = None
+        """Behind the blank of a completion, which people type too."""
         """Set once the commands are known."""
         self.completion_menu = CompletionMenu()
         """The pop-up list, which the app mounts right before the prompt."""
@@ -262,6 +264,7 @@ class PromptInput(Guarded, WrappedArea):
                 start = suggestions.start - (1 if row else 0)
                 self.replace(chosen, (row, start), (row, column))
                 self.move_cursor((row, start + len(chosen)))
+                self._blank_added_at = self.cursor_location if chosen.endswith(" ") else None
                 return key == "tab" or chosen not in suggestions.submits
             case _:
                 return False
@@ -301,6 +304,10 @@ class PromptInput(Guarded, WrappedArea):
             event.prevent_default()
             row, column = self.cursor_location
             self.delete((row, column - length), (row, column))
+        elif event.key == "space" and self.cursor_location == self._blank_added_at:
+            event.stop()
+            event.prevent_default()
+            self._blank_added_at = None  # a second one is meant
         elif event.character == "?" and not self.text:
             event.stop()
             event.prevent_default()

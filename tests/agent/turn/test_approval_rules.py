@@ -135,7 +135,7 @@ async def test_file_writes_allowed_by_folder(
 @pytest.mark.parametrize(
     ("recipient", "arguments", "why"),
     [
-        ("container.exec", '{"cmd":"ls"}', "cmd"),
+        ("container.exec", '{"cmd":5}', "cmd"),
         ("container.exec", "{}", "cmd"),
         ("container.exec", '{"cmd":["ls"],"shell":true}', "unknown argument: shell"),
         ("functions.files__write", '{"path":"a"}', "content"),
@@ -150,3 +150,19 @@ async def test_invalid_call_needs_no_answer(
     (call,), asked = await questions(await make_runtime(lines, **settings), ALWAYS)
     assert not asked and why in call["error"]["message"]
     assert "do not fit the tool's schema" in call["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("recipient", "arguments"),
+    [
+        ("container.exec", '{"command":"ls"}'),
+        ("functions.apply_patch", "*** Begin Patch\n*** Add File: n.txt\n+x\n*** End Patch"),
+    ],
+)
+async def test_call_in_another_spelling_runs(
+    make_runtime: MakeRuntime, tmp_path: Path, settings: dict[str, Any],
+    recipient: str, arguments: str,
+) -> None:  # fmt: skip
+    lines = write_script(tmp_path / "s.jsonl", raw_call(recipient, arguments), {"markup": FINAL})
+    (call,), asked = await questions(await make_runtime(lines, **settings), ALWAYS)
+    assert len(asked) == 1 and call["status"] == "completed", call

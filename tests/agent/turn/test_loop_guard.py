@@ -97,7 +97,7 @@ async def test_turn_that_may_repeat_is_complete(
 
 
 @pytest.mark.parametrize(
-    "markup", [final('{"a":"' + "word " * 300 + '"}'), python("y = 2\n" * 150)]
+    "markup", [final('{"a":"' + "word " * 600 + '"}'), python("y = 2\n" * 250)]
 )
 async def test_turn_with_overlong_json_or_code_is_incomplete(
     make_runtime: MakeRuntime, tmp_path: Path, markup: str

@@ -72,6 +72,8 @@ async def test_prompt_input_mentioned_file_is_attached(tmp_path: Path) -> None:
         await driver.expect_text('@"src/my notes.txt"')
         await driver.pilot.press("enter")
         await driver.wait_for(lambda: driver.app.prompt.text == 'see @"src/my notes.txt" ')
+        await driver.pilot.press("space", "n", "o", "w")
+        assert driver.app.prompt.text == 'see @"src/my notes.txt" now', "with one blank"
         await driver.pilot.press("enter")
         await driver.wait_for(lambda: driver.session.turns)
         assert "one\ntwo\n</file>" in sent(driver)

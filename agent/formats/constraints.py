@@ -85,13 +85,14 @@ class ArgumentGaps:
 def constraint_of(form: ConstrainableFormat, recipe: Mapping[str, Any]) -> Constraint:
     """The constraint of a recipe; may wait for a grammar. Raises KeyError, TypeError for no recipe."""
     answer = recipe["answer"] and Grammar(**recipe["answer"])
+    limits = recipe.get("answer_limits")  # which a program of an older version does not send
     constraints = GenerationConstraints(
         recipe["calls"],
         {name: Grammar(**one) for name, one in recipe["arguments"].items()},
         form.grammars.submit(answer) if answer else None,
         recipe["declared_tools_only"],
         answer,
-        recipe["answer_limits"] and LoopLimits(**recipe["answer_limits"]),
+        limits and LoopLimits(**limits),
         recipe["max_tokens"],
     )
     constraint = form.new_constraint(constraints, Recipients(**recipe["recipients"]))

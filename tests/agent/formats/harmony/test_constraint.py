@@ -12,10 +12,10 @@ import pytest
 from openai_harmony import HarmonyEncoding
 
 from agent.engine.grammars import MAX_CONSECUTIVE_DIGITS, Grammar, GrammarCompiler, GrammarError
-from agent.engine.protocol import Constraint
-from agent.formats.constraints import GenerationConstraints
+from agent.engine.protocol import Constraint, LoopLimits
+from agent.formats.constraints import GenerationConstraints, constraint_of
 from agent.formats.harmony.format import HarmonyFormat
-from agent.formats.harmony.token_ids import CALL_ID, CHANNEL_ID, END_ID, MESSAGE_ID
+from agent.formats.harmony.token_ids import CALL_ID, CHANNEL_ID, END_ID, MESSAGE_ID, RETURN_ID
 from agent.formats.protocol import Closed, Delta, Opened, Repair, SegmentKind, Stop
 from agent.formats.recipients import TOOL_ALIASES, Recipients
 from tests.support.engines import block_compiler
@@ -123,6 +123,46 @@ def test_string_grammar_does_not_limit_digits(harmony_format: HarmonyFormat) -> 
     assert accepted_prefix(harmony_format, Grammar("regex", "[0-9]+"), digits) == (digits, True), (
         "a client's own grammar"
     )
+
+
+@pytest.mark.parametrize("from_recipe", [False, True])
+def test_answer_that_goes_on_without_end_is_closed(
+    harmony_format: HarmonyFormat, encoding: HarmonyEncoding, from_recipe: bool
+) -> None:
+    answer = Grammar.from_answer_schema({"type": "array", "items": {"type": "string"}})
+    constraints = GenerationConstraints(
+        "none",
+        answer_grammar=harmony_format.grammars.submit(answer),
+        answer_source=answer,
+        answer_limits=LoopLimits(max_string_tokens=5, max_json_tokens=12),
+    )
+    constraint = harmony_format.new_constraint(constraints, Recipients(()))
+    if from_recipe:
+        recipe = json.loads(json.dumps(constraints.recipe(Recipients(()), [])))
+        constraint = constraint_of(harmony_format, recipe)
+    markup = '<|channel|>final <|constrain|>json<|message|>["'
+    for token in encoding.encode(markup, allowed_special="all"):
+        assert constraint.accept(token)
+    (word,), written = encoding.encode(" word"), ""
+    while RETURN_ID not in constraint.allowed():
+        token = word if constraint.accept(word) else int(constraint.allowed()[0])
+        assert token == word or constraint.accept(token)
+        written += encoding.decode([token])
+    assert written.startswith(" word word word word") and written.endswith('"]')
+    assert len(json.loads('["' + written)) > 1, "the model went on behind the first string"
+
+
+def test_answer_with_a_grammar_has_one_reasoning(
+    harmony_format: HarmonyFormat, encoding: HarmonyEncoding
+) -> None:
+    """A small model could write one after the other until the context is full."""
+    answer = {"answer_grammar": {"type": "integer"}, "calls": "none"}
+    constraint = new_constraint(harmony_format, **answer)
+    markup = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>"
+    for token in encoding.encode(markup, allowed_special="all"):
+        assert constraint.accept(token)
+    first = {encoding.decode([int(token)])[0] for token in constraint.allowed()}
+    assert first == {"f"}, "the answer"
 
 
 NAMES = ("functions.add", "functions.files__read", "python")

@@ -13,7 +13,7 @@ import pytest
 from agent.engine.grammars import Grammar
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.protocol import Constraint, Request, Sampling
+from agent.engine.protocol import Constraint, LoopLimits, Request, Sampling
 from agent.formats.constraints import GenerationConstraints
 from agent.formats.markup.format import MarkupFormat
 from agent.formats.protocol import Closed, Delta, Opened, SegmentKind
@@ -57,6 +57,25 @@ def random_ids(qwen_format: MarkupFormat, constraint: Constraint, seed: int) -> 
         assert constraint.accept(token)
         ids.append(token)
     return ids
+
+
+def test_answer_without_end_is_closed_after_one_reasoning(qwen_format: MarkupFormat) -> None:
+    options = {"answer_grammar": {"type": "string"}, "calls": "none"}
+    limits = LoopLimits(max_string_tokens=20)
+    markup = "Hm.\n</think>\n\n"
+    constraint = constraint_after(qwen_format, markup, answer_limits=limits, **options)
+    (think,) = qwen_format.encoder.encode_markup("<think>")
+    assert not constraint.accept(think)
+    draw, written = random.Random(1), list[int]()
+    while not (
+        stops := qwen_format.stop_ids.intersection(allowed := constraint.allowed().tolist())
+    ):
+        token = draw.choice(allowed)
+        assert constraint.accept(token)
+        written.append(token)
+    assert stops and len(written) < 40
+    text = b"".join(map(qwen_format.token_bytes, written)).decode(errors="replace")
+    assert isinstance(json.loads(text, strict=False), str)
 
 
 OPENED = "Hm.\n</think>\n\n<tool_call>\n"

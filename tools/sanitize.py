@@ -18,6 +18,8 @@ MAX_SCHEMA_DEPTH = 60
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 """Unicode categories: control; format (zero-width, bidi, tags); surrogate; private use; line and
 paragraph separators."""
+JOINERS = "\u200c\u200d"
+"""Zero-width characters that words of Persian and Indic languages, and many emoji, are written with."""
 
 
 def model_names(tools: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -59,7 +61,9 @@ def is_single_line(name: str) -> bool:
 def strip_hidden(text: str) -> str:
     """Remove characters that hide or reorder what a person would see."""
     return "".join(
-        c for c in text if c in "\n\t" or unicodedata.category(c) not in _HIDDEN_CATEGORIES
+        c
+        for c in text
+        if c in "\n\t" or c in JOINERS or unicodedata.category(c) not in _HIDDEN_CATEGORIES
     )
 
 

@@ -126,11 +126,12 @@ class Parser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FunctionTool:
-    """A tool as it is declared to the model; ``parameters`` is the JSON Schema of its arguments."""
+    """A tool as it is declared to the model."""
 
     name: str
     description: str
     parameters: dict[str, Any]
+    """The JSON Schema of its arguments; empty: it takes none."""
     namespace: str | None = None
     """The client's group of tools that this belongs to; the model sees ``namespace__name``."""
     constrained: bool = True
@@ -146,6 +147,11 @@ class FunctionTool:
     def model_name(self) -> str:
         """The name under which the model sees the tool."""
         return qualified_name(self.name, self.namespace)
+
+    @property
+    def argument_schema(self) -> dict[str, Any]:
+        """The JSON Schema that the arguments of a call must match."""
+        return self.parameters or {"type": "object", "properties": {}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ the same.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator
 
 MAX_RUN_CHARS = 512
@@ -66,23 +65,3 @@ def _split_long_runs(text: str) -> Iterator[str]:
             yield text[start:cut]
             start = cut
     yield text[start:]
-
-
-def break_long_runs(text: str) -> str:
-    """Put spaces into long runs and shorten long white space.
-
-    For text that openai-harmony renders itself, so that it cannot be tokenised in chunks.
-    """
-
-    def break_run(run: re.Match[str]) -> str:
-        return run[0][:MAX_RUN_CHARS] if run[0].isspace() else " ".join(tokenizer_chunks(run[0]))
-
-    return _LONG_RUN.sub(break_run, text)
-
-
-def single_line(text: str) -> str:
-    """Make the text one line, without invisible characters (control, zero-width, bidi, tags)."""
-    visible = "".join(
-        c if c.isspace() or unicodedata.category(c) not in ("Cc", "Cf", "Cs") else "" for c in text
-    )
-    return break_long_runs(" ".join(visible.split()))

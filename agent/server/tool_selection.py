@@ -37,8 +37,6 @@ ALL_TOOLS = "*"
 """The name in ``allowed_tools`` that means all of a server's."""
 HABITUAL_TOOLS = ("tool_search", "image_generation")
 """Types that clients (Codex) add for every model whose name they know; nobody misses them."""
-NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
-"""Parameters of a function that declares none: it takes none, as with OpenAI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +291,7 @@ def _function(tool: RequestFunction, namespace: str | None = None) -> FunctionTo
     return FunctionTool(
         tool.name,
         tool.description or "",
-        tool.parameters or NO_PARAMETERS,
+        tool.parameters or {},  # none: it takes none, as with OpenAI
         namespace=namespace,
         constrained=tool.strict is not False,
         strict=tool.strict is True,

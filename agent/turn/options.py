@@ -223,7 +223,7 @@ class DeclaredTools:
         offered = host_tools if options.tools is None else options.tools
         tools = {form.canonical_name(tool.model_name): tool for tool in offered}
         functions = {form.canonical_name(f.model_name): f for f in options.functions}
-        schemas = {name: function.parameters for name, function in functions.items()}
+        schemas = {name: function.argument_schema for name, function in functions.items()}
         schemas |= {name: tool.model_parameters for name, tool in tools.items()}
         return cls(
             tools,

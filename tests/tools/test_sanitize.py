@@ -53,7 +53,8 @@ def test_clean_text_strips_hidden_characters() -> None:
         clean_text("Read\u200b it\u202e now\x1b[31m\U000e0041\n\tplease ")
         == "Read it now[31m\n\tplease"
     )
-    assert clean_text("Größe 大小 🙂") == "Größe 大小 🙂"
+    ordinary = "Größe 大小 🙂 می\u200cخواهم 👩\u200d👩\u200d👧"
+    assert clean_text(ordinary) == ordinary
 
 
 def test_result_structured_content_only_without_blocks() -> None:

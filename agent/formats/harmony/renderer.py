@@ -15,7 +15,6 @@ from typing import Literal
 
 from openai_harmony import (
     Author,
-    DeveloperContent,
     HarmonyEncoding,
     Message,
     ReasoningEffort,
@@ -27,17 +26,12 @@ from openai_harmony import (
     ToolNamespaceConfig,
 )
 
-from agent.formats.harmony.schema_normaliser import normalise_schema
 from agent.formats.harmony.token_ids import ASSISTANT_ID, CALL_ID, START_ID
+from agent.formats.harmony.typescript import declare_function, declare_functions
 from agent.formats.protocol import FunctionTool
 from agent.formats.recipients import PYTHON_TOOL
-from agent.formats.tokenizer_text import (
-    TokenisedText,
-    break_long_runs,
-    replace_surrogates,
-    single_line,
-    tokenizer_chunks,
-)
+from agent.formats.tokenizer_text import TokenisedText, replace_surrogates, tokenizer_chunks
+from tools.sanitize import strip_hidden
 
 MAX_CACHED_FRAMES = 1024
 """Messages without text that are cached, by their header."""
@@ -89,12 +83,15 @@ class HarmonyRenderer:
         """Render instructions and functions; without both the result is empty."""
         if not instructions and not functions:
             return []
-        content = DeveloperContent.new()
-        if instructions:
-            content = content.with_instructions(break_long_runs(replace_surrogates(instructions)))
+        parts = [f"# Instructions\n\n{instructions}"] if instructions else []
         if functions:
-            content = content.with_function_tools([_tool_description(tool) for tool in functions])
-        return self._render(Message.from_role_and_content(Role.DEVELOPER, content))
+            parts.append(
+                declare_functions(
+                    declare_function(header_name(tool.name), tool.description, tool.parameters)
+                    for tool in functions
+                )
+            )
+        return self._message(Author(role=Role.DEVELOPER), "\n\n".join(parts))
 
     def user_message(self, text: str) -> list[int]:
         """Render a user's message."""
@@ -172,8 +169,9 @@ def _tool_channel(recipient: str) -> str:
 
 
 def header_name(name: str) -> str:
-    """Make a name of a model or a client safe as one word of a header."""
-    return _NOT_NAME_CHARACTER.sub("_", single_line(name))[:256] or "unknown"
+    """Make a name of a model or a client safe as one word of a header; markup behind it is cut off."""
+    name = strip_hidden(name.partition("<|")[0]).strip()
+    return _NOT_NAME_CHARACTER.sub("_", name)[:256] or "unknown"
 
 
 def _namespaces(builtin_tools: Sequence[FunctionTool]) -> list[ToolNamespaceConfig]:
@@ -187,13 +185,8 @@ def _namespaces(builtin_tools: Sequence[FunctionTool]) -> list[ToolNamespaceConf
             tools_offered = [tool for tool in trained.tools if tool.name in offered]
             namespaces.append(trained.model_copy(update={"tools": tools_offered}))
         else:
-            described = [_tool_description(tool) for tool in tools]
+            described = [
+                ToolDescription.new(tool.name, tool.description, tool.parameters) for tool in tools
+            ]
             namespaces.append(ToolNamespaceConfig(name=name, description=None, tools=described))
     return namespaces
-
-
-def _tool_description(tool: FunctionTool) -> ToolDescription:
-    description = "\n".join(single_line(text) for text in tool.description.splitlines()).strip()
-    return ToolDescription.new(
-        header_name(tool.name), description, normalise_schema(tool.parameters)
-    )

@@ -93,7 +93,7 @@ class MarkupFormat:
 
     def _declare_tool(self, function: FunctionTool) -> dict[str, Any]:
         """Describe a tool for the template, without markup: descriptions come from servers."""
-        schema = tool_schema(function.name, function.description, function.parameters)
+        schema = tool_schema(function.name, function.description, function.argument_schema)
         safe: dict[str, Any] = self._break_markup(schema)
         return safe
 

@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from tools.sanitize import JOINERS
+
 LINE_CHARS = 100
 """Characters of a line; a longer one is wrapped."""
 MAX_LINES = 20_000
@@ -172,7 +174,8 @@ def matches_page(pattern: str, page: Page) -> Page:
 def _strip_hidden(text: str) -> str:
     """Remove characters that hide or reorder what a person would see."""
     hidden = {"Cc", "Cf", "Cs", "Co"}
-    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in hidden)
+    shown = "\n\t" + JOINERS
+    return "".join(c for c in text if c in shown or unicodedata.category(c) not in hidden)
 
 
 def _plain(text: str) -> str:

@@ -1,4 +1,4 @@
-"""JSON Schemas as the model sees them: one case for each thing that openai-harmony alone loses."""
+"""JSON Schemas as the model sees them: as openai-harmony writes them, but for what that loses."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from hypothesis import strategies as st
 from openai_harmony import HarmonyEncoding
 
 from agent.formats.harmony.renderer import HarmonyRenderer
-from agent.formats.harmony.schema_normaliser import MAX_SCHEMA_DEPTH, normalise_schema
+from agent.formats.harmony.typescript import MAX_SCHEMA_DEPTH, declare_function
 from agent.formats.protocol import FunctionTool
 
 NODE = {
     "type": "object",
     "properties": {"next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}},
+}
+
+NAMED = {
+    "Any": {"anyOf": [{"type": "string"}, {"type": "number"}]},
+    "Anchored": {"$anchor": "anchor", "type": "boolean"},
+    "Old": {"$id": "#old", "type": "string"},
+    "a b": {"type": "integer"},
 }
 
 
@@ -27,7 +34,7 @@ def render_property(encoding: HarmonyEncoding, renderer: HarmonyRenderer) -> Any
             "type": "object",
             "properties": {name: schema},
             "required": [name],
-            "$defs": {"Node": NODE, "Word": {"type": "string", "description": "a word"}},
+            "$defs": {"Node": NODE, "Word": {"type": "string", "description": "a word"}} | NAMED,
         }
         ids = renderer.developer_message(None, [FunctionTool("f", "", parameters)])
         text = encoding.decode(ids)
@@ -41,7 +48,7 @@ def render_property(encoding: HarmonyEncoding, renderer: HarmonyRenderer) -> Any
     [
         pytest.param(
             {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "title": "X"},
-            "x: string | null,\n",
+            "x: string | null, // default: null\n",
             id="Optional[str]",
         ),
         pytest.param({"type": ["integer", "null"]}, "x: number | null,\n", id="type with null"),
@@ -52,17 +59,17 @@ def render_property(encoding: HarmonyEncoding, renderer: HarmonyRenderer) -> Any
         ),
         pytest.param(
             {"anyOf": [{"type": "string"}, {"type": "integer"}]},
-            "x:\n | string\n | number\n,\n",
+            "x: string | number,\n",
             id="anyOf",
         ),
         pytest.param(
             {"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]},
-            "x:\n | string\n | number | null\n,\n",
+            "x: string | number | null,\n",
             id="anyOf with null",
         ),
         pytest.param(
             {"type": ["string", "array"], "items": {"type": "string"}},
-            "x:\n | string\n | string[]\n,\n",
+            "x: string | string[],\n",
             id="type with array",
         ),
         pytest.param({"$ref": "#/$defs/Word"}, "// a word\nx: string,\n", id="$ref"),
@@ -79,26 +86,26 @@ def render_property(encoding: HarmonyEncoding, renderer: HarmonyRenderer) -> Any
             'x: "a" | null,\n',
             id="enum with null",
         ),
-        pytest.param({"enum": [1, 2]}, "// One of 1, 2.\nx: number,\n", id="numbers"),
-        pytest.param({"const": True}, "// One of true.\nx: boolean,\n", id="const true"),
+        pytest.param({"enum": [1, 2]}, "x: 1 | 2,\n", id="numbers"),
+        pytest.param({"const": True}, "x: true,\n", id="const true"),
         pytest.param(
             {"type": "array", "items": {"enum": ["a", "b"]}, "description": "All."},
-            '// All. Each item: "a" | "b".\nx: string[],\n',
+            '// All.\nx: ("a" | "b")[],\n',
             id="array of enum",
         ),
         pytest.param(
             {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
-            "// Each item: string | null.\nx: string[],\n",
+            "x: (string | null)[],\n",
             id="array of Optional",
         ),
         pytest.param(
             {"enum": ['y"z', "b\\"]},
-            '// One of "y\\"z", "b\\\\".\nx: string,\n',
+            'x: "y\\"z" | "b\\\\",\n',
             id="quotes in enum",
         ),
         pytest.param(
             {"type": "string", "description": "a\ntype evil = () => any;"},
-            "// a type evil = () => any;\nx: string,\n",
+            "// a\n// type evil = () => any;\nx: string,\n",
             id="newline in description",
         ),
         pytest.param(
@@ -107,14 +114,106 @@ def render_property(encoding: HarmonyEncoding, renderer: HarmonyRenderer) -> Any
             id="invisible characters",
         ),
         pytest.param(
-            {"type": "string", "default": "a\nb"}, 'x: string, // default: "a b"\n', id="default"
+            {"type": "string", "default": "a\nb"}, 'x: string, // default: "a\\nb"\n', id="default"
         ),
         pytest.param(
             {"type": "string", "examples": ["a\nb", 1]},
-            '// Examples:\n// - "a b"\nx: string,\n',
+            '// Examples:\n// - "a\\nb"\n// - 1\nx: string,\n',
             id="examples",
         ),
-        pytest.param({"type": "null"}, "x: any | null,\n", id="null"),
+        pytest.param({"type": "null"}, "x: null,\n", id="null"),
+        pytest.param(
+            {"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "number"}]},
+            "x: string | number,\n",
+            id="anyOf of two numbers",
+        ),
+        pytest.param(
+            {"oneOf": [{"type": "string", "description": "a\nb"}, {"type": "null"}, {"const": 1}]},
+            "x:\n | string // a\n   // b\n | 1\n | null\n,\n",
+            id="oneOf with null",
+        ),
+        pytest.param(
+            {"type": "array", "items": {"anyOf": [{"enum": ["a", "b"]}, {"type": "object"}]}},
+            'x: (\n     | "a" | "b"\n     | {\n       }\n    )[],\n',
+            id="array of enum or object",
+        ),
+        pytest.param(
+            {"type": "array", "items": {"oneOf": [{"type": "string"}, {"type": "number"}]}},
+            "x: (\n     | string\n     | number\n    )[],\n",
+            id="array of oneOf",
+        ),
+        pytest.param(
+            {
+                "type": "object",
+                "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+                "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+            },
+            "x: {\n    a?: string,\n    b?: string,\n    },\n",
+            id="anyOf that only requires",
+        ),
+        pytest.param(
+            {
+                "type": "object",
+                "properties": {"kind": {"type": "string"}},
+                "oneOf": [
+                    {"properties": {"a": {"type": "string"}}, "required": ["a"]},
+                    {"required": ["kind"]},
+                ],
+            },
+            "x:\n | {\n   kind?: string,\n   a: string,\n   }\n | {\n   kind: string,\n   }\n,\n",
+            id="oneOf in an object",
+        ),
+        pytest.param(
+            {"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}, "required": ["b"]}]},
+            "x: {\n    a?: any,\n    b: any,\n    },\n",
+            id="allOf in order",
+        ),
+        pytest.param(
+            {"type": "object", "patternProperties": {"^x-": {"type": "string"}}},
+            "x: {\n    // Keys that match ^x-\n    [key: string]: string,\n    },\n",
+            id="patternProperties",
+        ),
+        pytest.param(
+            {
+                "type": "object",
+                "additionalProperties": {"anyOf": [{"type": "object"}, {"const": 1}]},
+            },
+            "x: {\n    [key: string]:\n     | {\n       }\n     | 1\n    ,\n    },\n",
+            id="map to a union",
+        ),
+        pytest.param(
+            {"description": "a:\n\n  - b\r\n  - c\n", "type": "string"},
+            "// a:\n// \n//   - b\n//   - c\nx: string,\n",
+            id="lines of a description",
+        ),
+        pytest.param(
+            {"description": "a\nb", "type": "object"},
+            "// a\n// b\nx:     // a\n    // b\n{\n    },\n",
+            id="lines of an object's description",
+        ),
+        pytest.param(
+            {"type": "array", "items": {"type": "string"}, "default": ["a", {"ü": None}]},
+            'x: string[], // default: ["a",{"ü":null}]\n',
+            id="array as default",
+        ),
+        pytest.param({"default": {}}, "x: any, // default: {}\n", id="object as default"),
+        pytest.param({"default": float("nan")}, "x: any,\n", id="default without JSON"),
+        pytest.param(
+            {"enum": ["a", "b\n"], "default": "b\n"},
+            'x: "a" | "b\\n", // default: "b\\n"\n',
+            id="newline in enum",
+        ),
+        pytest.param(
+            {"type": "string", "description": "می\u200cخواهم 👩\u200d👧"},
+            "// می\u200cخواهم 👩\u200d👧\nx: string,\n",
+            id="joiners",
+        ),
+        pytest.param({"$ref": "#/$defs/Any/anyOf/1"}, "x: number,\n", id="$ref into a list"),
+        pytest.param({"$ref": "#/$defs/Any/anyOf/9"}, "x: any,\n", id="$ref beyond a list"),
+        pytest.param({"$ref": "#anchor"}, "x: boolean,\n", id="$anchor"),
+        pytest.param({"$ref": "#old"}, "x: string,\n", id="$id of draft 7"),
+        pytest.param({"$ref": "#none"}, "x: any,\n", id="no $anchor"),
+        pytest.param({"$ref": "#/$defs/a%20b"}, "x: number,\n", id="escaped $ref"),
     ],
 )
 def test_schema_renders_as_typescript(
@@ -125,7 +224,7 @@ def test_schema_renders_as_typescript(
 
 @pytest.mark.parametrize(
     ("name", "written"),
-    [("my-key", '"my-key"'), ("a b", '"a b"'), ('q"', '"q\\""'), ("a\n} evil {", '"a } evil {"')],
+    [("my-key", '"my-key"'), ("a b", '"a b"'), ('q"', '"q\\""'), ("a\n} evil {", '"a\\n} evil {"')],
 )
 def test_property_name_no_identifier_is_quoted(
     render_property: Any, name: str, written: str
@@ -133,9 +232,9 @@ def test_property_name_no_identifier_is_quoted(
     assert render_property({"type": "string"}, name) == f"{written}: string,\n"
 
 
-def test_map_schema_describes_values(render_property: Any) -> None:
+def test_map_schema_tells_type_of_values(render_property: Any) -> None:
     text = render_property({"type": "object", "additionalProperties": {"type": "integer"}})
-    assert "Maps strings to integer." in text
+    assert text == "x: {\n    [key: string]: number,\n    },\n"
 
 
 def test_recursive_reference_ends(render_property: Any) -> None:
@@ -151,14 +250,14 @@ def test_exponential_references_are_cut() -> None:
         for i in range(30)
     }
     schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": definitions}
-    assert len(str(normalise_schema(schema))) < 500_000
+    assert len(declare_function("f", "", schema)) < 500_000
 
 
 def test_deep_nesting_is_cut(renderer: HarmonyRenderer) -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(400):
         schema = {"type": "object", "properties": {"x": schema}}
-    assert str(normalise_schema(schema)).count("properties") <= MAX_SCHEMA_DEPTH + 1
+    assert declare_function("f", "", schema).count("x?:") <= MAX_SCHEMA_DEPTH + 1
     for _ in range(400):
         schema = {"allOf": [schema], "anyOf": [schema]}
     assert renderer.developer_message(None, [FunctionTool("f", "", schema)])

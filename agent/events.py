@@ -956,8 +956,9 @@ class ContextPart(WireModel):
     """Tokens that the prompt has of it."""
     full_tokens: int
     """Tokens that it has where nothing was done to it."""
-    state: Literal["", "folded", "dropped", "summarised"] = ""
-    """``folded``: only its two ends are in the prompt; ``summarised``: a summary stands for it."""
+    state: Literal["", "folded", "dropped", "summarised", "omitted"] = ""
+    """``folded``: only its two ends are in the prompt; ``summarised``: a summary stands for it;
+    ``omitted``: gpt-oss reads no such calls of a finished turn, nor their results."""
     pinned: bool = False
     """A compaction spares it."""
 

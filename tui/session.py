@@ -300,6 +300,7 @@ class Session:
             self.conversation.id, len(self.conversation.entries) if before is None else before
         )
         options, tools = self._options, self.runtime.host.tools()
+        conversation.omit_answered_calls(model_format)
         conversation.set_header(
             model_format, options.prompt_header(tools if options.tools is None else options.tools)
         )

@@ -1,7 +1,8 @@
 """A conversation as the token ids that the model read and wrote.
 
 What the model generated is never rendered again: its messages stay as they came, so the KV cache
-stays valid. Only the reasoning of a finished turn is dropped, as the Harmony guide asks for
+stays valid. Only the reasoning of a finished turn is dropped, and its calls in the channel of
+reasoning are left out of prompts, as the Harmony guide asks for
 (https://cookbook.openai.com/articles/openai-harmony).
 
 All messages stay in ``entries``; the prompt is made of them, except that after a compaction
@@ -56,11 +57,13 @@ class Entry:
     """A person took it out of the prompt."""
     pinned: bool = False
     """A person wants it in the prompt as it is, also after a compaction."""
+    omitted: bool = False
+    """It is a call, or the result of one, that `Conversation.omit_answered_calls` left out."""
 
     @property
     def prompt_ids(self) -> list[int]:
         """The ids that the prompt has of it, unless a summary stands for it."""
-        if self.dropped:
+        if self.dropped or self.omitted:
             return []
         return self.ids if self.shortened_ids is None else self.shortened_ids
 
@@ -201,10 +204,11 @@ class Conversation:
                 ids = form.developer_message(text)
             case ReasoningMessage(text):
                 ids = form.reasoning_message(text)
-            case ToolCallMessage(tool, arguments, json):
-                ids = form.tool_call(form.canonical_name(tool), arguments, json=json)
-            case ToolResultMessage(tool, text):
-                self.add_result(form, form.canonical_name(tool), text)
+            case ToolCallMessage(tool, arguments, json, function):
+                recipient = form.canonical_name(tool, function=function)
+                ids = form.tool_call(recipient, arguments, json=json)
+            case ToolResultMessage(tool, text, function):
+                self.add_result(form, form.canonical_name(tool, function=function), text)
                 return
         if isinstance(form, SingleMessageFormat) and isinstance(
             message, Assistant | ReasoningMessage | ToolCallMessage
@@ -284,6 +288,23 @@ class Conversation:
         for span, part in zip(spans, parts, strict=True):
             self.entries.append(Entry(part, span.kind is SegmentKind.REASONING, role="part"))
         self.entries.append(Entry(last[body:], role="part"))
+
+    def omit_answered_calls(self, form: Format) -> None:
+        """Leave calls in the channel of reasoning, and their results, out of prompts once they are
+        followed by an answer, unless they are pinned. Without an answer behind them they are in, and
+        so are all where the format keeps them."""
+        channels = [form.channel(entry.ids) for entry in self.entries]
+        answers = [at for at, channel in enumerate(channels) if channel == "final"]
+        last_answer = 0 if form.keep_calls else max(answers, default=0)
+        omitted = False
+        for at, entry in enumerate(self.entries):
+            if entry.role != "result":
+                is_call = any(after.role == "result" for after in self.entries[at + 1 : at + 2])
+                is_own_call = is_call and channels[at] == "analysis" and not entry.pinned
+                omitted = is_own_call and at < last_answer
+            if entry.omitted != omitted:
+                # A copy, for another conversation may have the same entry.
+                self.entries[at] = replace(entry, omitted=omitted)
 
     def truncate(self, mark: int) -> None:
         """Remove the entries from index ``mark`` on."""

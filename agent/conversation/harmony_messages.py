@@ -27,8 +27,9 @@ def response_messages(
 
     The model wrote the entries from the index ``first_generated_entry`` on.
     """
-    inputs = conversation.entries[:first_generated_entry]
     outputs = conversation.entries[first_generated_entry:]
+    prompt = conversation.prompt_entries()
+    inputs = prompt[: len(prompt) - len(outputs)]
     header = _parse_messages(format, conversation.header_ids, "system")
     return {
         "input_messages": header + _entry_messages(format, inputs),

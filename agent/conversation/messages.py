@@ -44,6 +44,8 @@ class ToolCallMessage:
     arguments: str
     json: bool = True
     """False: the arguments are code."""
+    function: bool = False
+    """Whether the tool is a function that the client runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class ToolResultMessage:
     tool: str
     """The name that was declared."""
     text: str
+    function: bool = False
+    """Whether the tool is a function that the client runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ def toggle_fold(form: Format, conversation: Conversation, at: int) -> None:
     entry = conversation.entries[at]
     if not entry.recipient:
         raise PromptChoiceError("Only the results of tools can be folded.")
+    if entry.omitted:
+        raise PromptChoiceError("Its turn is finished: gpt-oss does not read it again.")
     shortened = None
     if entry.shortened_ids is None:
         note = f"; the whole: agent sessions show {conversation.id}"

@@ -174,6 +174,8 @@ class Format(Protocol):
     """A model family's prompt format: renders messages as token ids and parses generated ids."""
 
     name: str
+    keep_calls: bool
+    """Whether prompts keep finished turns' calls in the channel of reasoning, and their results."""
     stop_ids: frozenset[int]
     """Ids at which the engine ends a generation."""
     begin_id: int | None
@@ -226,8 +228,18 @@ class Format(Protocol):
         """Tokenise a raw prompt: special tokens that it spells become their ids."""
         ...
 
-    def canonical_name(self, tool: str) -> str:
-        """Return a declared tool's name as a recipient: ``files__read`` → ``functions.files__read``."""
+    def canonical_name(self, tool: str, *, function: bool = False) -> str:
+        """Return a declared tool's name as a recipient: ``files__read`` → ``functions.files__read``.
+
+        ``function``: a client's, which is no tool of the model's own even if it is called ``python``.
+        """
+        ...
+
+    def channel(self, ids: Sequence[int]) -> str | None:
+        """Return a message's channel, as Harmony calls it: ``analysis``, ``commentary``, ``final``.
+
+        None: it has none, as in all other formats.
+        """
         ...
 
     def parser(self, recipients: Recipients | None) -> Parser:

@@ -84,6 +84,7 @@ _FIELDS = {
     "hedge_below": FieldSpec(
         "a number from 0 to 1", lambda v: type(v) in (int, float) and 0 <= v <= 1
     ),
+    "keep_calls": _FLAG,
     **_PLACEMENT_FIELDS,
     **_SERVER_FIELDS,
 }
@@ -122,6 +123,8 @@ class Model:
     """When a reply that repeats itself is stopped; None: never."""
     hedge_below: float = 0.0
     """Probability of a token below which its answer ends with a doubt."""
+    keep_calls: bool = False
+    """Whether its prompts keep finished turns' calls in the channel of reasoning."""
     keep_alive: float | None = None
     """Seconds without a turn after which it is unloaded; None: config.toml's."""
     endpoint: RemoteEndpoint | None = None
@@ -211,6 +214,7 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
         draft=entry.get("draft"),
         loop_limits=_loop_limits(entry.get("loop_guard", True)),
         hedge_below=float(entry.get("hedge_below", 0)),
+        keep_calls=entry.get("keep_calls", False),
         keep_alive=_optional_float(entry, "keep_alive"),
         endpoint=_endpoint(entry),
     )

@@ -104,6 +104,7 @@ def to_model(discovered: DiscoveredModel, catalog: dict[str, Model]) -> Model:
                 placement_request=model.placement_request,
                 loop_limits=model.loop_limits,
                 hedge_below=model.hedge_below,
+                keep_calls=model.keep_calls,
                 keep_alive=model.keep_alive,
             )
     return own

@@ -237,7 +237,9 @@ class ModelLoader:
         def create_format() -> Format:
             embedded = self.model.embedded
             other = None if embedded else detect.load_format(path, self.model.format)
-            return other or self._harmony_format(None if embedded else path)
+            return other or self._harmony_format(
+                None if embedded else path, keep_calls=self.model.keep_calls
+            )
 
         return engine, create_format
 
@@ -271,15 +273,15 @@ class ModelLoader:
                 f"The entry [{model.name}] of models.toml needs path, a GGUF that has its vocabulary"
                 f" and chat template, to speak {model.format}."
             )
-        form = other or self._harmony_format(None)
+        form = other or self._harmony_format(None, keep_calls=model.keep_calls)
         key = os.environ.get(endpoint.key_env) if endpoint.key_env else None
         context = self.context or model.placement_request.context
         return RemoteEngine(endpoint, form, api_key=key, context=context), form
 
-    def _harmony_format(self, path: Path | None) -> Format:
+    def _harmony_format(self, path: Path | None, *, keep_calls: bool = False) -> Format:
         from agent.formats.harmony.format import HarmonyFormat
 
-        return HarmonyFormat(self._harmony_encoding(path))
+        return HarmonyFormat(self._harmony_encoding(path), keep_calls=keep_calls)
 
     def _harmony_encoding(self, path: Path | None) -> HarmonyEncoding:
         """The encoding of a GGUF, which must be o200k_harmony; without one the embedded model's."""

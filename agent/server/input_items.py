@@ -292,7 +292,7 @@ class ItemReader:
         history.call_names[call_id] = history.pending_calls[call_id] = name
         history.answered_calls.discard(call_id)  # clients count their calls anew in each turn
         self._call_numbers[call_id] = len(self._call_numbers) + len(history.messages)
-        self._add_call(call_id, ToolCallMessage(name, text, json=json))
+        self._add_call(call_id, ToolCallMessage(name, text, json=json, function=True))
 
     def _add_result(self, call_id: str, result: ToolResultMessage) -> None:
         """Add a result; those in a row come in the order of their calls, for in a prompt nothing else
@@ -360,7 +360,7 @@ class ItemReader:
                 again = item.type == "custom_tool_call_output"
                 name = self._call_name(item.call_id, param, again=again)
                 text = _content_text(item.output, f"{param}.output", self._pdfs)
-                self._add_result(item.call_id, ToolResultMessage(name, text))
+                self._add_result(item.call_id, ToolResultMessage(name, text, function=True))
             case InputMcpCall() | InputCodeInterpreterCall():
                 history.messages += self._server_call(item)
             case InputApprovalRequest():
@@ -489,7 +489,7 @@ def _unnamed_call(kind: str) -> str:
 
 
 def _no_result(tool: str) -> ToolResultMessage:
-    return ToolResultMessage(tool, "Error: the call was not run: there is no result")
+    return ToolResultMessage(tool, "Error: the call was not run: there is no result", function=True)
 
 
 def abandoned_calls(items: Iterable[Mapping[str, Any]], pending: Iterable[str] = ()) -> set[str]:

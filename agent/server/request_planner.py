@@ -43,7 +43,12 @@ from agent.server.schemas import CreateResponse, InputItem, InputMcpListTools, R
 from agent.server.stored_response import Continued, StoredResponse, served_json
 from agent.server.token_limits import context_length_exceeded, pretokenise
 from agent.server.token_memo import TokenMemo
-from agent.server.tool_selection import ToolExposure, apply_tool_choice, select_tools
+from agent.server.tool_selection import (
+    ToolExposure,
+    apply_tool_choice,
+    select_tools,
+    server_labels,
+)
 from agent.server.turn_options import turn_options
 from agent.store.event_codec import pack_official
 from agent.turn.constraints import ANSWER_SUBJECT, UnenforceableSchemaError
@@ -196,9 +201,12 @@ class TurnPlanner:
             try:
                 for server in brought:
                     host.connect(server.name)
+                # What a request names is waited for, like what a prompt mentions.
+                own = {*exposure.servers()} & {*server_labels(declared)}
+                names = {server.name for server in brought}
+                if names | own:
+                    await host.wait_settled(names | own)
                 if brought:
-                    names = {server.name for server in brought}
-                    await host.wait_settled(names)
                     states = [state for state in host.server_states() if state.name in names]
                     refuse_unauthorized(declared, states, _listed_servers(items, continued))
                 return await self._plan_on(

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from agent.engine.grammars import Grammar
 from agent.formats.protocol import FunctionTool
+from agent.formats.recipients import PYTHON_TOOL
 from agent.runtime.runtime import Runtime
 from agent.server.declared_tools import DeclaredTool
 from agent.server.errors import invalid, unsupported
@@ -84,6 +85,11 @@ class SelectedTools:
     """Paths of these tools in the request."""
     unavailable: frozenset[str] = frozenset()
     """Types of tools in the request that nobody can run here; they are not declared to the model."""
+
+
+def server_labels(declared: Sequence[DeclaredTool]) -> list[str]:
+    """The labels of the request's ``mcp`` tools."""
+    return [one.tool.server_label for one in declared if isinstance(one.tool, RequestMcp)]
 
 
 def select_tools(
@@ -161,7 +167,11 @@ def select_tools(
                 continue
         if one.is_own:
             echo.append(_echo_tool(requested))
-    _check_unique([f.model_name for f in functions] + [tool.model_name for tool in selected])
+    _check_unique([f.model_name for f in functions])
+    _check_unique(
+        [f.model_name for f in functions if f.model_name != PYTHON_TOOL]
+        + [tool.model_name for tool in selected]
+    )
     sources = "web_search_call.action.sources" in (request.include or ())
     return SelectedTools(
         tuple(functions),

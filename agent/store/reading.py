@@ -9,6 +9,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -204,7 +205,11 @@ class StoreReader:
         included where that was stored."""
         query = "select coalesce(start, 0), coalesce(upto, 0) from turns where id = ?"
         for start, upto in self._rows(f"Turn {response_id}", query, (response_id,)):
-            entries = [entry for entry in conversation.entries if not entry.reasoning][start:upto]
+            entries = [
+                replace(entry, omitted=False)
+                for entry in conversation.entries
+                if not entry.reasoning
+            ][start:upto]
             self._insert_reasoning(entries, response_id, start)
             return entries
         return []

@@ -112,7 +112,10 @@ class ApprovalGate:
         if "sends" not in tool.labels:
             return NO_EXPOSURE
         context = self._context
-        functions = {context.format.canonical_name(f.model_name) for f in context.options.functions}
+        functions = {
+            context.format.canonical_name(f.model_name, function=True)
+            for f in context.options.functions
+        }
         return conversation_exposure(
             context.conversation, context.format, context.host,
             instructions=context.options.instructions or "",

@@ -81,7 +81,9 @@ class TurnConstraints:
         """Grammars of the arguments, by recipient."""
         for name, function in declared.client_functions.items():
             if function.constrained or function.grammar is not None:
-                self._grammars[name] = function.grammar or _arguments_grammar(function.parameters)
+                self._grammars[name] = function.grammar or _arguments_grammar(
+                    function.argument_schema
+                )
         for name, tool in declared.server_tools.items():
             if tool.constrained:
                 self._schemas[name] = tool.model_parameters

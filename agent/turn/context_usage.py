@@ -136,6 +136,7 @@ def _count_header(
 
 def conversation_parts(form: Format, conversation: Conversation) -> Iterator[ev.ContextPart]:
     """The parts from the summary or the first message on; also those that the prompt has nothing of."""
+    conversation.omit_answered_calls(form)
     starts, end = turn_starts(form, conversation.entries), 0
     if (compacted := conversation.compacted) is not None:
         end, size = compacted.end, len(compacted.ids)
@@ -143,9 +144,11 @@ def conversation_parts(form: Format, conversation: Conversation) -> Iterator[ev.
     for at, entry in enumerate(conversation.entries):
         summarised = at < end and not entry.pinned
         tokens = 0 if summarised else len(entry.prompt_ids)
-        state: Literal["", "folded", "dropped", "summarised"] = ""
+        state: Literal["", "folded", "dropped", "summarised", "omitted"] = ""
         if entry.dropped or summarised:
             state = "dropped" if entry.dropped else "summarised"
+        elif entry.omitted:
+            state = "omitted"
         elif entry.shortened_ids is not None:
             state = "folded"
         for kind, name, full in _split(form, entry):
@@ -173,7 +176,8 @@ def part_name(part: ev.ContextPart) -> str:
 
 def part_note(part: ev.ContextPart) -> str:
     """What was done to this part alone."""
-    return f"folded, of {part.full_tokens:,}" if part.state == "folded" else ""
+    words = {"folded": "folded", "omitted": "left out"}
+    return f"{words[part.state]}, of {part.full_tokens:,}" if part.state in words else ""
 
 
 def turn_note(parts: Sequence[ev.ContextPart]) -> str:

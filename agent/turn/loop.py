@@ -274,12 +274,14 @@ class Turn:
         header = self.options.prompt_header(declared.server_tools.values())
         conversation.set_header(form, header)
         for tool in conversation.unanswered:  # its client was to run them, and did not go on
-            conversation.add_result(form, form.canonical_name(tool), NO_RESULT)
+            recipient = form.canonical_name(tool, function=True)
+            conversation.add_result(form, recipient, NO_RESULT)
         conversation.unanswered.clear()
         for message in self.prompt:
             conversation.add(form, message)
         first_generated_entry = len(conversation.entries)
         conversation.entries += begun.entries
+        conversation.omit_answered_calls(form)
         calls = ToolCallRunner(self, declared, constraints)
         generations = GenerationRunner(
             self,
@@ -394,6 +396,8 @@ class Turn:
         )
         if not self.awaits_client:  # else the client's next request still needs the reasoning
             self.conversation.end_turn()
+        if self._prepared is not None:
+            self.conversation.omit_answered_calls(self._prepared.format)
         # The conversation is final before the event: whoever records the turn does so when it comes.
         terminal = {"completed": ev.ResponseCompleted, "failed": ev.ResponseFailed}
         self.emit(terminal.get(status, ev.ResponseIncomplete)(response=self.response))

@@ -221,8 +221,10 @@ class DeclaredTools:
     def resolve(cls, options: TurnOptions, host_tools: Sequence[Tool], form: Format) -> Self:
         """Name the tools of ``options`` as this format writes recipients."""
         offered = host_tools if options.tools is None else options.tools
-        tools = {form.canonical_name(tool.model_name): tool for tool in offered}
-        functions = {form.canonical_name(f.model_name): f for f in options.functions}
+        functions = {form.canonical_name(f.model_name, function=True): f for f in options.functions}
+        names = {form.canonical_name(tool.model_name): tool for tool in offered}
+        # Where the format has no namespaces, a client's function ``python`` replaces the hand.
+        tools = {name: tool for name, tool in names.items() if name not in functions}
         schemas = {name: function.argument_schema for name, function in functions.items()}
         schemas |= {name: tool.model_parameters for name, tool in tools.items()}
         return cls(

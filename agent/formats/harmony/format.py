@@ -22,6 +22,7 @@ from agent.formats.harmony.token_ids import (
     ANALYSIS_ID,
     CALL_ID,
     CHANNEL_ID,
+    COMMENTARY_IDS,
     END_ID,
     END_OF_TEXT_ID,
     FINAL_ID,
@@ -38,6 +39,7 @@ MAX_CACHED_HEADERS = 8
 """The number of rendered prompt headers that are cached."""
 
 _SPELLED_SPECIAL = re.compile(r"<\|[a-z0-9_]{1,32}\|>")
+_CHANNELS = {ANALYSIS_ID: "analysis", FINAL_ID: "final", COMMENTARY_IDS[0]: "commentary"}
 TRAINED_NAMESPACES = (PYTHON_TOOL, "browser", "container")
 """Namespaces of gpt-oss's own tools; all other tools are in ``functions``."""
 
@@ -50,8 +52,9 @@ class HarmonyFormat:
     stop_ids = frozenset({RETURN_ID, CALL_ID, END_OF_TEXT_ID})
     begin_id: int | None = None
 
-    def __init__(self, encoding: HarmonyEncoding) -> None:
-        self.encoding = encoding
+    def __init__(self, encoding: HarmonyEncoding, *, keep_calls: bool = False) -> None:
+        """``keep_calls``: for a model that was trained so."""
+        self.encoding, self.keep_calls = encoding, keep_calls
         self.renderer = HarmonyRenderer(encoding)
         self._cached_headers: deque[tuple[PromptHeader, list[int]]] = deque(
             maxlen=MAX_CACHED_HEADERS
@@ -152,9 +155,17 @@ class HarmonyFormat:
                 start = match.end()
         return ids + self.encode_text(text[start:])
 
-    def canonical_name(self, tool: str) -> str:
+    def canonical_name(self, tool: str, *, function: bool = False) -> str:
         """Return the tool's name with its namespace, by default ``functions``."""
-        return tool if tool.split(".")[0] in TRAINED_NAMESPACES else f"functions.{tool}"
+        own = not function and tool.split(".")[0] in TRAINED_NAMESPACES
+        return tool if own else f"functions.{tool}"
+
+    def channel(self, ids: Sequence[int]) -> str | None:
+        """Return a message's channel; of several, which only a malformed header has, the last one."""
+        for before, after in reversed([*pairwise(self.split_message(ids)[0])]):
+            if before == CHANNEL_ID:
+                return _CHANNELS.get(after)
+        return None
 
     def parser(self, recipients: Recipients | None) -> Parser:
         """Make a parser for one generation after ``<|start|>assistant``."""

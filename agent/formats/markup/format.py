@@ -45,6 +45,8 @@ PYTHON_FUNCTION = FunctionTool(
 class MarkupFormat:
     """Renderer, parser and constraints of one dialect with one vocabulary and template."""
 
+    keep_calls = True
+
     def __init__(
         self, dialect: Dialect, vocabulary: MarkupVocabulary, template: ChatTemplate
     ) -> None:
@@ -201,9 +203,13 @@ class MarkupFormat:
         """Tokenise a raw prompt: special tokens that it spells become their ids."""
         return self.encoder.encode_markup(replace_surrogates(text))
 
-    def canonical_name(self, tool: str) -> str:
+    def canonical_name(self, tool: str, *, function: bool = False) -> str:
         """Return the name unchanged: these formats have no namespaces."""
         return tool
+
+    def channel(self, ids: Sequence[int]) -> str | None:
+        """Return None: these formats have no channels."""
+        return None
 
     def parser(self, recipients: Recipients | None) -> Parser:
         """Make a parser for one generation after `open_assistant`."""

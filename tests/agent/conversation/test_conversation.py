@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import openai_harmony
+import pytest
+
 from agent.conversation.conversation import Conversation, Span
-from agent.conversation.messages import ToolCallMessage, ToolResultMessage, User
+from agent.conversation.messages import (
+    Assistant,
+    Message,
+    ReasoningMessage,
+    ToolCallMessage,
+    ToolResultMessage,
+    User,
+)
 from agent.formats.harmony import encoding
 from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.protocol import PromptHeader, SegmentKind
@@ -81,6 +91,88 @@ def test_end_turn_drops_only_reasoning() -> None:
     assert "Hm." not in prompt
     assert "to=python code<|message|>1+1<|call|><|start|>python to=assistant" in prompt
     assert prompt.endswith("<|channel|>final<|message|>2<|end|><|start|>assistant")
+
+
+PYTHON = [ToolCallMessage("python", "1+1", json=False), ToolResultMessage("python", "2")]
+BROWSER = [ToolCallMessage("browser.open", "{}"), ToolResultMessage("browser.open", "page")]
+FUNCTION = [
+    ToolCallMessage("python", '{"a": 1}', function=True),
+    ToolResultMessage("python", "3", function=True),
+]
+PREAMBLE = Assistant("I look.", "commentary")
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [*PYTHON, *BROWSER, Assistant("2")],
+        [*PYTHON, PREAMBLE, *FUNCTION, *BROWSER, Assistant("3"), User("And?"), *PYTHON],
+        [*PYTHON, *FUNCTION],
+        [*PYTHON, Assistant("2"), User("And?"), *FUNCTION, *BROWSER, Assistant("4"), User("x")],
+        [ReasoningMessage("Hm."), *PYTHON, ReasoningMessage("So."), *BROWSER],
+    ],
+)
+def test_prompt_has_messages_of_reference(history: list[Message]) -> None:
+    conversation = new_conversation()
+    for message in history:
+        conversation.add(FORM, message)
+    everything = [entry.ids for entry in conversation.entries]
+    conversation.omit_answered_calls(FORM)
+    assert [entry.ids for entry in conversation.entries] == everything, "they stay, for the app"
+    # openai-harmony drops nothing behind the first answer, so it gets each turn by itself.
+    turns: list[list[openai_harmony.Message]] = [[]]
+    for written in everything:
+        turns[-1] += ENCODING.parse_messages_from_completion_tokens(written, role=None)
+        if turns[-1][-1].channel == "final":
+            turns.append([])
+    rendered = [
+        ENCODING.decode(
+            ENCODING.render_conversation(
+                openai_harmony.Conversation.from_messages(turn),
+                openai_harmony.RenderConversationConfig(auto_drop_analysis=True),
+            )
+        )
+        for turn in turns
+        if turn
+    ]
+    ours = ENCODING.decode(conversation.ids()[len(conversation.header_ids) :])
+    contents = ("1+1<", "page<", ">2<", ">3<", ">4<", "I look.", "Hm.", "So.", "<|start|>")
+    assert [ours.count(t) for t in contents] == ["".join(rendered).count(t) for t in contents]
+
+
+def test_pinned_call_stays_in_prompt_and_unanswered_call_returns() -> None:
+    conversation = new_conversation()
+    for message in [*PYTHON, Assistant("2")]:
+        conversation.add(FORM, message)
+    conversation.omit_answered_calls(FORM)
+    assert "to=python" not in text(conversation)
+    branch = conversation.branch("d", before=3)
+    branch.omit_answered_calls(FORM)
+    assert "to=python" in text(branch), "its turn has no answer"
+    for entry in conversation.entries:
+        entry.pinned = True
+    conversation.omit_answered_calls(FORM)
+    assert "to=python" in text(conversation) and "python to=assistant" in text(conversation)
+
+
+def test_model_that_was_trained_so_keeps_calls() -> None:
+    conversation = new_conversation()
+    for message in [*PYTHON, Assistant("2")]:
+        conversation.add(FORM, message)
+    conversation.omit_answered_calls(FORM)
+    conversation.omit_answered_calls(HarmonyFormat(ENCODING, keep_calls=True))
+    assert "to=python" in text(conversation), "after a change to it, too"
+
+
+def test_function_called_in_reasoning_channel_goes_with_its_result() -> None:
+    conversation = new_conversation()
+    generated = ids('<|channel|>analysis to=functions.f code<|message|>{"a": 1}<|call|>')
+    span = Span(0, len(generated), SegmentKind.TOOL, True, "fc")
+    conversation.add_generated(FORM, generated, [span])
+    conversation.add_result(FORM, "functions.f", "result")
+    conversation.add(FORM, Assistant("3"))
+    conversation.omit_answered_calls(FORM)
+    assert "functions.f" not in text(conversation) and "result" not in text(conversation)
 
 
 def test_generated_call_is_closed_as_call() -> None:

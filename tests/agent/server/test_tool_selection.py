@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ from tests.support.endpoint import Serve, comparable, engine_markup
 from tests.support.invariants import check
 from tests.support.requests import CODE_INTERPRETER, PLAIN_SERVER, SEED_REQUEST
 from tests.support.scripts import HELLO, WEATHER, call, final, python, thought
+from tools.mcp.host import Host
 
 ASK = thought("I need the weather.") + call("get_weather", place="Oslo")
 ANSWER = thought("It is cold.") + final("Cold.")
@@ -195,6 +200,79 @@ async def test_seed_request_items_and_messages(serve: Serve) -> None:
     assert body.output_text == "56088"
 
 
+async def test_finished_turns_prompt_leaves_out_python_calls(serve: Serve) -> None:
+    """As in openai-harmony: what is in the channel of reasoning, once the turn has its answer."""
+    run = thought("Compute.") + python("print(6*7)")
+    served = await serve(
+        run, ASK, ANSWER, final("Yes."), final("Yes."), final("No."), tools="python"
+    )
+    tools = [CODE_INTERPRETER, WEATHER]
+    first = check(await served.stream(input="6*7?", tools=tools))
+    assert "to=python code<|message|>print(6*7)" in engine_markup(served), "no answer yet"
+    output = {
+        "type": "function_call_output",
+        "call_id": first["output"][-1]["call_id"],
+        "output": "-3",
+    }
+    more = {"tools": tools, "enable_response_messages": True}
+    second = check(await served.stream(input=[output], previous_response_id=first["id"], **more))
+    assert "to=python code<|message|>print(6*7)" in engine_markup(served), "no answer yet"
+    third = check(await served.stream(input="So?", previous_response_id=second["id"], **more))
+    continued = engine_markup(served)
+    resent = [{"role": "user", "content": "6*7?"}, *first["output"], output, *second["output"]]
+    resent.append({"role": "user", "content": "So?"})
+    check(await served.stream(input=resent, store=False, **more))
+    for markup in (continued, engine_markup(served)):
+        assert "to=python" not in markup and "python to=assistant" not in markup
+        assert '{"place": "Oslo"}<|call|>' in markup and "-3<|end|>" in markup
+        assert "final<|message|>Cold.<|end|>" in markup
+    assert "print" not in json.dumps(third["input_messages"])
+    again = check(await served.stream(input=[output], previous_response_id=first["id"], **more))
+    assert again["status"] == "completed"
+    assert "to=python code<|message|>print(6*7)" in engine_markup(served), "no answer there"
+
+
+@pytest.mark.parametrize("name", ["python", "browser", "container"])
+async def test_function_named_like_own_tool_is_function(serve: Serve, name: str) -> None:
+    function = {**WEATHER, "name": name}
+    served = await serve(
+        call(name, place="Oslo"), final("Cold."), python("print(6*7)"), final("42"), tools="python"
+    )
+    tools = [function, {"type": "code_interpreter", "container": {"type": "auto"}}]
+    first = check(await served.stream(input="x", tools=tools))
+    assert f"type {name} = (_: {{" in engine_markup(served)
+    assert [item["type"] for item in first["output"]] == ["function_call"]
+    output = {
+        "type": "function_call_output",
+        "call_id": first["output"][-1]["call_id"],
+        "output": "-3",
+    }
+    resent = [{"role": "user", "content": "x"}, *first["output"], output]
+    check(await served.stream(input=resent, tools=tools, store=False))
+    prompt = engine_markup(served)
+    assert f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>" in prompt
+    assert f"<|start|>functions.{name} to=assistant<|channel|>commentary<|message|>-3" in prompt
+    own = check(await served.stream(input="x", tools=tools))
+    assert [item["type"] for item in own["output"]] == ["code_interpreter_call", "message"]
+
+
+async def test_function_without_parameters_takes_none(serve: Serve) -> None:
+    served = await serve(model="tiny")
+    ping = {"type": "function", "name": "ping", "description": "Pings."}
+    response = check(
+        await served.stream(
+            input="ping",
+            tools=[ping],
+            tool_choice="required",
+            temperature=0,
+            enable_response_messages=True,
+        )
+    )
+    assert response["output"][-1]["arguments"] in ("{}", "{ }")
+    developer = response["input_messages"][1]["content"][0]["text"]
+    assert "// Pings.\ntype ping = () => any;" in developer
+
+
 async def test_mcp_tools_are_listed_once(serve: Serve) -> None:
     served = await serve(HELLO, tools="python")
     first = check(await served.stream(input="x", tools=[CODE_INTERPRETER]))
@@ -255,16 +333,50 @@ async def test_operator_server_allowed_tools(serve: Serve) -> None:
     ]
 
 
+async def test_request_waits_for_named_server(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the prompt's mention of a server does, however long its start takes."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    gate = os.open(fifo, os.O_RDWR)
+    wait_settled = Host.wait_settled
+
+    async def let_it_start(host: Host, names: Collection[str] | None = None) -> None:
+        assert names is not None and "plain" in names
+        os.write(gate, b"\n")
+        await wait_settled(host, names)
+
+    start = f"read line < {fifo}; exec {PLAIN_SERVER.partition('=')[2]}"
+    served = await serve(
+        call("plain__echo", text="hi"),
+        final("Hi."),
+        tools="plain",
+        mcp=(f"plain=sh -c {shlex.quote(start)}",),
+    )
+    served.runtime.server_wait_seconds = 0
+    monkeypatch.setattr(Host, "wait_settled", let_it_start)
+    tool = {"type": "mcp", "server_label": "plain", "server_url": "IGNORED"}
+    response = check(await served.stream(input="x", tools=[tool]))
+    os.close(gate)
+    listed, run, _ = response["output"]
+    assert "echo" in [tool["name"] for tool in listed["tools"]] and not listed.get("error")
+    assert run["output"] == "hi"
+
+
 async def test_resent_server_call_is_in_prompt(serve: Serve) -> None:
-    served = await serve(thought("Compute.") + python("print(6*7)"), final("42"), tools="python")
-    first = check(await served.stream(input="6*7?", tools=[CODE_INTERPRETER]))
+    served = await serve(
+        call("plain__echo", text="hi"), final("Hi."), tools="plain", mcp=(PLAIN_SERVER,)
+    )
+    tools = [{"type": "mcp", "server_label": "plain"}]
+    first = check(await served.stream(input="x", tools=tools))
     served.runtime.loaded.engine.answered_ids = []  # type: ignore[attr-defined]
-    items = [{"role": "user", "content": "6*7?"}, *first["output"], *NEXT_USER]
-    check(await served.stream(input=items, tools=[CODE_INTERPRETER]))
+    items = [{"role": "user", "content": "x"}, *first["output"], *NEXT_USER]
+    check(await served.stream(input=items, tools=tools))
     last_user = engine_markup(served).index("<|start|>user<|message|>y")
     before = engine_markup(served)[:last_user]
-    assert "to=python code<|message|>print(6*7)<|call|>" in before
-    assert "<|start|>python to=assistant<|channel|>analysis<|message|>42" in before
+    assert 'to=functions.plain__echo <|constrain|>json<|message|>{"text": "hi"}<|call|>' in before
+    assert "functions.plain__echo to=assistant<|channel|>commentary<|message|>hi" in before
 
 
 async def test_tool_choice_none_and_allowed_tools_prompt(serve: Serve) -> None:

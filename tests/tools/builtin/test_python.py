@@ -33,6 +33,28 @@ async def test_run_returns_output_and_last_value(python: Interpreter) -> None:
     assert await python("") == ""
 
 
+async def test_trained_folder_is_own_folder(confined: Interpreter) -> None:
+    """gpt-oss's system message promises it, whatever the isolation is."""
+    python = confined
+    await python("with open('/mnt/data/a.txt', 'w') as file: file.write('hi')")
+    assert await python("open('a.txt').read()") == "'hi'"
+    assert await python("name = 'a'; open(f'/mnt/data/{name}.txt').read()") == "'hi'"
+    assert (
+        await python("from pathlib import Path; (Path('/mnt/data') / 'a.txt').exists()") == "True"
+    )
+    assert await python("import os; os.listdir('/mnt/data/')") == "['a.txt']"
+    assert await python("os.chdir('/mnt/data'); os.path.exists('a.txt')") == "True"
+    sql = "import sqlite3; sqlite3.connect('/mnt/data/b.db').execute('create table t (a)'); 1"
+    assert "b.db" in await python(sql)
+    assert await python("'/mnt/database', 'in /mnt/data'") == "('/mnt/database', 'in /mnt/data')"
+    folder = await python("print(os.getcwd())")
+    try:
+        joined = await python("open('/'.join(['', 'mnt', 'data', 'a.txt'])).read()")
+    except ToolError as error:
+        joined = str(error)
+    assert joined == "'hi'" or joined.endswith(f"/mnt/data is {folder} here.")
+
+
 async def test_run_error_has_traceback_and_keeps_variables(python: Interpreter) -> None:
     text = await python.fails("y = 1\nprint('so far')\ny/0")
     assert text.startswith("so far\nTraceback (most recent call last):")

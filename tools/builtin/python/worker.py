@@ -37,6 +37,8 @@ FLUSH_SECONDS = 0.05
 FLUSH_CHARS = 8192
 MAX_HEAD_CHARS, MAX_TAIL_CHARS = 1_500_000, 100_000
 """Beginning and end of one run's output that are sent; what is between is counted and dropped."""
+DATA_FOLDER = "/mnt/data"
+"""Where gpt-oss was trained to keep its files."""
 MAX_NAMED_FILES = 20
 """How many of the files that a run made are named in its output."""
 TRACEBACK_FRAMES = 8
@@ -200,7 +202,7 @@ class CodeRunner:
         name = f"<cell {self._cell}>"
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         try:
-            body, last = _compile(source, name)
+            body, last = _compile(source, name, self._folder)
             self.running = True
             exec(body, self._names)
             if last is not None:
@@ -215,11 +217,17 @@ class CodeRunner:
                 return False
         except BaseException as error:
             self.running = False
-            self._print("stderr", _format_error(error))
+            self._print("stderr", _format_error(error) + self._folder_hint(error))
             return False
         finally:
             self.running = False
         return True
+
+    def _folder_hint(self, error: BaseException) -> str:
+        """Say where the files are, to code that put the path of DATA_FOLDER together itself."""
+        if isinstance(error, OSError) and _below_data_folder(error.filename) is not None:
+            return f"\n{DATA_FOLDER} is {self._folder} here."
+        return ""
 
     def _save_figures(self) -> None:
         """Save matplotlib's open figures as pictures in the working folder."""
@@ -254,9 +262,24 @@ class CodeRunner:
             raise KeyboardInterrupt
 
 
-def _compile(source: str, name: str) -> tuple[CodeType, CodeType | None]:
-    """Compile all but a last expression, and that expression by itself, to print its value."""
+def _below_data_folder(path: object) -> str | None:
+    """The rest of a path below DATA_FOLDER, from its slash on; None for another path."""
+    if not isinstance(path, str) or not path.startswith(DATA_FOLDER):
+        return None
+    rest = path.removeprefix(DATA_FOLDER)
+    return rest if rest[:1] in ("", "/") else None
+
+
+def _compile(source: str, name: str, folder: str) -> tuple[CodeType, CodeType | None]:
+    """Compile all but a last expression, and that expression by itself, to print its value.
+
+    Paths in DATA_FOLDER become those in ``folder``, which most isolations cannot show under another
+    name.
+    """
     tree = ast.parse(source, name)
+    for node in ast.walk(tree) if DATA_FOLDER in source else ():
+        if isinstance(node, ast.Constant) and (rest := _below_data_folder(node.value)) is not None:
+            node.value = folder + rest
     last = None
     if tree.body and isinstance(statement := tree.body[-1], ast.Expr):
         tree.body.pop()

@@ -143,12 +143,17 @@ class ToolCall:
         if builtin := _BUILTIN_RECIPIENTS.resolve(self.recipient):
             return BUILTIN_TOOL_SERVERS[builtin]
         bare = self.recipient.removeprefix("functions.").removeprefix("mcp.")
-        for label in self._context.options.list_tools_of:  # which may have no tools
+        options = self._context.options
+        # Those that the request names, which may have no tools.
+        labels = {*options.list_tools_of, *(tool.server for tool in options.tools or ())}
+        for label in labels:
             for prefix in (f"{label}.", f"{label}__"):
                 if bare.startswith(prefix):
                     return label, bare.removeprefix(prefix)
-        server, _, name = self.recipient.rpartition(".")
-        return server or "unknown", name
+        server, _, name = bare.rpartition(".")
+        if not server and "__" in bare:
+            server, _, name = bare.partition("__")
+        return server or (labels.pop() if len(labels) == 1 else "unknown"), name
 
     @property
     def id(self) -> str:

@@ -58,6 +58,8 @@ HEADER_WORDS = ("assistant", *CHANNELS, *sorted(OTHER_ROLES))
 _TO = re.compile(r"to\s?=\s*")
 _TO_ASSISTANT = re.compile(r"\s*to\s?=\s*assistant\b")
 _TYPE = re.compile(r"\s*\b(json|code)\b\s*")
+SPELLED_HEADER = re.compile(r"\s*assistant\s*(analysis|commentary|final)(?![a-z])\s*")
+"""A header whose special tokens are missing, before its text: ``assistantfinalHello``."""
 _CHANNEL_WORD = re.compile(r"\s*(analysis|commentary|final)\b")
 _CONTENT_TYPE = re.compile(r"\s*(json|code|response|text)(?![a-z])\s*")
 _TYPE_LAST = re.compile(r"\s+(json|code)\s*$")
@@ -112,7 +114,9 @@ class MessageHeader:
         That is text, or a call without arguments. ``ended`` is the id that ended the header, or None.
         """
         words = _ANY_CHANNEL.sub("", self.body)
-        return any(c.isalnum() for c in words) or (self.is_call and ended == CALL_ID)
+        # A number may be an answer; anywhere else it is as little as punctuation.
+        is_text = str.isalpha if self.channel in ("analysis", "commentary") else str.isalnum
+        return any(map(is_text, words)) or (self.is_call and ended == CALL_ID)
 
     def opened_segment(self, ended: int | None) -> Opened:
         """Return the event of the segment that this header opens.
@@ -453,7 +457,7 @@ class _HeaderReader:
 
     def _resolve_name(self, word: str) -> tuple[str, str | None]:
         """Return a name and what it resolves to; ``json`` joined to its end is the content type."""
-        for name in (word, word.rstrip(".,:;?!")):
+        for name in (word, word.rstrip(".,:;?!"), word.partition("..")[0]):
             if canonical := self._recipients.resolve(name):
                 return name, canonical
         for kind in ("json", "code"):

@@ -26,6 +26,7 @@ from openai_harmony import HarmonyEncoding
 
 from agent.formats.harmony.header import (
     OTHER_ROLES,
+    SPELLED_HEADER,
     HeaderPart,
     MessageHeader,
     may_begin_header,
@@ -291,10 +292,11 @@ class HarmonyParser:
         ):
             self._out.append(Repair("stray_text", self._header.start, text))
         elif bare and not header.is_call and (text.strip() or force):
-            self._open_body(
-                MessageHeader(repairs=[Repair("header_missing", self._header.start, "")]), ended
-            )
-            self._continue_as_body(self._header.parts[-1].texts, text)
+            spelled = SPELLED_HEADER.match(text)
+            words, channel = (spelled[0], spelled[1]) if spelled else ("", None)
+            repair = Repair("header_missing", self._header.start, words)
+            self._open_body(MessageHeader(channel, bool(channel), repairs=[repair]), ended)
+            self._continue_as_body(self._header.parts[-1].texts, text.removeprefix(words))
         elif force or header.holds_message(ended):
             header.repairs.append(Repair("message_missing", self._header.start, ""))
             self._open_body(header, ended)

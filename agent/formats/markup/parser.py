@@ -256,8 +256,11 @@ class MarkupParser:
         if not final and len(text) < MAX_LOOKAHEAD_CHARS and is_prefix_of(rest, (FUNCTION, "{")):
             return False
         json, xml = rest.startswith("{"), rest.startswith(FUNCTION)
-        if self._thinking and rest and not (json or xml):
-            self._take_prose(len(CALL))  # reasoning about calls
+        in_line = self._segments.open_segment is not None and not self._markdown_code.at_line_start
+        # Within a line of reasoning, a call on that same line is one that is thought about.
+        quoted = in_line and self._thinking and rest == text
+        if rest and (quoted or ((in_line or self._thinking) and not (json or xml))):
+            self._take_prose(len(CALL))
             return True
         self._begin_call(at, len(CALL) + len(text) - len(rest))
         if json:

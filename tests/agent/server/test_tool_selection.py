@@ -15,7 +15,7 @@ from agent.turn.decoder import CALL_HEDGE
 from tests.support.endpoint import Serve, comparable, engine_markup
 from tests.support.invariants import check
 from tests.support.requests import CODE_INTERPRETER, PLAIN_SERVER, SEED_REQUEST
-from tests.support.scripts import HELLO, WEATHER, call, final, python, thought
+from tests.support.scripts import HELLO, WEATHER, call, final, python, raw_call, thought
 from tools.mcp.host import Host
 
 ASK = thought("I need the weather.") + call("get_weather", place="Oslo")
@@ -331,6 +331,27 @@ async def test_operator_server_allowed_tools(serve: Serve) -> None:
         "list_resources",
         "read_resource",
     ]
+
+
+@pytest.mark.parametrize(
+    ("recipient", "label", "name"),
+    [
+        ("functions.notes__add", "notes", "add"),
+        ("functions.multi_tool_use.parallel", "multi_tool_use", "parallel"),
+        ("functions.add", "plain", "add"),
+        ("functions.plain__gone", "plain", "gone"),
+    ],
+)
+async def test_call_of_unknown_tool_names_server_as_written(
+    serve: Serve, recipient: str, label: str, name: str
+) -> None:
+    served = await serve(
+        raw_call(recipient, "{}"), final("No."), tools="plain", mcp=(PLAIN_SERVER,)
+    )
+    tool = {"type": "mcp", "server_label": "plain", "server_url": "IGNORED"}
+    response = check(await served.stream(input="x", tools=[tool]))
+    _, run, _ = response["output"]
+    assert (run["status"], run["server_label"], run["name"]) == ("failed", label, name)
 
 
 async def test_request_waits_for_named_server(

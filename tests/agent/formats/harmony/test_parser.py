@@ -171,6 +171,43 @@ def test_parse_tool_result_stops_turn(encoding: HarmonyEncoding, author: str) ->
     assert not any(isinstance(event, Opened) for event in events)
 
 
+@pytest.mark.parametrize(
+    ("markup", "kind", "text"),
+    [
+        ("assistantfinalHello<|return|>", "final", "Hello"),
+        (
+            "assistant final Hello, how are you today?<|return|>",
+            "final",
+            "Hello, how are you today?",
+        ),
+        ("assistantanalysisThen<|end|>", "reasoning", "Then"),
+        ("assistants are fine<|return|>", "final", "assistants are fine"),
+        ("assistant finally did<|return|>", "final", "assistant finally did"),
+        ("<|start|>assistant<|channel|>final 42<|return|>", "final", "42"),
+    ],
+)
+def test_parse_header_in_words(
+    encoding: HarmonyEncoding, markup: str, kind: str, text: str
+) -> None:
+    events = parse_markup(encoding, f"<|channel|>analysis<|message|>T.<|end|>{markup}")
+    segments = [s for s in harmony_streams.segments(events) if s["kind"] in ("reasoning", "final")]
+    assert [(s["kind"], s["text"]) for s in segments[1:]] == [(kind, text)]
+
+
+def test_parse_header_with_number_only_is_no_message(encoding: HarmonyEncoding) -> None:
+    markup = (
+        "<|channel|>commentary 2?<|end|><|start|>assistant<|channel|>final<|message|>a<|return|>"
+    )
+    events = parse_markup(encoding, markup)
+    assert [event.kind for event in events if isinstance(event, Opened)] == [SegmentKind.FINAL]
+    assert events[0] == Repair("header_abandoned", 0, "commentary 2?")
+
+
+def test_parse_channel_joined_by_dots_to_recipient(encoding: HarmonyEncoding) -> None:
+    events = parse_markup(encoding, " to=functions.f..commentary json<|message|>{}<|call|>")
+    assert events[0] == Opened(SegmentKind.TOOL, "functions.f", "functions.f", json=True)
+
+
 def test_parse_call_header_opens_segment(encoding: HarmonyEncoding) -> None:
     parser = HarmonyParser(encoding, harmony_streams.RECIPIENTS)
     header = encode(encoding, "<|channel|>commentary to=functions.f <|constrain|>json<|message|>")

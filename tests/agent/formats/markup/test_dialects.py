@@ -242,6 +242,20 @@ def test_call_ends_unclosed_thinking() -> None:
     ]
 
 
+def test_call_in_a_line_of_reasoning_is_text() -> None:
+    call = '<tool_call>{"name":"f","arguments":{}}'
+    assert QWEN.read(f"<think>I would write {call} or so.</think>Hi{END}") == [
+        ("reasoning", f"I would write {call} or so."),
+        ("final", "Hi"),
+    ]
+    broken = call.replace(">{", ">\n{")
+    assert QWEN.read(f"<think>I call it. {broken}\n</tool_call>{END}") == [
+        ("reasoning", "I call it."),
+        ("think_unclosed", ""),
+        ("tool", "f", "{}"),
+    ]
+
+
 def test_tool_call_tag_in_prose_stays_reasoning() -> None:
     text = "I could write <tool_call> here, or `<tool_call>{}`."
     assert QWEN.read(f"<think>{text}</think>ok") == [("reasoning", text), ("final", "ok")]
@@ -281,8 +295,15 @@ def test_tool_call_tag_in_prose_stays_reasoning() -> None:
         ("<tool_call>{'name': 'f'}</tool_call>", [("tool_unknown", "", "{'name': 'f'}")]),
         ('<tool_call>{"a": 1}</tool_call>', [("tool_unknown", "", '{"a": 1}')]),
         (
-            "say <tool_call> no more",
+            "say\n<tool_call> no more",
             [("final", "say"), ("call_malformed", "<tool_call>"), ("final", "no more")],
+        ),
+        (
+            "Write <tool_call> to call, </tool_call> to end.",
+            [
+                ("final", "Write <tool_call> to call,  to end."),
+                ("stray_tag", "</tool_call>"),
+            ],
         ),
         ("a</tool_call>b", [("final", "ab"), ("stray_tag", "</tool_call>")]),
     ],

@@ -25,7 +25,7 @@ from agent.conversation.prompt_choices import (
     toggle_pinned,
 )
 from agent.formats.harmony.format import HarmonyFormat
-from agent.turn.context_usage import bar_widths, header_parts, measure_context
+from agent.turn.context_usage import bar_widths, header_parts, measure_context, part_note
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.invariants import check
@@ -90,6 +90,29 @@ def test_parts_add_up_to_the_prompt(form: HarmonyFormat) -> None:
     states = {part.turn: part.state for part in compacted.parts}
     assert states == {None: "", 1: "summarised", 2: ""}
     assert compacted.parts[6].kind == "summary"
+
+
+def test_answered_python_call_is_shown_as_left_out(form: HarmonyFormat) -> None:
+    talk = Conversation("conv_1")
+    talk.set_header(form, OPTIONS.prompt_header(TOOLS))
+    for message in (
+        User("6*7?"),
+        ToolCallMessage("python", "6*7", json=False),
+        ToolResultMessage("python", "42"),
+        Assistant("42"),
+    ):
+        talk.add(form, message)
+    context = measure(form, talk)
+    assert context.tokens == len(talk.prompt(form)) and "to=python" not in form.encoding.decode(
+        talk.ids()
+    )
+    call, result = (part for part in context.parts if part.kind in ("call", "result"))
+    assert (call.state, call.tokens, result.state, result.tokens) == ("omitted", 0, "omitted", 0)
+    assert part_note(call) == f"left out, of {call.full_tokens}"
+    with pytest.raises(PromptChoiceError, match="finished"):
+        toggle_fold(form, talk, 2)
+    toggle_pinned(form, talk, 1)
+    assert measure(form, talk).tokens == len(talk.prompt(form)) > context.tokens
 
 
 @pytest.mark.parametrize("size", [1, 7, 80, 200])

@@ -62,6 +62,7 @@ def toggle_pinned(form: Format, conversation: Conversation, turn: int) -> None:
     pinned = not entries[span.start].pinned
     for at in span:
         entries[at] = replace(entries[at], pinned=pinned)
+    conversation.omit_answered_calls(form)
 
 
 def _turn_span(form: Format, conversation: Conversation, turn: int) -> range:

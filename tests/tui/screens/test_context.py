@@ -119,15 +119,18 @@ async def test_changes_of_context_are_what_the_model_reads(open_app: Any, tmp_pa
         await driver.pilot.press(*"/context", "enter")
         await driver.expect_text("1 ❯ squares", "in memory", "result · python")
         await driver.wait_for(lambda: isinstance(app.screen, ContextScreen))
+        await driver.expect_text("left out, of")
+        await driver.pilot.press(*["down"] * 5, "p")
+        await driver.expect_text("pinned", gone="left out, of")
         rows = {name: row_of(driver, name) for name in ("1 ❯ squares", "result · python")}
 
-        await driver.pilot.press(*["down"] * 5, "f")
+        await driver.pilot.press("f")
         await driver.expect_text("folded, of")
         folded = app.session.conversation.ids()
         assert len(folded) < 800
         await driver.pilot.press("f")
         await driver.expect_text(rows["result · python"].strip(), gone="folded, of")
-        await driver.pilot.press("f", "p", "d")
+        await driver.pilot.press("f", "d")
         await driver.expect_text("dropped  pinned")
         await driver.pilot.press("d", "o")
         await driver.expect_text("pinned", "folded, of", gone="dropped")

@@ -92,7 +92,7 @@ def test_parts_add_up_to_the_prompt(form: HarmonyFormat) -> None:
     assert compacted.parts[6].kind == "summary"
 
 
-def test_answered_python_call_is_shown_as_left_out(form: HarmonyFormat) -> None:
+def test_answered_python_call_is_marked_as_left_out(form: HarmonyFormat) -> None:
     talk = Conversation("conv_1")
     talk.set_header(form, OPTIONS.prompt_header(TOOLS))
     for message in (

@@ -18,8 +18,8 @@ from agent.server.stored_response import TOKEN_ID_BYTES, StoredResponse
 from agent.server.token_memo import TokenMemo
 from tests.support.endpoint import Serve, api_error, comparable, engine_markup, first_turn
 from tests.support.invariants import check
-from tests.support.requests import CODE_INTERPRETER
-from tests.support.scripts import HELLO, LONG, WEATHER, call, final, python, thought
+from tests.support.requests import CODE_INTERPRETER, PLAIN_SERVER
+from tests.support.scripts import HELLO, LONG, WEATHER, call, final, thought
 
 
 async def test_response_get_and_delete(serve: Serve) -> None:
@@ -151,12 +151,14 @@ async def test_resent_items_keep_tokens(serve: Serve) -> None:
 
 
 async def test_resent_server_calls_keep_tokens(serve: Serve) -> None:
-    served = await serve(python("print(6*7)"), final("42"), final("Bye."), tools="python")
+    replies = call("plain__echo", text="hi"), final("Hi."), final("Bye.")
+    served = await serve(*replies, tools="plain", mcp=(PLAIN_SERVER,))
+    tools = [{"type": "mcp", "server_label": "plain"}]
     user = {"role": "user", "content": "6*7?"}
-    first = check(await served.stream(input=[user], tools=[CODE_INTERPRETER], store=False))
+    first = check(await served.stream(input=[user], tools=tools, store=False))
     before = list(served.runtime.loaded.engine.answered_ids)  # type: ignore[attr-defined]
     items = [user, *first["output"], {"role": "user", "content": "bye"}]
-    check(await served.stream(input=items, tools=[CODE_INTERPRETER], store=False))
+    check(await served.stream(input=items, tools=tools, store=False))
     after = list(served.runtime.loaded.engine.answered_ids)  # type: ignore[attr-defined]
     assert after[: len(before) - 1] == before[:-1], "all but <|return|>, which became <|end|>"
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import accumulate, chain
 
 from agent.conversation.messages import (
     Assistant,
@@ -160,11 +160,12 @@ class Conversation:
         ]
 
     def branch(self, conversation_id: str, before: int) -> Conversation:
-        """A new conversation with the entries before index ``before``.
+        """A new conversation with the first ``before`` entries, reasoning aside.
 
         To edit or retry a user's message is to branch before it and continue there. Where a compaction
         reached further than ``before``, the branch has the messages themselves again.
         """
+        before = self._index(before)
         entries, compacted = [replace(entry) for entry in self.entries[:before]], self.compacted
         if compacted is not None and compacted.end > before:
             compacted = None
@@ -182,6 +183,11 @@ class Conversation:
             shared=shared,
             _header_ids=self._header_ids,
         )
+
+    def _index(self, count: int) -> int:
+        """The index behind so many entries, reasoning aside; the end where there are no more."""
+        counts = accumulate((not entry.reasoning for entry in self.entries), initial=0)
+        return next((at for at, before in enumerate(counts) if before == count), len(self.entries))
 
     def prompt(self, form: Format) -> list[int]:
         """The ids of the prompt, up to where the assistant begins to write."""

@@ -145,6 +145,7 @@ class Store(StoreReader):
                 self._tree.fork_on_conflict(conversation, response)
                 self._tree.write(conversation)
             upto = sum(not entry.reasoning for entry in conversation.entries)
+            self._leave_reasoning_out_of_start(conversation, response.id)
             self._db.execute(
                 "update turns set status = ?, response = ?, events = ?, upto = ?, revision = ?,"
                 " served = ? where id = ?",
@@ -155,6 +156,15 @@ class Store(StoreReader):
                 self._write_served(conversation, response)
             else:
                 self._write_reasoning(response.id, conversation.finished_reasoning)
+
+    def _leave_reasoning_out_of_start(self, conversation: Conversation, response_id: str) -> None:
+        """Count no reasoning before the turn, as ``upto`` does: an open call still had it."""
+        query = "select coalesce(start, 0) from turns where id = ?"
+        for (start,) in self._db.execute(query, (response_id,)).fetchall():
+            reasoning = sum(at < start for at, _ in conversation.finished_reasoning)
+            reasoning += sum(entry.reasoning for entry in conversation.entries[:start])
+            change = "update turns set start = start - ? where id = ?"
+            self._db.execute(change, (reasoning, response_id))
 
     def write_prompt_choices(self, conversation: Conversation) -> None:
         """Write what a person folded, dropped or pinned of a conversation, unless another process has

@@ -262,6 +262,7 @@ class Turn:
             raise TurnFailedError("invalid_prompt", refusal, EXIT_USAGE)
         conversation.vocabulary = loaded.vocabulary
         first_entry = len(conversation.entries)
+        conversation.finished_reasoning = []
         declared = DeclaredTools.resolve(self.options, self.host.tools(), form)
         scripted = runtime.engine_name == "script"
         try:

@@ -280,6 +280,25 @@ def test_branch_amid_turn_keeps_its_reasoning(tmp_path: Path, first: str) -> Non
     assert [turn.prompt for turn in store.turns(waiting.id)] == ["one", "result"]
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_turn_after_open_call_begins_behind_it(tmp_path: Path, ended: bool) -> None:
+    """Where it begins is told without the reasoning before it, which goes when the turn ends."""
+    store = Store(tmp_path / "s.sqlite")
+    talk = open_call(store)
+    store.begin(talk, "result", response(name="resp_2"))
+    talk.entries += [Entry([4], role="result"), Entry([5], reasoning=True), Entry([6])]
+    if ended:
+        talk.end_turn()
+    store.finish(talk, response("completed", "resp_2"))
+    _, second = store.turns("c")
+    again = store.load("c")
+    assert second.start == 2
+    assert [e.ids for e in store.turn_entries(again, "resp_2") if not e.reasoning] == [[4], [6]]
+    branch = again.branch("b", second.start)
+    assert [e.ids for e in branch.entries if not e.reasoning] == [[1], [3]]
+    assert [e.ids for e in again.branch("d", 3).entries if not e.reasoning] == [[1], [3], [4]]
+
+
 def test_fork_of_changed_conversation_keeps_loaded_entries(tmp_path: Path) -> None:
     store = Store(tmp_path / "s.sqlite")
     open_call(store)

@@ -7,7 +7,7 @@ import fcntl
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,12 +21,6 @@ def make_folder(path: Path) -> None:
 def opener(path: str, flags: int) -> int:
     """Open a file, with mode 0600 if it is created; an ``opener`` for the built-in ``open``."""
     return os.open(path, flags, 0o600)
-
-
-def overwrite_text(path: Path, text: str) -> None:
-    """Write a file that a person named: mode 0600 if it is created, else as it was. Raises OSError."""
-    with open(path, "w", encoding="utf-8", opener=opener) as file:
-        file.write(text)
 
 
 def restrict_modes(folder: Path) -> list[Path]:
@@ -53,25 +47,62 @@ def _restrict_mode(path: Path) -> bool:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file atomically, with mode 0600; raises OSError."""
-    make_folder(path.parent)
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    """Write a file as a whole: if that fails, and for whoever reads it meanwhile, it is as it was.
+
+    A new file gets mode 0600, an existing one keeps its mode; a link still leads to it. Devices and
+    pipes are written to, and so is a file whose folder takes no other one. Raises OSError.
+    """
+    target, data = Path(os.path.realpath(path)), text.encode("utf-8", "replace")
     try:
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(path.resolve())
-    except OSError:
+        before = path.stat()
+    except FileNotFoundError:
+        before = None
+    if before is not None and not (
+        stat.S_ISREG(before.st_mode) and os.access(target.parent, os.W_OK)
+    ):
+        with path.open("wb") as file:
+            file.write(data)
+        return
+    number, name = tempfile.mkstemp(dir=target.parent, prefix=".agent-")
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(number)
+            if before is not None:
+                with contextlib.suppress(PermissionError):  # only root gives files away
+                    os.fchown(number, before.st_uid, before.st_gid)
+                os.fchmod(number, stat.S_IMODE(before.st_mode))
+        Path(name).replace(target)
+    except BaseException:
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
 
 
+def update_text(path: Path, change: Callable[[str], str]) -> None:
+    """Replace a file's text by what ``change`` makes of it; of a missing file it is empty.
+
+    No other program's update comes between reading and writing. Raises OSError, ValueError.
+    """
+    with locked(path):
+        try:
+            text = path.read_bytes().decode("utf-8")  # with its line ends
+        except FileNotFoundError:
+            text = ""
+        changed = change(text)
+        if changed != text:
+            write_text(path, changed)
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Wait for other programs that read and write a file anew, and let none begin. Raises OSError."""
+    """Hold the lock of a file of ours; other programs and threads wait for it here.
+
+    The lock is a file of its own beside it, which stays: the file itself is replaced. Raises OSError.
+    """
     make_folder(path.parent)
-    # A file beside it, for `write_text` puts another one in its place.
-    with open(path.with_name(f".{path.name}.lock"), "a", opener=opener) as lock:
+    with open(path.with_name(f".{path.name}.lock"), "ab", opener=opener) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -89,14 +89,9 @@ def set_(
 ) -> None:
     """Change one setting; the rest of the file, comments too, stays as it is."""
     from agent.config.paths import user_paths
-    from agent.config.settings import (
-        SETTINGS,
-        parse_settings,
-        save_setting,
-        settings_file,
-        text_with_setting,
-    )
+    from agent.config.settings import SETTINGS, save_setting
     from agent.errors import UserError
+    from agent.models.resolve import lasting_name
 
     if name not in DEFAULTS:
         raise UserError(f"There is no setting {name}; agent config show lists them.")
@@ -108,13 +103,9 @@ def set_(
     if spec is not None and not spec.accepts(read):
         raise UserError(f"{name} must be {spec.expected.replace(chr(34), '')}, not {value!r}.")
     if name == "model":
-        _require_model(value)
+        read = lasting_name(str(read), paths)
     if name.startswith("keys.") and not isinstance(read, str):
         read = value  # 3 is no number here
-    changed = parse_settings(settings_file(paths), text_with_setting(paths, name, read))
-    table, _, action = name.rpartition(".")
-    if table == "keys" and (problem := changed.keys.problems.get(action)):
-        raise UserError(problem)
     save_setting(paths, name, read)
 
 
@@ -180,7 +171,7 @@ def _written(file: Path) -> set[str]:
 
     names: set[str] = set()
     if file.exists():
-        for key, value in tomllib.loads(file.read_text(encoding="utf-8")).items():
+        for key, value in tomllib.loads(file.read_text(encoding="utf-8-sig")).items():
             names |= {f"{key}.{inner}" for inner in value} if isinstance(value, dict) else {key}
     return names
 
@@ -219,16 +210,3 @@ def _default_model(paths: Paths) -> str | None:
         return default_name(paths)
     except EngineError:
         return None
-
-
-def _require_model(name: str) -> None:
-    """Raise UserError where there is no such model."""
-    from agent.config.paths import user_paths
-    from agent.engine.protocol import EngineError
-    from agent.errors import UserError
-    from agent.models.resolve import resolve_model
-
-    try:
-        resolve_model(name, user_paths())
-    except EngineError as error:
-        raise UserError(str(error)) from error

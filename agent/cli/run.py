@@ -346,7 +346,7 @@ def _write_files(request: RunRequest, turn: Turn, response: Response) -> None:
         texts.append((request.dump_tokens, "".join(f"{line}\n" for line in lines)))
     for path, text in texts:
         try:
-            private_files.overwrite_text(path.expanduser(), text)
+            private_files.write_text(path.expanduser(), text)
         except OSError as error:  # which names no file where the disk is full
             turn.exit_code = turn.exit_code or EXIT_FAILED
             echo(f"agent: cannot write {path}: {error.strerror}.", file=sys.stderr)

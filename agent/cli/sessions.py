@@ -167,7 +167,7 @@ def export(
         echo(text, end="")
         return
     try:
-        private_files.overwrite_text(output.expanduser(), text)
+        private_files.write_text(output.expanduser(), text)
     except OSError as error:
         raise UserError(f"Cannot write {output}: {error.strerror}.") from error
 

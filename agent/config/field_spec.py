@@ -6,6 +6,7 @@ takes longer than all of that start.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -37,5 +38,5 @@ def is_flag(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a TOML integer or float; booleans are none."""
-    return type(value) in (int, float)
+    """Whether a value is a finite TOML integer or float; booleans are none."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]

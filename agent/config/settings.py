@@ -29,14 +29,16 @@ def _is_share(value: object) -> bool:
 SETTINGS = {
     "compact": FieldSpec('"auto" or "off"', lambda value: value in ("auto", "off")),
     "effort": FieldSpec('"low", "medium" or "high"', lambda value: value in EFFORTS),
-    "temperature": FieldSpec("a number of at least 0", lambda v: is_number(v) and not v < 0),
+    "temperature": FieldSpec(
+        "a number from 0 to 1,000,000", lambda v: is_number(v) and 0 <= v <= 1e6
+    ),
     "top_p": FieldSpec("a number from 0 to 1", _is_share),
     "top_k": FieldSpec("a whole number of at least 0", lambda v: type(v) is int and v >= 0),
     "min_p": FieldSpec("a number from 0 to 1", _is_share),
     "view": FieldSpec('"panes" or "conversation"', lambda value: value in VIEWS),
     "probability_scale": FieldSpec('"green-red" or "blue-orange"', lambda value: value in SCALES),
     "model": FieldSpec("a name or a path in quotes", is_text),
-    "keep_alive": FieldSpec("a number of seconds", lambda v: is_number(v) and not v < 0),
+    "keep_alive": FieldSpec("a number of seconds", lambda v: is_number(v) and v >= 0),
     "prefix_cache": FieldSpec("a number of gigabytes", lambda v: is_number(v) and 0 <= v < 1e9),
     "project_instructions": FieldSpec("true or false", is_flag),
     "unsandboxed_python": FieldSpec("true or false", is_flag),
@@ -44,8 +46,8 @@ SETTINGS = {
     "titles": FieldSpec("true or false", is_flag),
     "animations": FieldSpec("true or false", is_flag),
     "token_probabilities": FieldSpec("true or false", is_flag),
-    "responses_days": FieldSpec("a number of days", lambda v: is_number(v) and not v <= 0),
-    "responses_most": FieldSpec("a whole number", lambda v: type(v) is int and v >= 1),
+    "responses_days": FieldSpec("a number of days", lambda v: is_number(v) and v > 0),
+    "responses_most": FieldSpec("a whole number", lambda v: type(v) is int and 1 <= v < 1 << 63),
 }
 """What each setting may be; the tables ``browser`` and ``keys`` have readers of their own."""
 
@@ -104,7 +106,7 @@ def load_settings(paths: Paths) -> Settings:
     """
     path = settings_file(paths)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         text = ""
     except (OSError, ValueError) as error:
@@ -133,7 +135,7 @@ def parse_settings(path: Path, text: str) -> Settings:
         if text:
             import tomllib  # not read where there is no need: the app starts with it
 
-            values = tomllib.loads(text)
+            values = tomllib.loads(text.removeprefix("\ufeff"))
     except ValueError as error:
         raise UserError(f"Cannot read {path}: {error}") from error
     if (name := find_mismatch(values, SETTINGS)) is not None:
@@ -167,24 +169,21 @@ def _browser(path: Path, table: object) -> BrowserSettings | None:
 def save_setting(paths: Paths, name: str, value: object) -> None:
     """Write a setting into config.toml and leave the rest as it is. Raises UserError.
 
-    ``name``: a key, ``browser.KEY`` or ``keys.ACTION``. The value is not checked; see `parse_settings`.
+    ``name``: a key, ``browser.KEY`` or ``keys.ACTION``. What becomes of the file is checked first.
     """
-    path = settings_file(paths)
-    changed = text_with_setting(paths, name, value)
-    try:
-        private_files.make_folder(path.parent)
-        path.write_text(changed, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"Cannot write {path}: {error}") from error
-
-
-def text_with_setting(paths: Paths, name: str, value: object) -> str:
-    """The text of config.toml with a setting changed. Raises UserError."""
     from agent.util.toml_edit import set_value  # most runs change nothing
 
     path = settings_file(paths)
+
+    def change(text: str) -> str:
+        changed = set_value(text, name.split("."), value)
+        table, _, action = name.rpartition(".")
+        settings = parse_settings(path, changed)
+        if table == "keys" and (problem := settings.keys.problems.get(action)):
+            raise UserError(problem)
+        return changed
+
     try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        return set_value(text, name.split("."), value)
+        private_files.update_text(path, change)
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot write {path}: {error}") from error

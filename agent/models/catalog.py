@@ -236,7 +236,7 @@ def _sampling(table: dict[str, Any]) -> Sampling:
         raise ValueError(f"sampling has no setting {min(unknown)}")
     try:
         bias = tuple((int(token), float(value)) for token, value in table.get("logit_bias", ()))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError("logit_bias must be a list of [token, number]") from None
     return Sampling(**{**table, "logit_bias": bias})
 
@@ -293,7 +293,7 @@ def load_catalog(paths: Paths) -> dict[str, Model]:
     sources: dict[str, Path] = {}
     for path in (_shipped_file(), paths.config / "models.toml"):
         try:
-            tables = tomllib.loads(path.read_text(encoding="utf-8"))
+            tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:

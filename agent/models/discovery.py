@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 
 from agent.engine.placement import gguf_header
@@ -53,7 +54,8 @@ class DiscoveredModel:
 def discover(catalog: dict[str, Model]) -> list[DiscoveredModel]:
     """List other programs' models: each file once, without those that ``catalog`` names.
 
-    Where a name is taken by the catalog or an earlier file, ``@`` and the program follow it.
+    Where a name is taken by the catalog or an earlier file, ``@`` and the program follow it, and a
+    number where that is taken too.
     """
     taken_names = {
         name.lower() for model in catalog.values() for name in (model.name, *model.aliases)
@@ -65,12 +67,14 @@ def discover(catalog: dict[str, Model]) -> list[DiscoveredModel]:
         if resolved in seen_files or (discovered := _inspect(source, name, path)) is None:
             continue
         seen_files.add(resolved)
-        if discovered.name.lower() in taken_names:
-            slug = source.lower().replace(" ", "").replace(".", "")
-            discovered = replace(discovered, name=f"{discovered.name}@{slug}")
-        if discovered.name.lower() not in taken_names:
-            taken_names.add(discovered.name.lower())
-            models.append(discovered)
+        slug = source.lower().replace(" ", "").replace(".", "")
+        names = chain(
+            (discovered.name, f"{discovered.name}@{slug}"),
+            (f"{discovered.name}@{slug}-{number}" for number in count(2)),
+        )
+        unused = next(name for name in names if name.lower() not in taken_names)
+        taken_names.add(unused.lower())
+        models.append(replace(discovered, name=unused))
     return models
 
 

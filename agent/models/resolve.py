@@ -7,8 +7,10 @@ from pathlib import Path
 from agent.config.paths import Paths
 from agent.config.settings import load_settings
 from agent.engine.protocol import EngineError
+from agent.errors import UserError
 from agent.models import discovery
 from agent.models.catalog import EMBEDDED, Model, load_catalog
+from agent.util.user_files import expand_path
 
 
 def default_name(paths: Paths, catalog: dict[str, Model] | None = None) -> str:
@@ -24,8 +26,9 @@ def default_name(paths: Paths, catalog: dict[str, Model] | None = None) -> str:
 
 
 def resolve_model(name: str | None, paths: Paths, *, scripted: bool = False) -> Model:
-    """The model that ``name`` means, tried in this order: a name or alias in models.toml, a file that
-    another program keeps, a path. None means the default model.
+    """The model that ``name`` means, tried in this order: a name or alias in models.toml, a path that
+    has a ``/`` or ends in ``.gguf``, a file that another program keeps, a file in this folder. None
+    means the default model.
 
     ``scripted``: its file need not be there. Raises EngineError, UserError.
     """
@@ -38,19 +41,33 @@ def resolve_model(name: str | None, paths: Paths, *, scripted: bool = False) -> 
             if not model.installed and not scripted:
                 raise EngineError(_not_installed(model, catalog))
             return model
-    path = Path(name).expanduser()
-    if not path.exists():
+    path = expand_path(name)
+    is_path = "/" in name or path.suffix == ".gguf"
+    if not (is_path and path.is_file()):
         for other in discovery.discover(catalog):
             if name.lower() == other.name.lower():
                 return discovery.to_model(other, catalog)
-    if path.exists() or path.suffix == ".gguf" or "/" in name:
-        if not path.is_file() and not scripted:
-            raise EngineError(f"There is no model file {path}.")
+    if path.is_file() or (is_path and scripted):
         return Model(name=path.stem, path=path, aliases=(name,))
+    if is_path:
+        raise EngineError(f"There is no model file {path}.")
     raise EngineError(
-        f"There is no model {name}; known: {', '.join(catalog)}, what agent models list has found,"
-        " or a path to a GGUF."
+        f"There is no model {name or repr(name)}; known: {', '.join(catalog)},"
+        " what agent models list has found, or a path to a GGUF."
     )
+
+
+def lasting_name(name: str, paths: Paths) -> str:
+    """What means the same model in every folder: a path is made absolute.
+
+    Raises UserError where there is no such model.
+    """
+    try:
+        model = resolve_model(name, paths)
+    except EngineError as error:
+        raise UserError(str(error)) from error
+    is_path = model.path is not None and model.path == Path(name).expanduser()
+    return str(Path(name).expanduser().resolve()) if is_path else name
 
 
 def _not_installed(model: Model, catalog: dict[str, Model]) -> str:

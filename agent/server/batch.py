@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
-import os
 import random
-import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -284,9 +282,7 @@ class ResultLog:
     def __enter__(self) -> Self:
         if not self._is_clean:
             # Replaced as a whole: a stop meanwhile, or a full disk, loses no result.
-            mode = stat.S_IMODE(os.fstat(self._locked.fileno()).st_mode)
-            private_files.write_text(self.path.resolve(), self._final_lines().decode())
-            self.path.chmod(mode)
+            private_files.write_text(self.path, self._final_lines().decode())
         self._final = dict.fromkeys(self._final, b"")
         self._file = self.path.open("a", encoding="utf-8", errors="replace")
         if not self._is_clean:

@@ -30,7 +30,9 @@ class ObjectFolder:
 
     def write(self, entry: Json) -> None:
         """Write an object, or write it again. Raises OSError."""
-        private_files.write_text(self.path(entry["id"], "json"), json.dumps(entry))
+        path = self.path(entry["id"], "json")
+        private_files.make_folder(path.parent)
+        private_files.write_text(path, json.dumps(entry))
 
     def find(self, name: str) -> Json:
         """An object. Raises ApiError, 404."""

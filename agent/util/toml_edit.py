@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import MutableMapping, Sequence
 from typing import Any
+
+BYTE_ORDER_MARK = "\ufeff"
+"""Some editors, of Windows above all, begin a file with it."""
+_LINE_FEED = re.compile(r"(?<!\r)\n")
 
 
 def set_value(text: str, keys: Sequence[str], value: object) -> str:
     """Return ``text`` with the value at the path ``keys`` set; tables that are missing are added.
 
     ``set_value('a = 1\\n', ["m", "path"], "/x")`` gives ``'a = 1\\n\\n[m]\\npath = "/x"\\n'``.
-    Raises ValueError where ``text`` is no TOML, or where a key on the path holds no table.
+    A byte order mark stays, and new lines end as the others do. Raises ValueError where ``text`` is no
+    TOML, or where a key on the path holds no table.
     """
     # Imported here: it takes 30 ms, and few runs change a file.
     import tomlkit
 
+    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+    text = text.removeprefix(BYTE_ORDER_MARK)
     expected = tomllib.loads(text)
     node = expected
     for key in keys[:-1]:
@@ -38,4 +46,6 @@ def set_value(text: str, keys: Sequence[str], value: object) -> str:
     changed = document.as_string()
     if tomllib.loads(changed) != expected:
         raise ValueError(f"{'.'.join(keys)} cannot be set without changing other values")
-    return changed
+    if "\r\n" in text and not _LINE_FEED.search(text):
+        changed = _LINE_FEED.sub("\r\n", changed)
+    return mark + changed

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +24,20 @@ def add(path: Path, entries: Mapping[str, Any], *, replace: bool = False) -> Non
 
     Raises ConfigError.
     """
-    data = _read(path)
-    servers = _servers(data, path)
-    for name, entry in entries.items():
-        if name in servers and not replace:
-            raise ConfigError(f"{path} has a server {name!r} already; --force replaces it")
-        read_entry(name, entry, _AllVariablesSet())
-        servers[name] = entry
-    _write(path, data)
+    with _changing(path) as servers:
+        for name, entry in entries.items():
+            if name in servers and not replace:
+                raise ConfigError(f"{path} has a server {name!r} already; --force replaces it")
+            read_entry(name, entry, _AllVariablesSet())
+            servers[name] = entry
 
 
 def remove(path: Path, name: str) -> None:
     """Remove a server's entry. Raises ConfigError."""
-    data = _read(path)
-    servers = _servers(data, path)
-    if servers.pop(name, None) is None:
-        raise ConfigError(f"{path} has no server {name!r}; it has {', '.join(servers) or 'none'}")
-    _write(path, data)
+    with _changing(path) as servers:
+        if servers.pop(name, None) is None:
+            known = ", ".join(servers) or "none"
+            raise ConfigError(f"{path} has no server {name!r}; it has {known}")
 
 
 def describe_entry(entry: Any) -> str:
@@ -75,9 +73,14 @@ def _servers(data: dict[str, Any], path: Path) -> dict[str, Any]:
     return servers
 
 
-def _write(path: Path, data: dict[str, Any]) -> None:
-    text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+@contextlib.contextmanager
+def _changing(path: Path) -> Iterator[dict[str, Any]]:
+    """The servers of a file, which is written when the block ends. Raises ConfigError."""
     try:
-        private_files.write_text(path, text)  # entries may have API keys in them
+        with private_files.locked(path):
+            data = _read(path)
+            yield _servers(data, path)
+            text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+            private_files.write_text(path, text)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error

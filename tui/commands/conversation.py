@@ -253,7 +253,7 @@ async def export(app: CommandContext, argument: str) -> None:
     if file.exists():
         raise UserError(f"{file} is there already: name another file.")
     try:
-        private_files.overwrite_text(file, text)
+        private_files.write_text(file, text)
     except OSError as error:
         raise UserError(f"Cannot write {file}: {error.strerror}.") from error
     app.transcript.add_notice(f"Exported to {file}.")

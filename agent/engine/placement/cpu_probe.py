@@ -143,7 +143,7 @@ def store_result(cache_folder: Path, types: Iterable[int], result: ProbeResult) 
     try:
         private_files.make_folder(path.parent)
         entries[_cache_key(types)] = fields
-        path.write_text(json.dumps(entries, indent=1), encoding="utf-8")
+        private_files.write_text(path, json.dumps(entries, indent=1))
     except OSError:
         return  # the next start probes again
 

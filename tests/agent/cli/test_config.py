@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -89,7 +91,11 @@ def test_config_set_leaves_the_rest(agent: RunAgent, config: Path) -> None:
     ("name", "value", "message"),
     [
         ("effort", "max", "effort must be low, medium or high, not 'max'."),
-        ("temperature", "hot", "temperature must be a number of at least 0, not 'hot'."),
+        ("temperature", "hot", "temperature must be a number from 0 to 1,000,000, not 'hot'."),
+        ("temperature", "nan", "temperature must be a number from 0 to 1,000,000, not 'nan'."),
+        ("temperature", "1000001", "temperature must be a number from 0 to 1,000,000, not '1"),
+        ("keep_alive", "inf", "keep_alive must be a number of seconds, not 'inf'."),
+        ("responses_days", "inf", "responses_days must be a number of days, not 'inf'."),
         ("top_k", "-1", "top_k must be a whole number of at least 0, not '-1'."),
         ("animations", "yes", "animations must be true or false, not 'yes'."),
         ("model", "nosuch", "There is no model nosuch"),
@@ -106,6 +112,30 @@ def test_config_set_wrong_value_changes_nothing(
     config.write_text(TEXT)
     ran = agent("config", "set", name, value)
     assert ran.code == 2 and message in ran.err and ran.err.count("\n") == 1
+    assert config.read_text() == TEXT
+
+
+def test_config_set_model_path_counts_in_every_folder(
+    agent: RunAgent, tmp_path: Path, tiny_gguf: Path
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "my.gguf").symlink_to(tiny_gguf)
+    assert agent("config", "set", "model", "./my.gguf", cwd=tmp_path / "here").code == 0
+    assert read_settings(agent)["model"] == (str(tiny_gguf.resolve()), "config.toml")
+    assert agent("config", "set", "model", '"tiny"').code == 0
+    assert read_settings(agent)["model"] == ("tiny", "config.toml")
+
+
+def test_config_set_full_disk_changes_nothing(
+    agent: RunAgent, config: Path, tmp_path: Path
+) -> None:
+    config.write_text(TEXT)
+    line = f"ulimit -f 0; exec {sys.executable} -m agent config set theme light"
+    ran = subprocess.run(
+        ["bash", "-c", line],
+        env={**os.environ, "AGENT_HOME": str(config.parents[1])}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.returncode == 2 and "Cannot write" in ran.stderr and ran.stderr.count("\n") == 1
     assert config.read_text() == TEXT
 
 

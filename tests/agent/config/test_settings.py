@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,33 @@ def test_save_setting_leaves_the_rest(tmp_path: Path) -> None:
     paths = paths_with(tmp_path, text)
     save_setting(paths, "model", "b")
     assert (tmp_path / "config.toml").read_text() == text.replace('"a"', '"b"')
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_save_setting_keeps_line_ends_and_byte_order_mark(tmp_path: Path, mark: str) -> None:
+    paths = paths_with(tmp_path, "")
+    text = f'{mark}# mine\r\ntheme = "nord"\r\n'
+    (tmp_path / "config.toml").write_bytes(text.encode())
+    save_setting(paths, "top_k", 7)
+    save_setting(paths, "browser.allow_private", [])
+    changed = (tmp_path / "config.toml").read_bytes().decode()
+    assert changed == text + "top_k = 7\r\n\r\n[browser]\r\nallow_private = []\r\n"
+    assert load_settings(paths).theme == "nord" and load_settings(paths).top_k == 7
+
+
+def test_save_setting_of_many_at_once_loses_none(tmp_path: Path) -> None:
+    paths = paths_with(tmp_path, "# mine\n")
+    settings: list[tuple[str, object]] = [
+        ("effort", "high"), ("top_k", 4), ("min_p", 0.1), ("theme", "x"), ("titles", False),
+        ("animations", False), ("keep_alive", 3), ("responses_most", 9), ("keys.view", "f9"),
+        ("browser.allow_private", []),
+    ]  # fmt: skip
+    with ThreadPoolExecutor(len(settings)) as pool:
+        list(pool.map(lambda setting: save_setting(paths, *setting), settings))
+    written = tomllib.loads((tmp_path / "config.toml").read_text())
+    tables = [written.pop("keys"), written.pop("browser")]
+    assert tables == [{"view": "f9"}, {"allow_private": []}]
+    assert written == {name: value for name, value in settings if "." not in name}
 
 
 def test_save_setting_makes_the_file(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from agent.config.paths import Paths
 from agent.engine.protocol import EngineError
+from agent.errors import UserError
 from agent.models import catalog, discovery, resolve
 from tests.support import sparse_gguf
 
@@ -153,7 +154,33 @@ def test_discover_taken_name_gets_program_suffix(paths: Paths, user_home: Path) 
     model(user_home / ".lmstudio/models/p/r/tiny.gguf")
     model(user_home / ".lmstudio/models/p/r/one.gguf")
     model(user_home / ".cache/llama.cpp/One.gguf")
-    assert set(discovered(paths)) == {"tiny@lmstudio", "one", "One@llamacpp"}
+    for folder in "bc":
+        model(user_home / f".lmstudio/models/{folder}/r/one.gguf")
+        model(user_home / f".lmstudio/models/{folder}/r/three.gguf")
+    model(user_home / ".lmstudio/models/d/r/three.gguf")
+    names = {"tiny@lmstudio", "one", "one@lmstudio", "one@lmstudio-2", "One@llamacpp"}
+    assert set(discovered(paths)) == names | {"three", "three@lmstudio", "three@lmstudio-2"}
+
+
+def test_resolve_name_comes_before_file_of_this_folder(
+    paths: Paths, user_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = model(user_home / ".lmstudio/models/p/r/gemma3.gguf")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    Path("gemma3").mkdir()
+    assert resolve.resolve_model("gemma3", paths).path == theirs
+    Path("gemma3").rmdir()
+    mine = model(Path("gemma3"))
+    assert resolve.resolve_model("gemma3", paths).path == theirs
+    assert resolve.resolve_model("./gemma3", paths).path == mine
+    assert resolve.resolve_model(str(mine.rename("other")), paths).path == Path("other")
+
+
+@pytest.mark.parametrize("name", ["~nobody-here/x", "a" * 300, "a\0b", "a/" * 3000])
+def test_resolve_impossible_path_is_one_sentence(paths: Paths, user_home: Path, name: str) -> None:
+    with pytest.raises(UserError, match=r"^'.+' cannot be used: .+\.$"):
+        resolve.resolve_model(name, paths)
 
 
 @pytest.mark.parametrize(

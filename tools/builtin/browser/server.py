@@ -255,7 +255,7 @@ class BrowserServer:
             private_files.make_folder(folder)
             prune_folders(folder.parent, MAX_CONVERSATION_FOLDERS, [folder])
         cursor = self._last_cursor(-1) + 1
-        private_files.overwrite_text(folder / f"{cursor}.json", json.dumps(page.dump()))
+        private_files.write_text(folder / f"{cursor}.json", json.dumps(page.dump()))
         return cursor
 
     def _page(self, cursor: int) -> Page:

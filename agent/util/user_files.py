@@ -1,0 +1,31 @@
+"""Paths as people write them, on the command line and in files."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from agent.errors import UserError
+
+
+def expand_path(path: str | Path) -> Path:
+    """Return a path with the home folder in place of ``~``; nothing need be there.
+
+    Raises UserError where nothing can be there, or this program may not see it: then neither
+    ``is_file`` nor ``exists`` of the result raises an error.
+    """
+    try:
+        expanded = Path(path).expanduser()
+        expanded.stat()
+        return expanded
+    except (FileNotFoundError, NotADirectoryError):
+        return expanded
+    except OSError as error:
+        number = error.errno or 0
+        reason = "its links form a loop" if number == errno.ELOOP else os.strerror(number)
+    except ValueError:
+        reason = "it has a NUL in it"
+    except RuntimeError:
+        reason = "there is no such user"
+    raise UserError(f"{str(path)!r} cannot be used: {reason}.")

@@ -229,15 +229,17 @@ def _use_file(paths: Paths, model: Model, path: Path) -> None:
     from agent.util.toml_edit import set_value
 
     file = paths.config / "models.toml"
-    try:
-        text = file.read_text(encoding="utf-8") if file.exists() else ""
-        if tomllib.loads(text).get(model.name, {}).get("path", str(path)) != str(path):
+
+    def change(text: str) -> str:
+        entry = tomllib.loads(text.removeprefix("\ufeff")).get(model.name, {})
+        if entry.get("path", str(path)) != str(path):
             # What they wrote themselves is theirs to change.
             line = set_value("", ["path"], str(path)).strip()
             raise UserError(f"Write into {file} yourself, under [{model.name}]: {line}")
-        changed = set_value(text, [model.name, "path"], str(path))
-        private_files.make_folder(file.parent)
-        file.write_text(changed, encoding="utf-8")
+        return set_value(text, [model.name, "path"], str(path))
+
+    try:
+        private_files.update_text(file, change)
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot write {file}: {error}") from error
 
@@ -308,9 +310,7 @@ def default(
     paths = user_paths()
     try:
         if name is not None:
-            model = resolve.resolve_model(name, paths)
-            value = str(model.path.resolve()) if name in model.aliases and model.path else name
-            save_setting(paths, "model", value)
+            save_setting(paths, "model", resolve.lasting_name(name, paths))
         echo(resolve.default_name(paths))
     except EngineError as error:
         raise UserError(str(error)) from error

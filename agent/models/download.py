@@ -1,4 +1,7 @@
-"""Downloads a model of models.toml from the hub: resumed, verified, never half installed."""
+"""Downloads a model of models.toml from the hub: resumed, verified, never half installed.
+
+What is installed stays until all files of another version are here and verified.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from agent.config.paths import user_paths
@@ -147,18 +150,27 @@ class ModelFile:
 
     @property
     def checksum_record(self) -> Path:
-        """A small file with the etag that the complete file was compared with."""
+        """A small file with the etag of the installed file, which was compared with its content."""
         return self.path.with_name(f".{self.path.name}.checked")
 
     @property
-    def is_complete(self) -> bool:
-        """Whether the file is here in its full size; its content may still be unverified."""
-        return self.path.exists() and self.path.stat().st_size == self.size
+    def is_installed(self) -> bool:
+        """Whether the file is here, as far as can be told without reading all of it: a file of the
+        same size counts that was never compared with the hub's."""
+        if not self.path.is_file() or self.path.stat().st_size != self.size:
+            return False
+        return self.checked_etag in ("", self.etag)
+
+    @property
+    def checked_etag(self) -> str:
+        """The etag of the installed file, once it was compared with its content; empty: not yet."""
+        record = self.checksum_record
+        return record.read_text(encoding="utf-8") if record.exists() else ""
 
     @property
     def downloaded_bytes(self) -> int:
         """Bytes that need not be downloaded any more."""
-        if self.is_complete:
+        if self.is_installed:
             return self.size
         return self.partial.stat().st_size if self.partial.exists() else 0
 
@@ -210,18 +222,27 @@ def estimate_pull(model: Model) -> PullEstimate:
 def _download_all(files: list[ModelFile], on_progress: DownloadProgress | None) -> Path:
     for file in files:
         private_files.make_folder(file.path.parent)
+    missing = [file for file in files if not _is_installed(file)]
     total = sum(file.size for file in files)
-    remaining = total - sum(file.downloaded_bytes for file in files)
+    remaining = sum(file.size - file.downloaded_bytes for file in missing)
     _require_disk_space(files[0].path.parent, remaining, free_disk(files[0].path.parent))
-    for file in files:
-        if not file.is_complete:
-            before = sum(other.downloaded_bytes for other in files if other is not file)
-            _fetch(file, _reporting_bar(on_progress, before, total) if on_progress else None)
-        record = file.checksum_record
-        if not record.exists() or record.read_text() not in ("", file.etag):
-            _verify(file)
-            record.write_text(file.etag)
+    for file in missing:
+        before = total - sum(each.size for each in missing)
+        before += sum(other.downloaded_bytes for other in missing if other is not file)
+        _fetch(file, _reporting_bar(on_progress, before, total) if on_progress else None)
+    for file in missing:  # all at once: parts of two versions are no model
+        file.checksum_record.unlink(missing_ok=True)
+        file.partial.rename(file.path)
+        private_files.write_text(file.checksum_record, file.etag)
     return files[0].path
+
+
+def _is_installed(file: ModelFile) -> bool:
+    """Whether the file is here; reads all of one whose hash is not known."""
+    if file.is_installed and not file.checked_etag:
+        digest = _sha256(file.path, file) if _SHA256.fullmatch(file.etag) else file.etag
+        private_files.write_text(file.checksum_record, digest)
+    return file.is_installed
 
 
 def _file_on_hub(model: Model, name: str, path: Path) -> ModelFile:
@@ -237,7 +258,7 @@ def _file_on_hub(model: Model, name: str, path: Path) -> ModelFile:
 
 
 def _fetch(model_file: ModelFile, progress_bar: Any) -> None:
-    """Download the rest of one file and rename it.
+    """Download the rest of one file, and compare it with its hash. Raises OSError.
 
     By hand, because the hub's own client (huggingface_hub 2) begins a stopped download anew.
     """
@@ -248,22 +269,49 @@ def _fetch(model_file: ModelFile, progress_bar: Any) -> None:
     if urlsplit(model_file.url).netloc != hub_host():
         headers.pop("authorization", None)  # a signed address elsewhere
     with model_file.partial.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise OSError(
-                f"{model_file.path.name} is being downloaded by another process."
-            ) from error
-        http_get(
-            model_file.url,
-            file,
-            resume_size=file.tell(),
-            headers=headers,
-            expected_size=model_file.size,
-            displayed_filename=model_file.path.name,
-            tqdm_class=progress_bar,
-        )
-    model_file.partial.rename(model_file.path)
+        if not _lock(file):
+            raise OSError(f"{model_file.path.name} is being downloaded by another process.")
+        _remove_other_partials(model_file)
+        if file.tell() > model_file.size:
+            file.truncate(0)
+        if file.tell() < model_file.size:
+            http_get(
+                model_file.url,
+                file,
+                resume_size=file.tell(),
+                headers=headers,
+                expected_size=model_file.size,
+                displayed_filename=model_file.path.name,
+                tqdm_class=progress_bar,
+            )
+        file.flush()
+        os.fsync(file.fileno())
+        if _SHA256.fullmatch(model_file.etag):
+            digest = _sha256(model_file.partial, model_file)
+            if digest != model_file.etag:
+                model_file.partial.unlink()
+                raise OSError(
+                    f"{model_file.path.name} arrived damaged (sha256 {digest[:12]}…): it was removed."
+                )
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Lock a file that is downloaded; whether no other process has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_other_partials(model_file: ModelFile) -> None:
+    """Delete what was downloaded of other versions of a file, unless a process is at it."""
+    beginning = f".{model_file.path.name}."
+    for path in model_file.path.parent.iterdir():
+        if path.name.startswith(beginning) and path.suffix == ".part":
+            with suppress(OSError), path.open("ab") as file:
+                if path != model_file.partial and _lock(file):
+                    path.unlink()
 
 
 def _reporting_bar(on_progress: DownloadProgress, before: int, total: int) -> Any:
@@ -295,16 +343,7 @@ def _require_disk_space(folder: Path, size: int, free: int) -> None:
         )
 
 
-def _verify(file: ModelFile) -> None:
-    """Compare a file with its etag where that is a sha256 (the hub's large file storage).
-
-    Removes a damaged file and raises OSError.
-    """
-    if not _SHA256.fullmatch(file.etag):
-        return
+def _sha256(path: Path, file: ModelFile) -> str:
     print(f"checking {file.path.name} …", file=sys.stderr)
-    with file.path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    if digest != file.etag:
-        file.path.unlink()
-        raise OSError(f"{file.path.name} is damaged (sha256 {digest[:12]}…): it was removed.")
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -28,7 +29,7 @@ MAX_PAGES, TIMEOUT_SECONDS = 20, 20
 """Of one list, and for each page of it."""
 _NO_MODELS = ("mmproj", "imatrix", "mtp-")
 """Files that begin so belong to a model, and are none."""
-_REPOSITORY = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
+_REPOSITORY = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>.+))?")
 _PART = re.compile(r"-(\d{5})-of-(\d{5})$")
 
 
@@ -138,7 +139,12 @@ def _group_files(sizes: dict[str, int]) -> Iterator[Quantisation]:
         files = models[stem]
         part = _PART.search(files[0].removesuffix(".gguf"))
         if len(files) == (int(part[2]) if part else 1):
-            unique = name if names.count(name) == 1 else PurePosixPath(stem).name
+            # A path always names one file: folders may have files of the same name.
+            same_stem = sum(
+                PurePosixPath(other).name == PurePosixPath(stem).name for other in models
+            )
+            longer = PurePosixPath(stem).name if same_stem == 1 else stem
+            unique = name if names.count(name) == 1 else longer
             yield Quantisation(unique, files[0], sum(sizes[file] for file in files))
 
 
@@ -166,9 +172,9 @@ def best_quantisation(
 
 def named_quantisation(repo: str, quantisations: Sequence[Quantisation], name: str) -> Quantisation:
     """The quantisation of this name, in any case. Raises UserError, which names those there are."""
-    for quantisation in quantisations:
-        if quantisation.name.lower() == name.lower():
-            return quantisation
+    named = [q for q in quantisations if q.name.lower() == name.lower()]
+    if named:
+        return next((q for q in named if q.name == name), named[0])
     known = ", ".join(quantisation.name for quantisation in quantisations)
     raise UserError(f"There is no {name} in {repo}; there are {known}.")
 
@@ -180,9 +186,7 @@ def hub_model(repo: str, quantisation: Quantisation, paths: Paths) -> Model:
         if (model.repo, model.file) == (repo, quantisation.file):
             return model
     stem = SPLIT.sub("", PurePosixPath(quantisation.file).stem)
-    name = re.sub(r"[^\w:.@+-]", "-", stem)
-    if name in {known for m in catalog.values() for known in (m.name, *m.aliases)}:
-        name = f"{name}@{repo.partition('/')[0]}"
+    name = _unused_name(re.sub(r"[^\w:.@+-]", "-", stem), repo, catalog)
     return Model(
         name=name,
         description=f"{repo}, {quantisation.name}",
@@ -191,6 +195,17 @@ def hub_model(repo: str, quantisation: Quantisation, paths: Paths) -> Model:
         path=models_folder(paths) / name / quantisation.file,
         download_size=quantisation.size,
     )
+
+
+def _unused_name(name: str, repo: str, catalog: dict[str, Model]) -> str:
+    """A name that no entry has, in any case: folders of two models must not be the same."""
+    taken = {known.lower() for m in catalog.values() for known in (m.name, *m.aliases)}
+    owner, _, repository = repo.partition("/")
+    names = chain(
+        (name, f"{name}@{owner}", f"{name}@{owner}-{repository}"),
+        (f"{name}@{owner}-{repository}-{number}" for number in count(2)),
+    )
+    return next(name for name in names if name.lower() not in taken)
 
 
 def find_model(name: str, paths: Paths) -> Model:
@@ -211,8 +226,6 @@ def register(model: Model, paths: Paths) -> None:
     """Add a model of `hub_model` to the person's models.toml, unless it is known. Raises UserError."""
     from agent.util.toml_edit import set_value
 
-    if model.name in load_catalog(paths):
-        return
     values = {
         "repo": model.repo,
         "file": model.file,
@@ -220,11 +233,18 @@ def register(model: Model, paths: Paths) -> None:
         "download_size": model.download_size,
     }
     file = paths.config / "models.toml"
-    try:
-        text = file.read_text(encoding="utf-8") if file.exists() else ""
+
+    def change(text: str) -> str:
+        known = load_catalog(paths).get(model.name)
+        if known is not None:
+            if (known.repo, known.file) != (model.repo, model.file):
+                raise UserError(f"{model.name} was just added for another file; pull it again.")
+            return text
         for key, value in values.items():
             text = set_value(text, [model.name, key], value)
-        private_files.make_folder(file.parent)
-        file.write_text(text, encoding="utf-8")
+        return text
+
+    try:
+        private_files.update_text(file, change)
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot write {file}: {error}") from error

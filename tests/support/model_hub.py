@@ -22,6 +22,8 @@ class ModelHub:
 
     address: str = ""
     files: dict[str, bytes] = field(default_factory=lambda: dict(FILES))
+    others: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    """The files of further repositories."""
     etags: dict[str, str] = field(default_factory=dict)
     """What is claimed instead of a file's own SHA-256."""
     sizes: dict[str, int] = field(default_factory=dict)
@@ -39,11 +41,16 @@ class ModelHub:
     searches: list[str] = field(default_factory=list)
     """The words that clients searched for; each finds ``org/repo`` if ``repo`` is among them."""
 
-    def tree(self) -> list[dict[str, object]]:
+    def repository(self, path: str) -> dict[str, bytes] | None:
+        """The files of the repository that a path on the server begins with; None: there is none."""
+        repo = "/".join(path.split("/")[1:3])
+        return self.files if repo == "org/repo" else self.others.get(repo)
+
+    def tree(self, files: dict[str, bytes]) -> list[dict[str, object]]:
         """The list of files as the hub's API returns it."""
         return [
             {"type": "file", "path": path, "oid": "0" * 40, "size": self.sizes.get(path, len(data))}
-            for path, data in self.files.items()
+            for path, data in files.items()
         ]
 
 
@@ -93,14 +100,15 @@ def model_hub() -> Iterator[ModelHub]:
                 model = {"id": "org/repo", "downloads": 12_345, "tags": ["gguf"]}
                 self._send_json([model] if "repo" in words else [])
                 return
-            if url.path == "/api/models/org/repo/tree/main":
-                self._send_json(state.tree())
+            listed = url.path.startswith("/api/models/")
+            files = state.repository(url.path.removeprefix("/api/models" if listed else ""))
+            if files is not None and listed:
+                self._send_json(state.tree(files))
                 return
-            name = self.path.removeprefix("/org/repo/resolve/main/")
-            data = state.files.get(name)
+            name = url.path.partition("/resolve/main/")[2]
+            data = None if files is None else files.get(name)
             if data is None:
-                known = self.path.startswith("/org/repo/")
-                self._refuse(404, "EntryNotFound" if known else "RepoNotFound")
+                self._refuse(404, "RepoNotFound" if files is None else "EntryNotFound")
                 return
             start = 0
             if body:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import subprocess
@@ -105,6 +106,61 @@ def test_pull_damaged_file_is_removed(model_hub: ModelHub, home: Path) -> None:
     done = pull(model_hub, home)
     assert done.returncode == 1 and "damaged" in done.stderr
     assert not installed(home)
+
+
+def content(home: Path) -> dict[str, bytes]:
+    """What the model's folder has, parts of downloads included."""
+    folder = home / "cache/models/m"
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".checked"}
+
+
+def small(number: int) -> dict[str, bytes]:
+    return {name: bytes([number]) * 1000 for name in FILES}
+
+
+def test_pull_of_new_version_replaces_when_all_is_verified(model_hub: ModelHub, home: Path) -> None:
+    model_hub.files = small(1)
+    assert pull(model_hub, home).returncode == 0
+    model_hub.files = small(2)  # of the same size, as uploads of a quantisation are
+    model_hub.etags["m-00002-of-00002.gguf"] = "0" * 64
+    failed = pull(model_hub, home)
+    assert failed.returncode == 1 and "damaged" in failed.stderr
+    parts = {n: data for n, data in content(home).items() if not n.endswith(".part")}
+    assert parts == small(1), "the installed version stays until all of the new one is verified"
+    del model_hub.etags["m-00002-of-00002.gguf"]
+    requests = len(model_hub.ranges)
+    assert pull(model_hub, home).returncode == 0 and content(home) == small(2)
+    assert len(model_hub.ranges) == requests + 1, "the first part was here"
+
+
+def test_pull_of_file_without_record_compares_it(model_hub: ModelHub, home: Path) -> None:
+    model_hub.files = small(1)
+    folder = home / "cache/models/m"
+    folder.mkdir(parents=True)
+    for name, data in small(1).items():
+        (folder / name).write_bytes(data)
+    assert pull(model_hub, home).returncode == 0 and not model_hub.ranges
+    (folder / ".m-00001-of-00002.gguf.checked").unlink()
+    (folder / "m-00001-of-00002.gguf").write_bytes(bytes([9]) * 1000)
+    model_hub.etags["m-00001-of-00002.gguf"] = "0" * 64
+    assert pull(model_hub, home).returncode == 1
+    assert (folder / "m-00001-of-00002.gguf").read_bytes() == bytes([9]) * 1000
+    model_hub.etags.clear()
+    assert pull(model_hub, home).returncode == 0 and content(home) == small(1)
+
+
+def test_pull_removes_what_was_begun_of_another_version(model_hub: ModelHub, home: Path) -> None:
+    model_hub.files = small(1)
+    folder = home / "cache/models/m"
+    folder.mkdir(parents=True)
+    old = folder / ".m-00001-of-00002.gguf.0123456789ab.part"
+    old.write_bytes(b"old")
+    with old.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # another process downloads it
+        assert pull(model_hub, home).returncode == 0 and old.exists()
+    for name in FILES:
+        (folder / name).unlink()
+    assert pull(model_hub, home).returncode == 0 and content(home) == small(1)
 
 
 def test_pull_missing_file_is_one_sentence(model_hub: ModelHub, home: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.paths import Paths
+from agent.errors import UserError
 from agent.models import catalog, hub
 from agent.models.machine import Machine
 from tests.support import forks
@@ -132,6 +133,37 @@ def test_pull_repository_split_quantisation(repository: ModelHub, tmp_path: Path
     assert installed(tmp_path, "Qwen3-4B-Q8_0").size == 8000
     rows = json.loads(models(repository, tmp_path, "list", "--json").stdout)
     assert {row["name"]: row["source"] for row in rows}["Qwen3-4B-Q8_0"] == "pulled"
+
+
+def test_pull_files_of_one_name_are_models_of_their_own(
+    model_hub: ModelHub, tmp_path: Path
+) -> None:
+    model_hub.others = {f"own/{letter}": {"m-Q4_K_M.gguf": letter.encode()} for letter in "abc"}
+    model_hub.others["own/multi"] = {f"{q}/m.gguf": q.encode() for q in ("Q4", "Q5", "Q8")}
+    for repo in ("own/a", "own/b", "own/c", "own/a"):
+        assert models(model_hub, tmp_path, "pull", repo).returncode == 0
+    for quantisation in ("Q4", "Q5", "Q8"):
+        done = models(model_hub, tmp_path, "pull", f"own/multi:{quantisation}/m")
+        assert done.returncode == 0, done.stderr
+    names = {
+        "m-Q4_K_M": b"a", "m-Q4_K_M@own": b"b", "m-Q4_K_M@own-c": b"c",
+        "m": b"Q4", "m@own": b"Q5", "m@own-multi": b"Q8",
+    }  # fmt: skip
+    assert set(tomllib.loads((tmp_path / "config/models.toml").read_text())) == set(names)
+    found = {name: installed(tmp_path, name).path for name in names}
+    assert {name: path.read_bytes() for name, path in found.items() if path} == names
+
+
+def test_register_name_that_was_just_taken_is_refused(tmp_path: Path) -> None:
+    paths = Paths(tmp_path / "config", tmp_path / "cache", tmp_path / "state")
+    a, b = (
+        hub.hub_model(repo, hub.Quantisation("Q8_0", "m-Q8_0.gguf", 1), paths)
+        for repo in ("own/a", "own/b")
+    )
+    hub.register(a, paths)
+    hub.register(a, paths)
+    with pytest.raises(UserError, match="m-Q8_0 was just added for another file; pull it again"):
+        hub.register(b, paths)
 
 
 def test_pull_repository_of_catalog_entry_needs_no_other(

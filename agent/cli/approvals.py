@@ -94,10 +94,11 @@ def _find(name: str, stored: list[StoredApproval]) -> StoredApproval:
     from agent.errors import UserError
 
     here = str(Path.cwd().resolve())
-    for approval in stored:
-        if name == approval.id or (name == approval.title and approval.folder == here):
-            return approval
-    raise UserError(f"There is no approval {name!r}; agent approvals list shows all.")
+    named = [a for a in stored if name == a.id or (name == a.title and a.folder == here)]
+    if len(named) != 1:
+        what = "more than one" if named else "no"
+        raise UserError(f"There is {what} approval {name!r}; agent approvals list shows all ids.")
+    return named[0]
 
 
 def _line(approval: StoredApproval) -> str:

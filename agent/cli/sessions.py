@@ -231,6 +231,11 @@ def rename(
     title: Annotated[str, typer.Argument(metavar="TITLE", help="The new title, one line.")],
 ) -> None:
     """Rename a conversation."""
+    from agent.errors import UserError
+    from agent.store.records import title_from
+
+    if not title_from(title):
+        raise UserError("The title is empty.")
     store = _open_store()
     store.rename(_find(store, session), title)
 

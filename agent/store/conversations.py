@@ -21,6 +21,7 @@ from agent.errors import AgentError
 from agent.events import Response
 from agent.store import reserve
 from agent.store.damage import DamageLog, explain
+from agent.store.lookup import SHORT_ID_LENGTH
 from agent.store.reading import StoreReader
 from agent.store.records import Source, StoredTurn, title_from
 from agent.store.recovery import begun_here, cut_impossible_parents, mark_lost_turns, recover
@@ -307,8 +308,8 @@ class Store(StoreReader):
     def find(self, conversation_id: str | None) -> str:
         """The full id of a conversation. Raises StoreError.
 
-        ``conversation_id``: it, the beginning of it, or the id of one of its responses; None: the
-        conversation that a person continued last.
+        ``conversation_id``: it, the beginning of it as lists show it or a longer one, or the id of one
+        of its responses; None: the conversation that a person continued last.
         """
         if conversation_id is None:
             row = self._db.execute(
@@ -318,13 +319,20 @@ class Store(StoreReader):
             if row is None:
                 raise StoreError("There is no conversation to continue yet.")
             return str(row[0])
+        # A shorter one is not chosen by a person: it is a variable that is not set, say.
+        is_long = len(conversation_id.removeprefix("conv_")) >= SHORT_ID_LENGTH
         rows = self._db.execute(
             "select id from conversations where not hidden and (id = ?1"
-            " or substr(id, 1, length(?1)) = ?1 or substr(id, 1, length(?1) + 5) = 'conv_' || ?1"
-            " or id = (select conversation from turns where turns.id = ?1))"
+            " or id = (select conversation from turns where turns.id = ?1)"
+            " or ?2 and (substr(id, 1, length(?1)) = ?1"
+            " or substr(id, 1, length(?1) + 5) = 'conv_' || ?1))"
             " order by id != ?1 limit 2",
-            (conversation_id,),
+            (conversation_id, is_long),
         ).fetchall()
+        if not rows and not is_long:
+            raise StoreError(
+                f"{conversation_id!r} is no id: give at least {SHORT_ID_LENGTH} characters of one."
+            )
         if not rows or (len(rows) > 1 and rows[0][0] != conversation_id):
             what = "no conversation" if not rows else "more than one conversation"
             raise StoreError(f"There is {what} with the id {conversation_id}.")

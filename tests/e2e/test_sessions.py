@@ -41,8 +41,8 @@ def test_sessions_list_and_show(agent: RunAgent, session: dict[str, Any]) -> Non
         text in shown.out for text in (session["id"], PROMPT, "print(1+1)", "It is <b>2</b>.")
     )
     assert agent("sessions", "show", session["id"]).out == shown.out
-    missing = agent("sessions", "show", "nothing")
-    assert missing.code == 2 and "no conversation with the id nothing" in missing.err
+    missing = agent("sessions", "show", "nothing!")
+    assert missing.code == 2 and "no conversation with the id nothing!" in missing.err
 
 
 def test_sessions_show_context(agent: RunAgent, session: dict[str, Any]) -> None:
@@ -119,6 +119,32 @@ def test_sessions_delete_keeps_branches(
     assert agent("sessions", "delete", forked, "-y").code == 0
     empty = agent("sessions", "list")
     assert empty.code == 0 and "No conversations yet" in empty.err
+
+
+@pytest.mark.parametrize("wrong", ["", "c", "conv", "conv_", "{7}", "conv_{7}", " ", "%", "_"])
+def test_sessions_id_shorter_than_listed_is_refused(
+    agent: RunAgent, session: dict[str, Any], wrong: str
+) -> None:
+    wrong = wrong.format(*range(7), session["id"].removeprefix("conv_")[:7])
+    for command in (
+        ("sessions", "delete", "--yes", wrong), ("sessions", "show", wrong),
+        ("sessions", "export", wrong), ("sessions", "fork", wrong),
+        ("sessions", "rename", wrong, "New"), ("sessions", "replay", wrong, "--plain"),
+        ("run", "--resume", wrong, "hello"),
+    ):  # fmt: skip
+        ran = agent(*command)
+        assert (ran.code, ran.out) == (2, ""), command
+        assert f"{wrong!r} is no id: give at least 8 characters of one." in ran.err, ran.err
+    (left,) = json.loads(agent("sessions", "list", "--json").out)
+    assert left == session
+
+
+@pytest.mark.parametrize("title", ["", " \n "])
+def test_sessions_rename_to_nothing_is_refused(
+    agent: RunAgent, session: dict[str, Any], title: str
+) -> None:
+    ran = agent("sessions", "rename", session["id"], title)
+    assert (ran.code, ran.err) == (2, "agent: The title is empty.\n")
 
 
 def test_sessions_damaged_store_one_sentence(agent: RunAgent, home: Path) -> None:

@@ -40,7 +40,7 @@ def test_load_returns_what_was_finished(tmp_path: Path) -> None:
     store.close()
     again = Store(tmp_path / "store.sqlite")
     assert again.load("conv_1").entries == talk.entries
-    assert again.load(None).id == again.load("conv").id == "conv_1"
+    assert again.load(None).id == "conv_1"
     (summary,) = again.summaries()
     assert (summary.title, summary.turns) == ("Hello", 1)
     (turn,) = again.turns("conv_1")
@@ -83,12 +83,16 @@ def test_find_unknown_id_raises_sentence(tmp_path: Path) -> None:
     store = Store(tmp_path / "store.sqlite")
     with pytest.raises(StoreError, match="no conversation"):
         store.load(None)
-    for name in ("ab", "ac"):
+    for name in ("conv_1234567ab", "conv_1234567ac"):
         store.begin(Conversation(name), "go", response(name=name))
     with pytest.raises(StoreError, match="more than one"):
-        store.load("a")
+        store.find("1234567a")
+    assert store.find("1234567ab") == store.find("conv_1234567ab") == "conv_1234567ab"
+    for name in ("", "conv_", "1234567", "conv_1234567", "%"):
+        with pytest.raises(StoreError, match=r"is no id: give at least 8 characters of one\."):
+            store.find(name)
     with pytest.raises(StoreError, match="no conversation"):
-        store.load("%")
+        store.find("%" * 8)
 
 
 def test_open_file_that_is_no_store_raises(tmp_path: Path) -> None:
@@ -125,7 +129,7 @@ def first_version(path: Path) -> None:
 def test_first_version_opens_with_roles_and_starts(tmp_path: Path) -> None:
     first_version(tmp_path / "store.sqlite")
     store = Store(tmp_path / "store.sqlite")
-    long = store.load("conv_3b")
+    long = store.load("conv_3bc06fe5")
     assert [entry.role for entry in long.entries] == [
         "user", "assistant", "result", "assistant", "user", "assistant",
     ]  # fmt: skip
@@ -149,7 +153,7 @@ def test_first_version_turn_without_entries_keeps_starts(tmp_path: Path) -> None
     db.commit()
     db.close()
     store = Store(path)
-    assert [turn.start for turn in store.turns(store.find("conv_3b"))] == [None, 0, 4]
+    assert [turn.start for turn in store.turns(store.find("conv_3bc06fe5"))] == [None, 0, 4]
 
 
 def test_later_version_is_refused_untouched(tmp_path: Path) -> None:

@@ -6,12 +6,18 @@ The app started with simple options does not wait for typer and the commands' pa
 
 from __future__ import annotations
 
-import os
-import sys
-from typing import Any
+import signal
 
-from agent.cli.process import require_app_terminal, run_guarded
-from agent.util import gc_tuning
+from agent.util.process import exiting_at_once
+
+with exiting_at_once(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    # What is imported can take a while, and Python would print a traceback.
+    import os
+    import sys
+    from typing import Any
+
+    from agent.cli.process import require_app_terminal, run_guarded
+    from agent.util import gc_tuning
 
 TEXT_OPTIONS = ("--model", "--tools", "--approve", "--system")
 """Options of the app whose value is taken as it is written."""

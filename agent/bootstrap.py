@@ -26,6 +26,7 @@ from agent.observability.logging import log_to_file
 from agent.runtime.runtime import Runtime
 from agent.turn.options import TurnOptions
 from agent.util.sanitize import echo
+from agent.util.user_files import expand_path
 from tools.config.servers import ConfigError
 from tools.factory import build_toolbox
 from tools.temporary_folders import clear_leftovers_in_background
@@ -54,7 +55,7 @@ def create_runtime(
     paths = user_paths()
     log_to_file(paths, launch.log_level)
     clear_leftovers_in_background()
-    root = launch.root.expanduser()
+    root = launch.root
     if not root.is_dir():
         raise UserError(f"--root: {root} is not a folder.")
     try:
@@ -122,7 +123,7 @@ def _trace(path: Path | None) -> Trace | None:
         return None
     from agent.observability.trace import Trace
 
-    return Trace(path.expanduser())
+    return Trace(path)
 
 
 def turn_options(launch: LaunchOptions, model: Model, *, compact: bool = False) -> TurnOptions:
@@ -161,7 +162,7 @@ def project_instructions(launch: LaunchOptions) -> ProjectInstructions:
         wanted = load_settings(paths).project_instructions
     if not wanted:
         return ProjectInstructions()
-    return read_project_instructions(paths, launch.root.expanduser())
+    return read_project_instructions(paths, launch.root)
 
 
 def _compacts(launch: LaunchOptions, settings: Settings, default: bool) -> bool:
@@ -187,7 +188,7 @@ def _script_path(engine: str | None) -> Path | None:
     kind, _, file = engine.partition(":")
     if kind != "script" or not file:
         raise UserError(f"--engine must be script:FILE, not {engine!r}.")
-    path = Path(file).expanduser()
+    path = expand_path(file)
     if not path.is_file():
         problem = "is not a file" if path.exists() else "does not exist"
         raise UserError(f"--engine: {path} {problem}.")
@@ -209,7 +210,7 @@ def read_text_option(value: str, option: str) -> str:
     """The value of a TEXT|@FILE option. Raises UserError, which names the option."""
     if not value.startswith("@"):
         return decode_argument(value)
-    file = Path(value[1:]).expanduser()
+    file = expand_path(value[1:])
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:

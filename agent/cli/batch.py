@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from agent import bootstrap
+from agent.cli.process import stop_on_signals
 from agent.config.launch import LaunchOptions
 from agent.errors import UserError
 from agent.runtime.runtime import Runtime
@@ -35,7 +36,6 @@ from agent.util.process import (
     EXIT_DONE,
     EXIT_FAILED,
     exit_on_signals,
-    termination_signals,
 )
 from agent.util.sanitize import echo
 
@@ -77,7 +77,7 @@ def main(options: BatchOptions, launch: LaunchOptions) -> int:
 def _read(file: Path) -> list[str]:
     try:
         piped = str(file) == "-"
-        data = sys.stdin.buffer.read() if piped else file.expanduser().read_bytes()
+        data = sys.stdin.buffer.read() if piped else file.read_bytes()
         return data.decode("utf-8-sig").split("\n")
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}.") from error
@@ -88,7 +88,7 @@ def _read(file: Path) -> list[str]:
 def _open_results(options: BatchOptions) -> ResultLog:
     """The file of results with those of an earlier run. Raises UserError."""
     assert options.output is not None
-    path, source = options.output.expanduser(), options.file.expanduser()
+    path, source = options.output, options.file
     try:
         # Of a device or a pipe, earlier results cannot be read.
         if str(path) == "-" or (path.exists() and not (path.is_file() or path.is_dir())):
@@ -115,8 +115,7 @@ async def _run(
     """Count the lines' tokens, or answer those that ``results`` does not have."""
     working = asyncio.current_task()
     assert working is not None
-    for number in termination_signals():
-        asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+    stop_on_signals(lambda _: working.cancel())
     app = create_app(
         runtime,
         bootstrap.turn_options(launch, runtime.model),

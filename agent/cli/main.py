@@ -31,6 +31,7 @@ from agent.cli.options import (
     ReasoningOption,
     ResumeOption,
     StoreOption,
+    expand,
     takes_launch_options,
 )
 from agent.cli.process import require_app_terminal
@@ -115,7 +116,10 @@ def run(
         bool, typer.Option("--json-events", help="Print every event as one JSON line.")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the final answer to this file too.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", callback=expand, help="Write the final answer to this file too."
+        ),
     ] = None,
     quiet: Annotated[
         bool,
@@ -128,7 +132,8 @@ def run(
     ] = False,
     resume: ResumeOption = None,
     output_schema: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON Schema of the answer.")
+        Path | None,
+        typer.Option(callback=expand, metavar="FILE", help="JSON Schema of the answer."),
     ] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0.001, metavar="SECONDS", help="Stop after this time.")
@@ -136,7 +141,9 @@ def run(
     dump_tokens: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write the generated ids, as --engine script:FILE reads them."
+            callback=expand,
+            metavar="FILE",
+            help="Write the generated ids, as --engine script:FILE reads them.",
         ),
     ] = None,
     no_stdin: Annotated[
@@ -156,8 +163,8 @@ def run(
 
     On a terminal the reasoning, the calls and the answer are shown as they come; in a pipe only the
     final answer is on stdout. Exit codes: 0 done, 1 failed, 2 wrong options or a prompt too long,
-    3 a required server is missing, 4 cut off by a limit, 130 interrupted, 141 the reader of the
-    output is gone.
+    3 a required server is missing, 4 cut off by a limit, 129 the terminal is gone, 130 interrupted
+    (Ctrl-C, SIGTERM), 141 the reader of the output is gone.
     """
     from agent.cli.run import RunRequest, main
 
@@ -214,6 +221,8 @@ def chat(
     launch: LaunchOptions,
 ) -> None:
     """Talk with the model in the app (the default command)."""
+    if continue_latest and resume is not None:
+        raise UserError("--continue and --resume exclude each other.")
     require_app_terminal()
     launch = trust.confirm_project_servers(launch)
     from agent.cli.app import run_app
@@ -284,7 +293,10 @@ def serve(
 @takes_launch_options
 def batch(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Requests, a JSON line each; - reads stdin.")
+        Path,
+        typer.Argument(
+            callback=expand, metavar="FILE", help="Requests, a JSON line each; - reads stdin."
+        ),
     ],
     *,
     output: Annotated[
@@ -292,6 +304,7 @@ def batch(
         typer.Option(
             "--output",
             "-o",
+            callback=expand,
             help="Write a JSON line for each request to this file; what it has is not done again.",
         ),
     ] = None,

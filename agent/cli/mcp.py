@@ -17,6 +17,7 @@ from agent.cli.options import (
     KeyOption,
     PortOption,
     TrustOption,
+    expand,
     takes_launch_options,
 )
 from agent.config.launch import LaunchOptions
@@ -50,7 +51,9 @@ ServerArgument = Annotated[
         autocompletion=complete_server,
     ),
 ]
-RootOption = Annotated[Path, typer.Option(metavar="DIR", help="Also read this folder's .mcp.json.")]
+RootOption = Annotated[
+    Path, typer.Option(callback=expand, metavar="DIR", help="Also read this folder's .mcp.json.")
+]
 
 
 @mcp_app.command("list", epilog="Example: agent mcp list --root ~/project")

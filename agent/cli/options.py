@@ -22,8 +22,17 @@ from agent.cli.completion import (
 )
 from agent.config.launch import LaunchOptions
 from agent.engine.placement.placement import MAX_SEQUENCES
+from agent.util.user_files import expand_path
 
 Effort = Literal["low", "medium", "high"]
+
+
+def expand(value: Path | list[Path] | None) -> Path | list[Path] | None:
+    """Put the home folder in for ``~`` in paths of the command line. Raises UserError."""
+    if value is None or value == Path("-"):
+        return value
+    return list(map(expand_path, value)) if isinstance(value, list) else expand_path(value)
+
 
 ModelOption = Annotated[
     str | None,
@@ -99,9 +108,10 @@ ToolsOption = Annotated[
         autocompletion=complete_tools,
     ),
 ]
+
 McpConfigOption = Annotated[
     list[Path] | None,
-    typer.Option(metavar="FILE", help="JSON file with mcpServers (repeatable)."),
+    typer.Option(callback=expand, metavar="FILE", help="JSON file with mcpServers (repeatable)."),
 ]
 McpOption = Annotated[
     list[str] | None,
@@ -124,7 +134,10 @@ ApproveOption = Annotated[
     ),
 ]
 RootOption = Annotated[
-    Path, typer.Option(metavar="DIR", help="The folder that the files and shell tools see.")
+    Path,
+    typer.Option(
+        callback=expand, metavar="DIR", help="The folder that the files and shell tools see."
+    ),
 ]
 SystemOption = Annotated[
     str | None,
@@ -213,7 +226,11 @@ LogOption = Annotated[
 ]
 TraceOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write every token and event with its time, for Perfetto."),
+    typer.Option(
+        callback=expand,
+        metavar="FILE",
+        help="Write every token and event with its time, for Perfetto.",
+    ),
 ]
 TrustOption = Annotated[
     bool,

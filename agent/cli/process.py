@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TextIO
@@ -15,20 +18,26 @@ from agent.util.process import (
     EXIT_HANGUP,
     EXIT_USAGE,
     exit_on_signals,
+    exiting_at_once,
     is_terminal_gone,
+    termination_signals,
 )
 from agent.util.sanitize import echo
+
+SAME_SIGNAL_SECONDS = 0.3
+"""A signal this soon after another is the same one: timeout(1) sends its own twice."""
 
 
 def run_guarded(command: Callable[[], object]) -> None:
     """Run a command; an exception that it raises is printed in one sentence and ends the process.
 
-    Exit codes: those of `agent/util/process.py`. Details of an unexpected exception go to the log
-    file. SystemExit passes.
+    SIGTERM and SIGHUP end it, too. Exit codes: those of `agent/util/process.py`. Details of an
+    unexpected exception go to the log file. SystemExit passes.
     """
     _open_missing_streams()
     try:
-        command()
+        with exiting_at_once(signal.SIGTERM, signal.SIGHUP):
+            command()
     except KeyboardInterrupt:
         sys.exit(EXIT_CANCELLED)
     except BrokenPipeError:
@@ -45,6 +54,33 @@ def run_guarded(command: Callable[[], object]) -> None:
         exit_on_signals()
         if is_terminal_gone():  # else Python complains that it cannot flush them
             sys.stdout = sys.stderr = _null_device("w")
+
+
+def stop_on_signals(stop: Callable[[int], object]) -> None:
+    """Let a termination signal call ``stop`` with its number in the running event loop, and a second
+    one end the process at once.
+
+    The handler is Python's own, not asyncio's: it runs even while a write holds the loop up.
+    """
+    import asyncio  # the app's start does not need it here
+
+    loop = asyncio.get_running_loop()
+    last_signal = -math.inf
+
+    def on_signal(number: int, _: object) -> None:
+        nonlocal last_signal
+        before, last_signal = last_signal, time.monotonic()
+        is_second = before > -math.inf and last_signal - before > SAME_SIGNAL_SECONDS
+        # A terminal that goes sends several SIGHUPs: once is enough of these.
+        if loop.is_closed() or (is_second and number != signal.SIGHUP):
+            from tools.process_groups import kill_all
+
+            kill_all()
+            os._exit(EXIT_CANCELLED)
+        loop.call_soon_threadsafe(stop, number)
+
+    for number in termination_signals():
+        signal.signal(number, on_signal)
 
 
 def require_app_terminal(instead: str = "use agent run here") -> None:
@@ -95,6 +131,8 @@ def _explain(error: Exception) -> tuple[str, int]:
             return str(error), EXIT_FAILED
         case FileNotFoundError() if not _has_folder():
             return "the working folder does not exist any more: go to another one.", EXIT_USAGE
+        case UnicodeEncodeError():
+            return f"{error.object!r} is not text in UTF-8.", EXIT_USAGE
         case sqlite3.Error():
             from agent.store.damage import explain
 

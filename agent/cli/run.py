@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import select
 import signal
 import sqlite3
 import stat
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from agent import bootstrap
 from agent.cli import login_prompt
+from agent.cli.process import stop_on_signals
 from agent.config.launch import LaunchOptions
 from agent.conversation.attachments import format_attachment
 from agent.conversation.conversation import Conversation
@@ -31,6 +31,7 @@ from agent.models.catalog import EMBEDDED_NOTICE
 from agent.store.conversations import Store, StoreError
 from agent.store.recorder import TurnRecorder
 from agent.turn.continuation import begin_with
+from agent.turn.log import EventLog
 from agent.turn.loop import Turn
 from agent.turn.options import AnswerForm, TurnOptions, response_format_section
 from agent.util.ids import new_id
@@ -41,9 +42,9 @@ from agent.util.process import (
     EXIT_CANCELLED,
     EXIT_FAILED,
     EXIT_HANGUP,
+    EXIT_INCOMPLETE,
     exit_on_signals,
     is_terminal_gone,
-    termination_signals,
 )
 from agent.util.sanitize import echo, escape_json, sanitize, sanitizer_for
 from tools import private_files
@@ -51,8 +52,8 @@ from tools import private_files
 if TYPE_CHECKING:
     from agent.runtime.runtime import Runtime
 
-SAME_SIGNAL_SECONDS = 0.3
-"""A signal this soon after another is the same one: timeout(1) sends its own twice."""
+LAST_WORDS_SECONDS = 2.0
+"""How long a turn that was stopped waits for a reader that reads nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ class JsonLinesRenderer:
 
 def main(request: RunRequest, launch: LaunchOptions) -> int:
     """Run the turn and return the exit code. Raises UserError."""
+    _refuse_contradictions(request, launch)
     prompt = _read_prompt(request)
     runtime = bootstrap.create_runtime(launch, serves_engine=False)
     options = _with_schema(bootstrap.turn_options(launch, runtime.model), request.output_schema)
@@ -114,15 +116,73 @@ def main(request: RunRequest, launch: LaunchOptions) -> int:
     _check_writable("--dump-tokens", request.dump_tokens)
     store, conversation = _open_conversation(request, runtime)
     out = _private_stdout()
-    renderer = _renderer(request, out, runtime)
+    output = _Output(_renderer(request, out, runtime))
     try:
-        return asyncio.run(_run(request, runtime, conversation, prompt, options, store, renderer))
+        code = asyncio.run(_run(request, runtime, conversation, prompt, options, store, output))
     finally:
         exit_on_signals()
         if store is not None:
             store.close()
-        with suppress(OSError):
-            out.close()
+        if not output.is_blocked:
+            with suppress(OSError):
+                out.close()
+    if output.is_blocked:
+        os._exit(code)  # Python would wait for the thread that writes
+    return code
+
+
+def _refuse_contradictions(request: RunRequest, launch: LaunchOptions) -> None:
+    """Raise UserError where one option would silently undo another."""
+    if request.continue_latest and request.resume is not None:
+        raise UserError("--continue and --resume exclude each other.")
+    if request.json_events and request.quiet:
+        raise UserError("--json-events and --quiet exclude each other.")
+    files = {
+        "--output-schema": request.output_schema,
+        "--output": request.output,
+        "--dump-tokens": request.dump_tokens,
+        "--trace": launch.trace,
+    }
+    options: dict[Path, str] = {}
+    for option, file in files.items():
+        path = None if file is None else Path(os.path.realpath(file))
+        if path is None or path.is_char_device():  # /dev/null
+            continue
+        if path in options:
+            raise UserError(f"{options[path]} and {option} name the same file, {file}.")
+        options[path] = option
+
+
+class _Output:
+    """Writes events in a thread of its own: a reader that does not read holds up nothing else."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer, self._thread = renderer, ThreadPoolExecutor(1, "output")
+        self.is_blocked = False
+        """Whether a reader does not take what is written, and nobody waits for it any more."""
+        self._written = 0
+
+    async def follow(self, log: EventLog) -> None:
+        """Write all events of a turn. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        async for batch in log.follow():
+            await loop.run_in_executor(self._thread, self._show, batch)
+
+    def _show(self, batch: list[Event]) -> None:
+        for event in batch:
+            self._renderer.show(event)
+            self._written += 1
+        self._renderer.flush()
+
+    async def finish(self, following: asyncio.Task[None]) -> None:
+        """Wait for the end of a task of `follow`, as long as the reader reads. Raises OSError."""
+        before = -1
+        while not following.done() and before < self._written:
+            before = self._written
+            await asyncio.wait([following], timeout=LAST_WORDS_SECONDS)
+        self.is_blocked = not following.done()
+        if not self.is_blocked:
+            await following
 
 
 async def _run(
@@ -132,7 +192,7 @@ async def _run(
     prompt: str,
     options: TurnOptions,
     store: Store | None,
-    renderer: Renderer,
+    output: _Output,
 ) -> int:
     runtime.token_events = request.dump_tokens is not None
     begun = [
@@ -142,23 +202,22 @@ async def _run(
     begin = begin_with(*begun) if any(text is not None for text in begun) else None
     turn = Turn(runtime, conversation, [User(prompt)], options, begin=begin)
     output_error: int | None = None
-    loop = asyncio.get_running_loop()
-    interrupt = _interrupt(turn)
-    for number in termination_signals():
-        # A terminal that goes sends several SIGHUPs, and the writing fails: once is enough of these.
-        loop.add_signal_handler(number, turn.stop if number == signal.SIGHUP else interrupt)
+    stopping = _Stopping(turn)
+    stop_on_signals(stopping.on_signal)
     if request.timeout is not None:
-        loop.call_later(request.timeout, turn.stop, "timeout")
+        asyncio.get_running_loop().call_later(request.timeout, stopping.stop, EXIT_INCOMPLETE)
     try:
         await runtime.start()
         if store is not None:
             TurnRecorder(store, _warn_not_stored).record(turn, prompt)
         turn.start()
+        following = asyncio.create_task(output.follow(turn.log))
+        stopped = asyncio.create_task(stopping.requested.wait())
         try:
-            async for batch in turn.log.follow():
-                for event in batch:
-                    renderer.show(event)
-                renderer.flush()
+            await asyncio.wait([following, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if not following.done():
+                await turn.done()
+            await output.finish(following)
         except BrokenPipeError:
             turn.stop()
             output_error = EXIT_BROKEN_PIPE
@@ -170,9 +229,11 @@ async def _run(
     finally:
         await runtime.close()
     _write_files(request, turn, response)
-    if output_error is None and turn.exit_code == EXIT_CANCELLED and is_terminal_gone():
-        return EXIT_HANGUP
-    return turn.exit_code if output_error is None else output_error
+    if output_error is not None:
+        return output_error
+    # Where the turn was done, but not what is written about it, it was stopped all the same.
+    was_stopped = output.is_blocked or turn.exit_code == EXIT_CANCELLED
+    return stopping.exit_code if was_stopped and stopping.exit_code else turn.exit_code
 
 
 def _warn_not_stored(error: sqlite3.Error) -> None:
@@ -180,23 +241,24 @@ def _warn_not_stored(error: sqlite3.Error) -> None:
     echo(f"agent: this conversation is not stored: {error}.", file=sys.stderr)
 
 
-def _interrupt(turn: Turn) -> Callable[[], None]:
-    """A signal handler that stops the turn, and exits at once when it is called a second time."""
-    last_signal = -math.inf
+class _Stopping:
+    """Stops a turn at a signal or when its time is over, and knows the exit code of that."""
 
-    def interrupt() -> None:
-        nonlocal last_signal
-        now = time.monotonic()
-        if turn.stop_reason and now - last_signal > SAME_SIGNAL_SECONDS:
-            # The second signal waits for nothing that holds the turn up.
-            from tools.process_groups import kill_all
+    def __init__(self, turn: Turn) -> None:
+        self._turn, self.requested = turn, asyncio.Event()
+        self.exit_code: int | None = None
+        """None: the turn was not stopped."""
 
-            kill_all()
-            os._exit(EXIT_CANCELLED)
-        last_signal = now
-        turn.stop()
+    def on_signal(self, number: int) -> None:
+        """Stop for a signal."""
+        self.stop(EXIT_HANGUP if number == signal.SIGHUP else EXIT_CANCELLED)
 
-    return interrupt
+    def stop(self, exit_code: int) -> None:
+        """Ask the turn to end. The first exit code counts."""
+        if self.exit_code is None:
+            self.exit_code = exit_code
+            self._turn.stop("timeout" if exit_code == EXIT_INCOMPLETE else "cancelled")
+            self.requested.set()
 
 
 # --- input ---
@@ -250,10 +312,9 @@ def _check_writable(option: str, file: Path | None) -> None:
     """Raise UserError now where the file could not be written after the turn."""
     if file is None:
         return
-    path = file.expanduser()
-    if path.is_dir():
+    if file.is_dir():
         raise UserError(f"{option}: {file} is a folder.")
-    if not path.parent.is_dir():
+    if not file.parent.is_dir():
         raise UserError(f"{option}: the folder of {file} does not exist.")
 
 
@@ -269,7 +330,7 @@ def _with_schema(options: TurnOptions, file: Path | None) -> TurnOptions:
     if file is None:
         return options
     try:
-        schema = json.loads(file.expanduser().read_text(encoding="utf-8"))
+        schema = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"--output-schema: {file} is not a JSON Schema file: {error}") from error
     if not isinstance(schema, dict):
@@ -346,7 +407,7 @@ def _write_files(request: RunRequest, turn: Turn, response: Response) -> None:
         texts.append((request.dump_tokens, "".join(f"{line}\n" for line in lines)))
     for path, text in texts:
         try:
-            private_files.write_text(path.expanduser(), text)
+            private_files.write_text(path, text)
         except OSError as error:  # which names no file where the disk is full
             turn.exit_code = turn.exit_code or EXIT_FAILED
             echo(f"agent: cannot write {path}: {error.strerror}.", file=sys.stderr)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from agent.cli.completion import complete_session
+from agent.cli.options import expand
 from agent.cli.process import require_app_terminal
 from agent.store.lookup import SHORT_ID_LENGTH, short_id
 from tools import private_files
@@ -154,7 +155,8 @@ def export(
         typer.Option("--format", help="md and html to read; json: turns; tokens: ids by message."),
     ] = "md",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Output file; default: stdout.")
+        Path | None,
+        typer.Option("--output", "-o", callback=expand, help="Output file; default: stdout."),
     ] = None,
 ) -> None:
     """Export a conversation to a file or stdout."""
@@ -167,7 +169,7 @@ def export(
         echo(text, end="")
         return
     try:
-        private_files.write_text(output.expanduser(), text)
+        private_files.write_text(output, text)
     except OSError as error:
         raise UserError(f"Cannot write {output}: {error.strerror}.") from error
 

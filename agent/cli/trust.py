@@ -22,7 +22,7 @@ def confirm_project_servers(launch: LaunchOptions) -> LaunchOptions:
     """
     from tools.config.project_files import PROJECT_FILES
 
-    root = launch.root.expanduser()
+    root = launch.root
     if launch.trust_project or launch.tools == "none":
         return launch
     if not any((root / name).is_file() for name in PROJECT_FILES):

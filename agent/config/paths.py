@@ -11,6 +11,8 @@ from pathlib import Path
 
 import platformdirs
 
+from agent.util.user_files import expand_path
+
 
 @dataclass(frozen=True, slots=True)
 class Paths:
@@ -75,7 +77,7 @@ class Paths:
 def user_paths() -> Paths:
     """The folders of whoever runs this: below ``AGENT_HOME``, or where the platform wants them."""
     if home := os.environ.get("AGENT_HOME"):
-        base = Path(home).expanduser()
+        base = expand_path(home)
         return Paths(base / "config", base / "cache", base / "state")
     dirs = platformdirs.PlatformDirs("agent-local", appauthor=False)
     return Paths(Path(dirs.user_config_dir), Path(dirs.user_cache_dir), Path(dirs.user_state_dir))

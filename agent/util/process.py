@@ -7,14 +7,15 @@ import errno
 import os
 import signal
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INCOMPLETE = 0, 1, 2, 3, 4
 EXIT_HANGUP = 129
 """What a shell reports of a program that SIGHUP ended: its terminal is gone."""
 EXIT_CANCELLED = 130
-"""What a shell reports of a program that SIGINT ended."""
+"""What a shell reports of a program that SIGINT ended; SIGTERM is no other request here."""
 EXIT_BROKEN_PIPE = 141
 """What a shell reports of a program that SIGPIPE ended: the reader of the output has gone."""
 
@@ -33,7 +34,26 @@ def exit_on_signals() -> None:
             signal.signal(number, handler)
 
     atexit.register(install, signal.SIG_IGN)
-    install(lambda *_: os._exit(EXIT_CANCELLED))
+    install(_exit_at_once)
+
+
+@contextmanager
+def exiting_at_once(*numbers: int) -> Iterator[None]:
+    """Let these signals end the process with their exit codes meanwhile; ignored ones stay so."""
+    defaults = (signal.SIG_DFL, signal.default_int_handler)
+    before = {n: handler for n in numbers if (handler := signal.getsignal(n)) in defaults}
+    for number in before:
+        signal.signal(number, _exit_at_once)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is _exit_at_once:
+                signal.signal(number, handler)
+
+
+def _exit_at_once(number: int, _: object) -> None:
+    os._exit(EXIT_HANGUP if number == signal.SIGHUP else EXIT_CANCELLED)
 
 
 def is_terminal_gone() -> bool:

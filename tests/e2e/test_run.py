@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import select
 import shlex
 import signal
 import sqlite3
@@ -18,7 +20,7 @@ import pytest
 from tests.support.invariants import check, mcp_calls
 from tests.support.program import RunAgent
 from tests.support.scripts import DONE, REASONING, hold, python, reasoned_call, thought
-from tests.support.waiting import HANG_SECONDS
+from tests.support.waiting import HANG_SECONDS, wait_until
 
 Script = Callable[..., str]
 
@@ -43,6 +45,48 @@ def test_run_output_file_has_answer(agent: RunAgent, script: Script, tmp_path: P
     file = tmp_path / "answer.md"
     assert agent("run", "go", "-o", str(file), "--engine", script(DONE)).code == 0
     assert file.read_text() == "It is **done**."
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("-c --resume 12345678", "--continue and --resume exclude each other."),
+        ("-q --json-events", "--json-events and --quiet exclude each other."),
+        ("-o a --dump-tokens ./a", "--output and --dump-tokens name the same file, a."),
+        ("-o a --trace link/a", "--output and --trace name the same file, link/a."),
+        ("-o s.json --output-schema s.json", "--output-schema and --output name the same file"),
+    ],
+)
+def test_run_options_that_exclude_each_other(
+    agent: RunAgent, tmp_path: Path, options: str, message: str
+) -> None:
+    (tmp_path / "link").symlink_to(".")
+    (tmp_path / "s.json").write_text("{}")
+    ran = agent("run", "go", *options.split(), cwd=tmp_path)
+    assert ran.code == 2 and ran.err.startswith(f"agent: {message[:-1]}") and not ran.out
+
+
+@pytest.mark.parametrize("path", ["~nobody-here/x", "a" * 300])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run go --model", "run go --root", "run go --engine script:", "run go -o",
+        "run go --system @", "run go --output-schema", "run go --trace", "run go --dump-tokens",
+        "run go --mcp-config", "batch", "batch - -o", "sessions export 12345678 -o",
+        "mcp list --root", "models path", "models default", "config set model",
+    ],
+)  # fmt: skip
+def test_path_that_cannot_be_is_one_sentence(agent: RunAgent, command: str, path: str) -> None:
+    *words, last = command.split()
+    arguments = [last + path] if last[-1] in ":@" else [last, path]
+    ran = agent(*words, *arguments)
+    reason = "there is no such user" if path[0] == "~" else "File name too long"
+    assert (ran.code, ran.err) == (2, f"agent: {path!r} cannot be used: {reason}.\n")
+
+
+def test_agent_home_of_unknown_user_is_one_sentence(agent: RunAgent) -> None:
+    ran = agent("config", "path", env={"AGENT_HOME": "~nobody-here/x"})
+    assert ran.code == 2 and ran.err.startswith("agent: '~nobody-here/x' cannot be used: ")
 
 
 def test_run_stdin_is_prompt_or_appended(agent: RunAgent, script: Script) -> None:
@@ -321,6 +365,73 @@ def test_run_sigint_cancels_and_keeps_text(home: Path, script: Script, tmp_path:
     assert final["status"] == "cancelled" and final["incomplete_details"] is None
     assert final["output"][-1]["content"][0]["text"].startswith("word")
     assert final["output"][-1]["status"] == "incomplete"
+
+
+LONG = "<|channel|>final<|message|>" + "many words " * 30_000 + "<|return|>"
+"""More than a pipe takes while nobody reads."""
+
+
+def run_unread(
+    request: pytest.FixtureRequest, home: Path, folder: Path, *args: str
+) -> subprocess.Popen[bytes]:
+    """Start `agent run` with both outputs in a pipe, and return once the pipe is full."""
+    reading, writing = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-m", "agent", "run", "go", *args],
+        cwd=folder, env={**os.environ, "AGENT_HOME": str(home)},
+        stdin=subprocess.DEVNULL, stdout=writing, stderr=writing,
+    )  # fmt: skip
+    request.addfinalizer(lambda: (os.close(reading), os.close(writing)))
+    asyncio.run(wait_until(lambda: process.poll() or not select.select([], [writing], [], 0)[1]))
+    return process
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 129)]
+)
+@pytest.mark.parametrize("options", [(), ("--json-events",)])
+def test_run_without_reader_ends_at_signal(
+    request: pytest.FixtureRequest, home: Path, script: Script, tmp_path: Path,
+    number: signal.Signals, code: int, options: tuple[str, ...],
+) -> None:  # fmt: skip
+    engine = ("--engine", script(LONG), "-o", "answer.txt")
+    process = run_unread(request, home, tmp_path, *options, *engine)
+    process.send_signal(number)
+    assert process.wait(HANG_SECONDS) == code
+    assert "many words" in (tmp_path / "answer.txt").read_text()
+
+
+def test_run_without_reader_ends_with_its_time(
+    request: pytest.FixtureRequest, home: Path, script: Script, tmp_path: Path
+) -> None:
+    process = run_unread(request, home, tmp_path, "--timeout", "3", "--engine", script(LONG))
+    assert process.wait(HANG_SECONDS) == 4
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 129)]
+)
+@pytest.mark.parametrize("module", ["agent.cli.process", "agent.cli.main", "agent.cli.run"])
+def test_run_signal_while_it_starts_ends_it_silently(
+    home: Path, script: Script, tmp_path: Path, number: signal.Signals, code: int, module: str
+) -> None:
+    """The signal comes after a module was imported that this one imports."""
+    imported = {
+        "agent.cli.process": "agent.util.sanitize", "agent.cli.main": "typer",
+        "agent.cli.run": "agent.bootstrap",
+    }[module]  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", "agent", "run", "go",
+         "--engine", script(hold(DONE, after=0))],
+        cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    while process.stderr.readline().rpartition("|")[2].strip() != imported:
+        assert process.poll() is None
+    process.send_signal(number)
+    rest = process.stderr.read()
+    assert process.wait() == code and "Traceback" not in rest
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -22,7 +22,7 @@ class ModelHub:
 
     address: str = ""
     files: dict[str, bytes] = field(default_factory=lambda: dict(FILES))
-    others: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    repositories: dict[str, dict[str, bytes]] = field(default_factory=dict)
     """The files of further repositories."""
     etags: dict[str, str] = field(default_factory=dict)
     """What is claimed instead of a file's own SHA-256."""
@@ -44,7 +44,7 @@ class ModelHub:
     def repository(self, path: str) -> dict[str, bytes] | None:
         """The files of the repository that a path on the server begins with; None: there is none."""
         repo = "/".join(path.split("/")[1:3])
-        return self.files if repo == "org/repo" else self.others.get(repo)
+        return self.files if repo == "org/repo" else self.repositories.get(repo)
 
     def tree(self, files: dict[str, bytes]) -> list[dict[str, object]]:
         """The list of files as the hub's API returns it."""

@@ -138,8 +138,10 @@ def test_pull_repository_split_quantisation(repository: ModelHub, tmp_path: Path
 def test_pull_files_of_one_name_are_models_of_their_own(
     model_hub: ModelHub, tmp_path: Path
 ) -> None:
-    model_hub.others = {f"own/{letter}": {"m-Q4_K_M.gguf": letter.encode()} for letter in "abc"}
-    model_hub.others["own/multi"] = {f"{q}/m.gguf": q.encode() for q in ("Q4", "Q5", "Q8")}
+    model_hub.repositories = {
+        f"own/{letter}": {"m-Q4_K_M.gguf": letter.encode()} for letter in "abc"
+    }
+    model_hub.repositories["own/multi"] = {f"{q}/m.gguf": q.encode() for q in ("Q4", "Q5", "Q8")}
     for repo in ("own/a", "own/b", "own/c", "own/a"):
         assert models(model_hub, tmp_path, "pull", repo).returncode == 0
     for quantisation in ("Q4", "Q5", "Q8"):

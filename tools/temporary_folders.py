@@ -42,8 +42,8 @@ def clear_leftovers(folder: Path | None = None) -> None:
 
     ``folder``: where temporary folders are; None: where this process has its own.
     """
-    folder = folder or Path(tempfile.gettempdir())
     try:
+        folder = folder or Path(tempfile.gettempdir())
         names = [name for name in os.listdir(folder) if name.startswith(PROCESS_PREFIX)]  # noqa: PTH208
     except OSError:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
@@ -65,6 +65,11 @@ def main(options: BatchOptions, launch: LaunchOptions) -> int:
     if not lines:
         raise UserError(f"{options.file} has no requests.")
     results = None if options.dry_run else _open_results(options)
+    if results is not None and (changed := results.forget_changed(lines)):
+        what = (
+            "1 line has changed and is" if changed == 1 else f"{changed} lines have changed and are"
+        )
+        echo(f"agent: {what} asked again.", file=sys.stderr)
     parallel = options.parallel or DEFAULT_PARALLEL
     runtime = bootstrap.create_runtime(launch, tools="none", serves_engine=False, parallel=parallel)
     runtime.aliases = options.aliases
@@ -133,7 +138,8 @@ async def _run(
                 with results:
                     missing = results.missing(lines)
                     progress.begin(len(lines) - len(missing))
-                    await runner.run(missing, lambda result: _take(result, results, progress))
+                    digests = {line.custom_id: line.digest for line in missing}
+                    await runner.run(missing, lambda r: _take(r, digests, results, progress))
             except OSError as error:
                 message = f"--output: {results.path} cannot be written: {error.strerror}."
                 raise UserError(message) from error
@@ -150,8 +156,13 @@ async def _run(
         await runtime.close()
 
 
-def _take(result: dict[str, Any], results: ResultLog, progress: BatchProgress) -> None:
-    results.add(result)
+def _take(
+    result: dict[str, Any],
+    digests: Mapping[str | None, str],
+    results: ResultLog,
+    progress: BatchProgress,
+) -> None:
+    results.add(result | {"request_digest": digests[result["custom_id"]]})
     progress.advance(output_tokens(result))
 
 

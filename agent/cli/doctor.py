@@ -27,6 +27,7 @@ from agent.errors import UserError
 from agent.models.catalog import Model
 from agent.models.loader import EMBEDDED_TENSOR_TYPES, ModelLoader
 from agent.models.resolve import resolve_model
+from agent.store.damage import OPENING_BYTES
 from agent.util.process import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
 from agent.util.sanitize import echo
 from tools import private_files
@@ -140,8 +141,8 @@ def _files(paths: Paths) -> Iterator[Check]:
     for name, folder in (("cache", paths.cache), ("state", paths.state)):
         try:
             private_files.make_folder(folder)
-            with tempfile.TemporaryFile(dir=folder):
-                pass
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(OPENING_BYTES))  # a full disk still makes empty files
             yield name, "ok", str(folder)
         except OSError as error:
             yield name, "WRONG", f"{folder} cannot be written ({error.strerror}); set AGENT_HOME"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from agent.errors import UserError
 from agent.formats.markup.dialects import DIALECTS
 from agent.formats.protocol import (
     Closed,
@@ -43,12 +43,9 @@ def run(
     ``model``: the model with the ids' vocabulary, for families that share none. Raises UserError.
     """
     if format not in FORMATS:
-        print(f"There is no format {format!r}; known: {', '.join(FORMATS)}.", file=sys.stderr)
-        return 2
+        raise UserError(f"There is no format {format!r}; known: {', '.join(FORMATS)}.")
     if format != "harmony" and not text and model is None:
-        message = f"The ids of {format} differ from model to model: give --model or --text."
-        print(message, file=sys.stderr)
-        return 2
+        raise UserError(f"The ids of {format} differ from model to model: give --model or --text.")
     recipients = None if tools is None else Recipients(tools, TOOL_ALIASES)
     if format == "harmony":
         if model is not None:  # its ids are the same; still it has to be there

@@ -118,6 +118,7 @@ def _has_folder() -> bool:
 def _explain(error: Exception) -> tuple[str, int]:
     """The sentence and the exit code of an exception."""
     # Imported only now: a start that succeeds needs none of it.
+    import logging
     import sqlite3
 
     from agent.config.paths import user_paths
@@ -133,13 +134,15 @@ def _explain(error: Exception) -> tuple[str, int]:
             return "the working folder does not exist any more: go to another one.", EXIT_USAGE
         case UnicodeEncodeError():
             return f"{error.object!r} is not text in UTF-8.", EXIT_USAGE
+        case OSError() if error.strerror:  # of a full disk, or a path that nothing can be at
+            logging.getLogger(__name__).info("the system refused", exc_info=error)
+            where = f": {error.filename}" if isinstance(error.filename, str) else ""
+            return f"{error.strerror}{where}.", EXIT_FAILED
         case sqlite3.Error():
             from agent.store.damage import explain
 
             return explain(user_paths().store, error), EXIT_FAILED
         case _:
-            import logging
-
             from agent.observability.logging import log_to_file
 
             paths = user_paths()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import tomllib
 from dataclasses import dataclass, field, fields
@@ -149,7 +150,7 @@ class Model:
             return True
         if self.path is None:
             return False
-        return all(part.exists() for part in split_files(self.path))
+        return all(map(os.path.exists, split_files(self.path)))
 
     @property
     def location(self) -> str | None:

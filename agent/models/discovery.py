@@ -60,10 +60,10 @@ def discover(catalog: dict[str, Model]) -> list[DiscoveredModel]:
     taken_names = {
         name.lower() for model in catalog.values() for name in (model.name, *model.aliases)
     }
-    seen_files = {model.path.resolve() for model in catalog.values() if model.path}
+    seen_files = {os.path.realpath(model.path) for model in catalog.values() if model.path}
     models: list[DiscoveredModel] = []
     for source, name, path in _candidates():
-        resolved = path.resolve()
+        resolved = os.path.realpath(path)
         if resolved in seen_files or (discovered := _inspect(source, name, path)) is None:
             continue
         seen_files.add(resolved)
@@ -145,7 +145,7 @@ def _candidates() -> Iterator[tuple[str, str, Path]]:
 
 def _ollama_folders(home: Path) -> list[Path]:
     if own := os.environ.get("OLLAMA_MODELS"):
-        return [Path(own).expanduser()]
+        return [Path(os.path.expanduser(own))]  # noqa: PTH111 (it raises nothing)
     return [home / ".ollama/models", Path("/usr/share/ollama/.ollama/models")]
 
 

@@ -110,8 +110,15 @@ def hub_host() -> str:
 
 
 def hub_address() -> str:
-    """The address of the hub."""
-    return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    """The address of the hub. Raises UserError where HF_ENDPOINT is none."""
+    address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    try:
+        parts = urlsplit(address)
+        if parts.scheme in ("http", "https") and parts.hostname:
+            return address
+    except ValueError:
+        pass
+    raise UserError(f"HF_ENDPOINT must be the address of a hub, not {address!r}.")
 
 
 def find_pullable(name: str) -> Model:

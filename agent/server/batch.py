@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import hashlib
 import json
 import random
 import time
@@ -52,6 +53,8 @@ class BatchRequest:
     custom_id: str
     url: str
     body: Json
+    digest: str = ""
+    """Of the line, by which a later run sees whether it has changed; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class WrongLine:
     error: ApiError
     number: int | None = None
     """In the file, from 1."""
+    digest: str = ""
+    """As that of a request."""
 
 
 Line = BatchRequest | WrongLine
@@ -76,18 +81,24 @@ def read_lines(lines: Iterable[str], endpoints: Iterable[str] = ENDPOINTS) -> It
         if not line.strip():
             continue
         custom_id: str | None = None
+        digest = _digest(line.strip())
         try:
             value = parse_json_object(line.encode())
+            digest = _digest(json.dumps(value, sort_keys=True))
             if (wanted := _custom_id(value)) in seen:
                 raise invalid("custom_id", f"{wanted!r} is the custom_id of an earlier line too.")
             seen.add(custom_id := wanted)
-            request = BatchRequest(custom_id, *_target(value, tuple(endpoints)))
+            request = BatchRequest(custom_id, *_target(value, tuple(endpoints)), digest)
         except ApiError as error:
             message = f"Line {number}: {error}"
             named = ApiError(error.status, message, code=error.code, param=error.param)
-            yield WrongLine(custom_id, named, number)
+            yield WrongLine(custom_id, named, number, digest)
         else:
             yield request
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _custom_id(value: Json) -> str:
@@ -232,6 +243,8 @@ class ResultLog:
         """Results that are errors."""
         self._final: dict[str, bytes] = {}
         """Results that stay, by custom_id: their lines, until the file is opened to write."""
+        self._digests: dict[str, str] = {}
+        """Those of the requests that these answer, by custom_id, where they are known."""
         self._file: TextIO | None = None
         self._locked = open(path, "a+b", opener=private_files.opener)  # noqa: SIM115
         try:
@@ -251,12 +264,25 @@ class ResultLog:
         try:
             if is_final(result):
                 self._final[result["custom_id"]] = line
+                self._digests[result["custom_id"]] = str(result.get("request_digest") or "")
                 self.failed += status_of(result) != 200
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("no result of a batch") from error
 
     def _final_lines(self) -> bytes:
         return b"".join(line + b"\n" for line in self._final.values())
+
+    def forget_changed(self, lines: Iterable[Line]) -> int:
+        """Forget the results of lines that have changed since, before the file is opened to write;
+        returns how many."""
+        count = 0
+        for line in lines:
+            if self._digests.get(line.custom_id or "") not in (None, "", line.digest):
+                forgotten = self._final.pop(line.custom_id or "")
+                self.failed -= status_of(json.loads(forgotten)) != 200
+                self._is_clean = False
+                count += 1
+        return count
 
     def missing(self, lines: Iterable[Line]) -> list[Line]:
         """The lines that have no result, or one that may be another now."""

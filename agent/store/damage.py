@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import sqlite3
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -17,6 +19,8 @@ READ_ERRORS = (
 )
 """What reading a damaged row may raise."""
 MAX_REASON_CHARS = 160
+OPENING_BYTES = 1 << 16
+"""What SQLite needs at least beside an open store: its shared memory takes half of it."""
 
 
 class NewerStoreError(AgentError, ValueError):
@@ -54,12 +58,29 @@ def describe(error: Exception) -> str:
     return lines[0][:MAX_REASON_CHARS].strip().rstrip(".") or type(error).__name__
 
 
+def is_disk_full(folder: Path) -> bool:
+    """Whether a file of a page cannot be made there."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(OPENING_BYTES))
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return False
+
+
 def explain(store: Path, error: Exception) -> str:
     """Why a store cannot be used, and what to do about it."""
     what = f"The store {store} cannot be used: {describe(error)}."
-    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    # SQLite calls a full disk an I/O error where it cannot make the files beside the store.
+    if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and is_disk_full(store.parent):
+        code = sqlite3.SQLITE_FULL
+        what = f"The store {store} cannot be used: the disk is full."
+    match code:
         case sqlite3.SQLITE_FULL:
             return f"{what} Free some disk space."
+        case sqlite3.SQLITE_IOERR | sqlite3.SQLITE_NOMEM:
+            return f"{what} The store itself may be in order: check the disk that it is on."
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return f"{what} Another program is writing to it; try again when that has ended."
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 
 from agent.store import reserve
-from agent.store.damage import NewerStoreError
+from agent.store.damage import NewerStoreError, is_disk_full
 from tools import private_files
 
 log = logging.getLogger(__name__)
@@ -160,9 +160,13 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         db = _open(path)
     except sqlite3.Error as error:
-        if not (reserve.is_disk_full(error) and reserve.release(path)):
+        if not reserve.is_disk_full(error):
             raise
-        db = _open(path)
+        released = reserve.release(path)
+        if not released and not is_disk_full(path.parent):
+            raise
+        # Without more space, what is there can still be read, by one program at a time.
+        db = _open(path, alone=not released)
     reserve.hold(db, path)
     return db
 
@@ -177,15 +181,22 @@ def connect_memory() -> sqlite3.Connection:
     return db
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _open(path: Path, *, alone: bool = False) -> sqlite3.Connection:
+    """``alone``: no other program may use it meanwhile; that needs no shared memory."""
     db = sqlite3.connect(path, timeout=10, isolation_level=None)
-    db.text_factory = partial(str, encoding="utf-8", errors="replace")  # of damaged rows too
-    if not path.stat().st_size:  # later it would change nothing, and write
-        db.execute("pragma auto_vacuum = incremental")
-    db.execute("pragma journal_mode = wal")
-    db.execute("pragma foreign_keys = on")
-    db.execute("pragma secure_delete = on")
-    upgrade(db)
+    try:
+        if alone:
+            db.execute("pragma locking_mode = exclusive")
+        db.text_factory = partial(str, encoding="utf-8", errors="replace")  # of damaged rows too
+        if not path.stat().st_size:  # later it would change nothing, and write
+            db.execute("pragma auto_vacuum = incremental")
+        db.execute("pragma journal_mode = wal")
+        db.execute("pragma foreign_keys = on")
+        db.execute("pragma secure_delete = on")
+        upgrade(db)
+    except BaseException:
+        db.close()  # its locks would last as long as the error
+        raise
     return db
 
 

@@ -68,6 +68,28 @@ def test_batch_answers_both_apis_and_names_what_is_wrong(
     assert "Line 4" in nameless[0] and "Line 5" in nameless[1] and "'a'" in nameless[1]
 
 
+def test_batch_changed_lines_are_asked_again(agent: RunAgent, files: tuple[Path, Path]) -> None:
+    source, output = files
+    source.write_text(
+        line("same", input="Hello") + line("edited", input="Hi") + line("bad", input=3)
+    )
+    assert agent("batch", str(source), "-o", str(output)).code == 1
+    before = read_results(output)
+    again = agent("batch", str(source), "-o", str(output))
+    assert again.code == 1 and "All 3 requests were done before; 1 failed" in again.err
+    changed = {"url": RESPONSES, "body": {"input": "Hello"}, "custom_id": "same", "method": "POST"}
+    source.write_text(
+        json.dumps(changed) + "\n" + line("edited", input="Bye") + line("bad", input="Hello")
+    )
+    ran = agent("batch", str(source), "-o", str(output))
+    assert ran.code == 0 and "agent: 2 lines have changed and are asked again." in ran.err
+    after = read_results(output)
+    assert after["same"] == before["same"], "only its fields are in another order"
+    assert after["edited"]["body"]["id"] != before["edited"]["body"]["id"]
+    assert after["bad"]["status_code"] == 200
+    assert "were done before." in agent("batch", str(source), "-o", str(output)).err
+
+
 def test_batch_dry_run_counts_and_writes_nothing(agent: RunAgent, files: tuple[Path, Path]) -> None:
     source, _ = files
     source.write_text(

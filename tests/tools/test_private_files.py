@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import os
-import resource
 import stat
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.support.full_disk import full_disk
 from tools.private_files import locked, update_text, write_text
 
 WRITERS = 10
 
 
-@contextmanager
-def no_file_may_grow() -> Iterator[None]:
-    """As on a full disk, but for the number of the error."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_write_text_that_fails_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "a.toml"
     file.write_text("as it was")
-    with no_file_may_grow(), pytest.raises(OSError, match="File too large"):
+    with full_disk(), pytest.raises(OSError, match="File too large"):
         write_text(file, "new")
-    with no_file_may_grow(), pytest.raises(OSError, match="File too large"):
+    with full_disk(), pytest.raises(OSError, match="File too large"):
         write_text(tmp_path / "b.toml", "new")
     assert file.read_text() == "as it was"
     assert os.listdir(tmp_path) == ["a.toml"]  # noqa: PTH208

@@ -10,6 +10,7 @@ import pytest
 from openai_harmony import HarmonyEncoding
 
 from agent.cli.parse import run
+from agent.errors import UserError
 
 Answers = tuple[int, list[dict[str, Any]]]
 
@@ -119,15 +120,15 @@ def test_parse_invalid_utf8_prints_error() -> None:
     assert code == 1 and list(answers[0]) == ["error"]
 
 
-def test_parse_unknown_format_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parse("[]", format="klingon") == (2, [])
-    message = "There is no format 'klingon'; known: harmony, qwen3, qwen3-coder, llama3, plain.\n"
-    assert capsys.readouterr().err == message
+def test_parse_unknown_format_is_one_sentence() -> None:
+    message = "There is no format 'klingon'; known: harmony, qwen3, qwen3-coder, llama3, plain."
+    with pytest.raises(UserError, match=message):
+        parse("[]", format="klingon")
 
 
-def test_parse_other_family_ids_need_model(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parse("[]", format="qwen3") == (2, [])
-    assert "--text" in capsys.readouterr().err
+def test_parse_other_family_ids_need_model() -> None:
+    with pytest.raises(UserError, match="--text"):
+        parse("[]", format="qwen3")
 
 
 def test_parse_other_family_text_prints_segments() -> None:

@@ -14,6 +14,8 @@ from agent.conversation.conversation import Conversation, Entry
 from agent.conversation.convert import convert_vocabulary
 from agent.events import Response
 from agent.store.conversations import Store, StoreError
+from agent.store.damage import explain
+from tests.support.full_disk import full_disk
 from tests.support.scripts import final
 
 
@@ -99,6 +101,40 @@ def test_open_file_that_is_no_store_raises(tmp_path: Path) -> None:
     (tmp_path / "store.sqlite").write_text("this is no database, but a letter " * 100)
     with pytest.raises(StoreError, match=r"store\.sqlite"):
         Store(tmp_path / "store.sqlite")
+
+
+def test_store_on_full_disk_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    store = Store(path)
+    talk = Conversation("conv_1", [Entry([1, 2, 200006])])
+    store.begin(talk, "Hello", response())
+    store.finish(talk, response("completed"))
+    store.close()
+    path.with_name("store.sqlite-reserve").unlink()
+    with full_disk():
+        store = Store(path)
+        assert store.load("conv_1").entries == talk.entries
+        with pytest.raises(sqlite3.OperationalError):
+            store.rename("conv_1", "Other")
+        store.close()
+    assert [summary.title for summary in Store(path).summaries()] == ["Hello"]
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (sqlite3.SQLITE_IOERR, "cannot be used: the disk is full. Free some disk space."),
+        (sqlite3.SQLITE_FULL, "Free some disk space."),
+        (sqlite3.SQLITE_CORRUPT, "Move it away"),
+    ],
+)
+def test_explain_full_disk_is_no_damage(tmp_path: Path, code: int, advice: str) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = code
+    with full_disk():
+        assert advice in explain(tmp_path / "store.sqlite", error)
+    if code == sqlite3.SQLITE_IOERR:
+        assert "check the disk that it is on" in explain(tmp_path / "store.sqlite", error)
 
 
 def test_file_is_private_to_its_owner(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo env peer fastmcp vllm pictures man test test-changed test-clients test-fast test-stress lint bench compare attack conformance sdks fuzz load faults soak tiny-eval clean
+.PHONY: demo env peer fastmcp vllm pictures man test test-changed test-clients test-fast test-stress lint bench compare attack conformance sdks fuzz monkey load faults soak tiny-eval clean
 
 env: $(READY)
 
@@ -103,6 +103,12 @@ sdks: $(READY)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz
+
+# The commands with random arguments, files and surroundings, or: make monkey CALLS=300 SEED=7
+CALLS ?= 3000
+SEED ?= 1
+monkey: $(READY)
+	$(BIN)/python -m tests.monkey --calls $(CALLS) --seed $(SEED)
 
 # 32 clients of all kinds, 2,000 requests; memory is measured.
 load: $(READY)

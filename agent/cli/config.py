@@ -104,6 +104,8 @@ def set_(
         raise UserError(f"{name} must be {spec.expected.replace(chr(34), '')}, not {value!r}.")
     if name == "model":
         read = lasting_name(str(read), paths)
+    if name == "theme":
+        _require_theme(str(read))
     if name.startswith("keys.") and not isinstance(read, str):
         read = value  # 3 is no number here
     save_setting(paths, name, read)
@@ -210,3 +212,15 @@ def _default_model(paths: Paths) -> str | None:
         return default_name(paths)
     except EngineError:
         return None
+
+
+def _require_theme(name: str) -> None:
+    """Raise UserError where the app has no such theme."""
+    from textual.theme import BUILTIN_THEMES
+
+    from agent.errors import UserError
+    from tui.theme import THEMES
+
+    names = [*(theme.name for theme in THEMES), *BUILTIN_THEMES]
+    if name not in names:
+        raise UserError(f"There is no theme {name!r}; known: {', '.join(names)}.")

@@ -9,6 +9,7 @@ import json
 import shutil
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ import typer
 
 from agent.cli.completion import complete_model
 from agent.errors import UserError
-from agent.util.sanitize import echo
+from agent.util.sanitize import echo, sanitize
 from tools import private_files
 
 if TYPE_CHECKING:
@@ -51,11 +52,17 @@ def list_(
     if as_json:
         echo(json.dumps([row.as_json() for row in rows], indent=2))
         return
+    rows = [replace(row, name=_line(row.name), description=_line(row.description)) for row in rows]
     width = max(len(row.name) for row in rows)
     for row in rows:
         star, size = "*" if row.default else " ", _format_size(row.size)
         draft = f" (draft model: {row.draft})" if row.draft else ""
         echo(f"{star} {row.name:{width}}  {size:>8}  {row.state:13}  {row.description}{draft}")
+
+
+def _line(text: str) -> str:
+    """A file's name may have line breaks."""
+    return " ".join(sanitize(text).split("\n"))
 
 
 def _format_size(size: int | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -10,6 +11,8 @@ from agent.turn.endings import TIMED_OUT
 from agent.util.markdown_blocks import MarkdownBlocks
 from agent.util.sanitize import sanitize, sanitizer_for
 
+_EXIT_CODE = re.compile(r"\[exit code \d+\]")
+"""The last line of a command's result, which says more than the first ones."""
 MAX_RESULT_LINES = 12
 """Lines of a tool's result that a terminal shows; the model reads more."""
 
@@ -238,7 +241,8 @@ def summarize_call(call: ev.McpCallItem, max_lines: int = 1) -> str:
     lines = text.strip().splitlines() or ["(no output)"]
     if len(lines) <= max_lines:
         return "\n".join(lines)
-    return "\n".join(lines[:max_lines]) + f" … ({len(lines) - max_lines} more lines)"
+    folded = "\n".join(lines[:max_lines]) + f" … ({len(lines) - max_lines} more lines)"
+    return f"{folded} {lines[-1]}" if _EXIT_CODE.fullmatch(lines[-1]) else folded
 
 
 def absent_servers(servers: Sequence[ev.ServerStatus]) -> list[str]:

@@ -181,7 +181,7 @@ def _item(item: ev.Item) -> Iterator[Block]:
             yield Block("Answer" if phase == "final_answer" else "Said meanwhile", said)
         case ev.McpCallItem(server_label=server, name=name):
             yield Block(f"Call of {server} · {name}", _arguments(item.arguments), True, True)
-            result = item.output if item.error is None else item.error.model_dump_json()
+            result = item.output if item.error is None else item.error.text
             yield Block("Result" if item.error is None else "Failed", result or "", True, True)
         case _:
             # Whatever a client had: as it is.

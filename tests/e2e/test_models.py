@@ -250,7 +250,9 @@ def test_models_list_json_rows(
     some = rows["Some-Q8_0"]
     assert (some["usable"], some["source"], some["path"]) == (True, "LM Studio", str(file))
     assert some["size"] == tiny_gguf.stat().st_size
+    file.with_name("two\nlines.gguf").symlink_to(sparse_gguf.write_model(file.with_name("two.bin")))
     text = agent("models", "list", env=empty_user).out
+    assert re.search(r"^  two lines +\d", text, re.M)
     assert re.search(r"^\* tiny .* embedded ", text, re.M)
     assert re.search(r"^  Some-Q8_0 +74 MB +LM Studio ", text, re.M)
     ran = agent("run", "hello", "-q", "--model", "some-q8_0", "--temperature", "0", env=empty_user)

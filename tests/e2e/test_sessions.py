@@ -74,6 +74,14 @@ def test_sessions_export_formats(agent: RunAgent, session: dict[str, Any], tmp_p
     assert refused.code == 2 and "Cannot write" in refused.err
 
 
+def test_sessions_show_failed_call_as_text(agent: RunAgent, script: Callable[..., str]) -> None:
+    engine = script(python("raise KeyError('\\x1b[31mgone')"), ANSWER)
+    assert agent("run", PROMPT, "-q", "--engine", engine).code == 0
+    (row,) = json.loads(agent("sessions", "list", "--json").out)
+    shown = agent("sessions", "show", row["id"]).out
+    assert "KeyError" in shown and "mcp_tool_execution_error" not in shown and "\x1b" not in shown
+
+
 def test_sessions_export_file_private_and_clean(
     agent: RunAgent, script: Callable[..., str], tmp_path: Path
 ) -> None:

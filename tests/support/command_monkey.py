@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -136,13 +136,18 @@ class Call:
 class CommandMonkey:
     """Makes up calls, and looks at how they end."""
 
-    def __init__(self, folder: Path, cache: Path, seed: int) -> None:
-        """``folder``: where the homes are made; ``cache``: has the embedded model; ``seed``: of all."""
+    def __init__(self, folder: Path, cache: Path, seed: int, *, quick: bool = False) -> None:
+        """``folder``: where the homes are made; ``cache``: has the embedded model; ``seed``: of all;
+        ``quick``: only commands that neither measure this machine nor start it anew."""
         self._folder, self._cache, self._seed = folder, cache, seed
         self._commands = dict(_leaves(get_command(app), ""))
+        self._full_disks = 0.0 if quick else 0.08
+        if quick:
+            del self._commands["doctor"]
         self._template = folder / "template"
         self._make_files(self._template)
         self._store = self._template_store()
+        self._texts = (*TEXTS, self._id, self._id[5:13], self._id[5:9])
 
     def call(self, number: int) -> Call:
         """Make the call with this number, in a home that is removed afterwards."""
@@ -158,7 +163,7 @@ class CommandMonkey:
             chance.choice(INPUTS),
         )
         try:
-            self._run(call, home, work, full_disk=chance.random() < 0.08)
+            self._run(call, home, work, full_disk=chance.random() < self._full_disks)
         finally:
             shutil.rmtree(home, ignore_errors=True)
         return call
@@ -191,28 +196,38 @@ class CommandMonkey:
         call.faults += _faults(call)
 
     def _words(self, chance: random.Random) -> list[str]:
-        """A command with arguments, most of which are wrong."""
+        """A command with arguments, many of which are wrong."""
         name = chance.choice(list(self._commands))
         words = name.split()
-        texts = (*TEXTS, self._id, self._id[5:13], self._id[5:9])
-        for parameter in self._commands[name]:
-            named = parameter.param_type_name == "option"
-            often = 0.97 if not named and parameter.required else 0.5 if not named else 0.12
-            if LONG_OPTIONS & {*parameter.opts} or chance.random() > often:
-                continue
-            for _ in range(
-                chance.choice((1, 1, 1, 2, 3)) if parameter.multiple or parameter.nargs == -1 else 1
-            ):
-                if named:
-                    words.append(chance.choice([*parameter.opts, *parameter.secondary_opts]))
-                if named and parameter.is_flag:
+        parameters = [p for p in self._commands[name] if not LONG_OPTIONS & {*p.opts}]
+        options = [p for p in parameters if p.param_type_name == "option"]
+        chosen = chance.sample(options, min(len(options), chance.choice((0, 0, 1, 1, 2, 3))))
+        for parameter in parameters:
+            if parameter in options:
+                if parameter not in chosen:
                     continue
-                choices = get_args(parameter.bare_type)
-                sound = choices and chance.random() < 0.6
-                words.append(str(chance.choice(list(choices) if sound else texts)))
+            elif chance.random() > (0.97 if parameter.required else 0.5):
+                continue
+            count = parameter.nargs if parameter.nargs > 0 else chance.choice((1, 1, 1, 2, 3))
+            if parameter in options:
+                words.append(chance.choice([*parameter.opts, *parameter.secondary_opts]))
+                count = 0 if parameter.is_flag else count
+            words += [self._value(parameter, chance) for _ in range(count)]
         if name == "run" and chance.random() < 0.9:
             words += ["--engine", "script:ok.jsonl", "--no-project-instructions"]
         return words
+
+    def _value(self, parameter: Any, chance: random.Random) -> str:
+        """A value, in half of the cases one that fits."""
+        kind = parameter.bare_type
+        fitting: Sequence[object] = get_args(kind) or ()
+        if kind in (int, float):
+            fitting = (0, 1, 2, 0.5, 300, -1, 10**20)
+        elif parameter.name in ("session", "sessions", "resume"):
+            fitting = (self._id, self._id[5:13])
+        elif parameter.name == "name":
+            fitting = ("tiny", "mine", "time", "theme", "effort", "model")
+        return str(chance.choice(fitting if fitting and chance.random() < 0.5 else self._texts))
 
     def _fill(self, home: Path, chance: random.Random) -> dict[str, str]:
         """Make the files of a home; returns those that are not as they should be."""

@@ -82,9 +82,9 @@ def test_config_set_leaves_the_rest(agent: RunAgent, config: Path) -> None:
     for line in TEXT.splitlines():
         assert line in config.read_text()
     assert 'effort = "high"\n' in config.read_text() and "top_k = 40\n" in config.read_text()
-    assert agent("config", "set", "theme", "3").code == 0, "a name may look like a number"
+    assert agent("config", "set", "theme", "nord").code == 0
     settings = read_settings(agent)
-    assert settings["theme"][0] == "3" and settings["browser.search"][0] == "web.search"
+    assert settings["theme"][0] == "nord" and settings["browser.search"][0] == "web.search"
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,8 @@ def test_config_set_leaves_the_rest(agent: RunAgent, config: Path) -> None:
         ("temperature", "1000001", "temperature must be a number from 0 to 1,000,000, not '1"),
         ("keep_alive", "inf", "keep_alive must be a number of seconds, not 'inf'."),
         ("responses_days", "inf", "responses_days must be a number of days, not 'inf'."),
+        ("theme", "nosuch", "There is no theme 'nosuch'; known: dark, light"),
+        ("theme", "3", "There is no theme '3'; known: "),
         ("top_k", "-1", "top_k must be a whole number of at least 0, not '-1'."),
         ("animations", "yes", "animations must be true or false, not 'yes'."),
         ("model", "nosuch", "There is no model nosuch"),

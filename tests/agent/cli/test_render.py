@@ -68,5 +68,7 @@ def test_plain_writes_only_final_answer() -> None:
 def test_summarize_call_folds_long_result() -> None:
     call = ev.McpCallItem(id="m", server_label="s", name="n", output="\n".join(map(str, range(50))))
     assert summarize_call(call, 12).splitlines()[-1] == "11 … (38 more lines)"
+    exit_code = call.model_copy(update={"output": "make: *** No rule\n[exit code 2]"})
+    assert summarize_call(exit_code) == "make: *** No rule … (1 more lines) [exit code 2]"
     failed = ev.McpProtocolError(code=1, message="gone")
     assert summarize_call(call.model_copy(update={"error": failed})) == "failed: gone"

@@ -247,7 +247,7 @@ def _use_file(paths: Paths, model: Model, path: Path) -> None:
 
     try:
         private_files.update_text(file, change)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"Cannot write {file}: {error}") from error
 
 

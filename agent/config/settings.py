@@ -136,7 +136,7 @@ def parse_settings(path: Path, text: str) -> Settings:
             import tomllib  # not read where there is no need: the app starts with it
 
             values = tomllib.loads(text.removeprefix("\ufeff"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter of brackets by the thousand
         raise UserError(f"Cannot read {path}: {error}") from error
     if (name := find_mismatch(values, SETTINGS)) is not None:
         raise UserError(f"{path}: {name} must be {SETTINGS[name].expected}, not {values[name]!r}.")
@@ -185,5 +185,5 @@ def save_setting(paths: Paths, name: str, value: object) -> None:
 
     try:
         private_files.update_text(path, change)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"Cannot write {path}: {error}") from error

@@ -297,7 +297,7 @@ def load_catalog(paths: Paths) -> dict[str, Model]:
             tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except FileNotFoundError:
             continue
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise EngineError(f"Cannot read {path}: {error}") from error
         for name, entry in tables.items():
             mergeable = isinstance(entry, dict) and isinstance(entries.get(name), dict)

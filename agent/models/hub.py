@@ -246,5 +246,5 @@ def register(model: Model, paths: Paths) -> None:
 
     try:
         private_files.update_text(file, change)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"Cannot write {file}: {error}") from error

@@ -68,7 +68,7 @@ def test_batch_answers_both_apis_and_names_what_is_wrong(
     assert "Line 4" in nameless[0] and "Line 5" in nameless[1] and "'a'" in nameless[1]
 
 
-def test_batch_changed_lines_are_asked_again(agent: RunAgent, files: tuple[Path, Path]) -> None:
+def test_batch_changed_lines_are_answered_anew(agent: RunAgent, files: tuple[Path, Path]) -> None:
     source, output = files
     source.write_text(
         line("same", input="Hello") + line("edited", input="Hi") + line("bad", input=3)

@@ -57,7 +57,7 @@ CONFIGS = (
 )  # fmt: skip
 MODELS = (
     None, b"", b"[", b"\xff", b"mine = 1", b'[mine]\npath = "~nobody-here/x"',
-    b'[mine]\npath = "loop"', b"[x]\nsampling = { logit_bias = [[inf, 1]] }",
+    b'[mine]\npath = "loop"', b"[x]\nsampling = { logit_bias = [[inf, 1]] }", b"a = " + b"[" * 3000,
     b'[mine]\npath = "' + b"a" * 300 + b'"', b'[mine]\npath = "a\\u0000b"',
     b'[mine]\npath = "folder"', b'[mine]\nrepo = "a/b"\nfile = "x.gguf"',
     b'[mine]\nrepo = "a/b"\nfile = "' + b"a" * 300 + b'"',

@@ -120,6 +120,14 @@ def test_save_setting_makes_the_file(tmp_path: Path) -> None:
     assert load_settings(paths).theme == "nord"
 
 
+def test_settings_nested_too_deeply_raise(tmp_path: Path) -> None:
+    paths = paths_with(tmp_path, "a = " + "[" * 3000)
+    with pytest.raises(UserError, match="Cannot read"):
+        load_settings(paths)
+    with pytest.raises(UserError, match="Cannot write"):
+        save_setting(paths, "theme", "nord")
+
+
 def test_save_setting_in_unreadable_file_raises(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Cannot write"):
         save_setting(paths_with(tmp_path, "theme = "), "theme", "nord")

@@ -57,6 +57,7 @@ SERVER = 'engine = "vllm"\nurl = "http://127.0.0.1:8000"\n'
             "repeat_penalty must be a number from 0.1 to 10",
         ),
         ("[bad]\nsampling = { logit_bias = [1] }", "logit_bias must be a list of"),
+        ("[bad]\nsampling = { logit_bias = [[inf, 1]] }", "logit_bias must be a list of"),
         ('[bad]\nengine = "other"', "engine must be one of"),
         ('[bad]\nengine = "vllm"', "url must be the server"),
         ('[bad]\nengine = "vllm"\nurl = []', "url must be the server"),
@@ -115,6 +116,17 @@ def test_wrong_field_of_shipped_entry_breaks_only_it(paths: Paths) -> None:
     known = catalog.load_catalog(paths)
     assert "context must be a number" in (known["gpt-oss-20b"].problem or "")
     assert not known["gpt-oss-120b"].problem
+
+
+def test_load_catalog_with_byte_order_mark_is_read(paths: Paths) -> None:
+    write(paths, f"\ufeff[right]\r\n{SERVER}")
+    assert catalog.load_catalog(paths)["right"].endpoint is not None
+
+
+def test_load_catalog_nested_too_deeply_raises(paths: Paths) -> None:
+    write(paths, "a = " + "[" * 3000)
+    with pytest.raises(EngineError, match="Cannot read"):
+        catalog.load_catalog(paths)
 
 
 def test_load_catalog_invalid_toml_raises(paths: Paths) -> None:

@@ -152,6 +152,7 @@ class AgentApp(Guarded, CommandContext):
         for own_theme in themes.THEMES:
             self.register_theme(own_theme)
         theme = themes.ANSI.name if plain else theme
+        self._unknown_theme = None if theme in self.available_themes else theme
         self.theme = theme if theme in self.available_themes else themes.DARK.name
 
         # Attributes instead of queries: while the app closes they are on no screen any more.
@@ -185,6 +186,8 @@ class AgentApp(Guarded, CommandContext):
         self._set_probability_scale(self._probability_scale)
         for problem in dict.fromkeys(self.key_bindings.problems.values()):
             self.transcript.add_notice(problem, error=True)
+        if self._unknown_theme is not None:
+            self.transcript.add_notice(f"There is no theme {self._unknown_theme!r}.", error=True)
         self._clock_timer = self.set_interval(CLOCK_TICK_SECONDS, self._on_clock_tick, pause=True)
         quiet = gc_tuning.IdleCollector()
         self.set_interval(gc_tuning.IDLE_SECONDS, lambda: quiet.collect(self.last_input_at))

@@ -196,6 +196,8 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
     file = entry.get("file")
     if "repo" in entry and file is not None and (file.startswith("/") or ".." in Path(file).parts):
         raise ValueError("file must be a path in its repository, without ..")
+    if "\0" in f"{path}{file}":
+        raise ValueError("no path has a NUL in it")
     if path is None and file is not None:
         path = models_folder(paths) / name / file
     return Model(

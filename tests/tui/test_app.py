@@ -347,6 +347,12 @@ async def test_approval_card_once_only_ignores_longer_answers() -> None:
         turn.end()
 
 
+async def test_unknown_theme_is_a_notice() -> None:
+    async with drive_app(theme="nosuch") as driver:
+        await driver.expect_text("There is no theme 'nosuch'.")
+        assert driver.app.theme == "dark"
+
+
 async def test_failed_mcp_server_adds_notice() -> None:
     broken = ServerState("search", "failed", [], error="no such command: serch")
     builtin = ServerState("files", "ready", ["read"], transport="built in")

@@ -44,7 +44,8 @@ def load_encoding(
 
     ``ranks`` is the content of o200k_base.tiktoken, or a function that returns it, called only if
     ``folder`` (by default in the user's cache) does not contain the file. The file is then cached there
-    if the folder can be written. Raises EngineError if the ranks are not o200k_base's.
+    if the folder can be written. Raises EngineError if the ranks are not o200k_base's, or no temporary
+    file can be written.
     """
     with _lock:
         if not _loaded:
@@ -63,11 +64,16 @@ def _load(ranks: bytes | Callable[[], bytes], folder: Path) -> HarmonyEncoding:
     data = ranks() if callable(ranks) else ranks
     if hashlib.sha256(data).hexdigest() != RANKS_SHA256:
         raise EngineError("The vocabulary is not o200k_harmony's: its checksum differs.")
-    with tempfile.TemporaryDirectory(dir=process_folder()) as temporary:
-        file = Path(temporary, RANKS_FILE)
-        file.write_bytes(data)
-        encoding = _load_from(file.parent)
-        _cache_file(file, folder)
+    try:
+        with tempfile.TemporaryDirectory(dir=process_folder()) as temporary:
+            file = Path(temporary, RANKS_FILE)
+            file.write_bytes(data)
+            encoding = _load_from(file.parent)
+            _cache_file(file, folder)
+    except OSError as error:
+        raise EngineError(
+            f"The vocabulary needs a temporary file, which cannot be written: {error.strerror}."
+        ) from error
     return encoding
 
 

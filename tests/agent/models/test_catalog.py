@@ -67,6 +67,7 @@ SERVER = 'engine = "vllm"\nurl = "http://127.0.0.1:8000"\n'
         ("[bad]\nwait = 60", "wait needs engine = "),
         ('[bad]\nkey_env = "KEY"', "key_env needs engine = "),
         ('["bad/name"]\nkeep_alive = 1', "its name may have only"),
+        ('[bad]\npath = "a\\u0000b"', "no path has a NUL in it"),
         ("bad = 1", "it must be a table: begin it with [bad]"),
     ],
 )

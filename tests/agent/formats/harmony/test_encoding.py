@@ -15,6 +15,7 @@ from agent.engine.placement import gguf_header
 from agent.engine.protocol import EngineError
 from agent.formats.harmony import encoding
 from agent.tiny import vocabulary as tiny
+from tests.support.full_disk import full_disk
 
 
 def gpt2_spelling(tokens: Iterable[bytes]) -> list[str]:
@@ -53,6 +54,11 @@ def test_ranks_from_gguf_equal_original(gpt_oss: Path) -> None:
     assert encoding.ranks_from_gguf(gpt_oss) == tiny.ranks()
 
 
+def test_load_encoding_on_full_disk_raises_error(tmp_path: Path) -> None:
+    with full_disk(), pytest.raises(EngineError, match="temporary file, which cannot be written"):
+        encoding._load(tiny.ranks, tmp_path)
+
+
 def test_ranks_other_tokenizer_raises_error(gguf: Path, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="is not o200k_harmony"):
         encoding.ranks_from_gguf(gguf)
@@ -84,6 +90,7 @@ from pathlib import Path
 from agent.formats.harmony import encoding
 from agent.engine.protocol import EngineError
 from agent.tiny import vocabulary as tiny
+from tests.support.full_disk import full_disk
 
 ranks = {"file": tiny.ranks, "bytes": tiny.ranks(), "wrong": b"", "none": None}[sys.argv[1]]
 try:

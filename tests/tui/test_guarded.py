@@ -116,3 +116,56 @@ async def test_app_that_breaks_saves_the_draft(
             history = driver.app.prompt.prompt_history
             await fail(driver, monkeypatch, KeyError("nothing"))
     assert history.earlier("") == "my draft"
+
+
+async def test_files_are_completed_beside_links_that_lead_nowhere(
+    open_app: Any, tmp_path: Path
+) -> None:
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "loop").symlink_to("loop")
+    (root / "notes.txt").write_text("x")
+    async with open_app(launch={"root": root}) as driver:
+        await driver.pilot.press(*"see @")
+        await driver.expect_text("notes.txt")
+        await driver.pilot.press("escape")
+        driver.app.prompt.replace_with("")
+        await driver.pilot.press(*f"@{root}/")
+        await driver.expect_text("notes.txt")
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("/export md ~nouser/x.md", "cannot be used"),
+        (f"/export md {'a' * 300}.md", "cannot be used"),
+        ("/model ~nouser/x.gguf", "nouser"),
+        ("/system @~nouser/x", "nouser"),
+    ],
+)
+async def test_paths_that_cannot_be_are_a_sentence(open_app: Any, line: str, sentence: str) -> None:
+    async with open_app(size=(120, 30)) as driver:
+        await driver.pilot.press(*"hello", "enter")
+        await driver.expect_text("Fine.")
+        driver.app.prompt.replace_with(line)
+        await driver.pilot.press("enter")
+        await driver.expect_text(sentence)
+        await driver.pilot.press("x")
+        assert driver.app.prompt.text == "x"
+
+
+async def test_editor_that_is_no_command_is_a_sentence(
+    open_app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VISUAL", "vim '")
+    async with open_app() as driver:
+        await driver.pilot.press(*"draft", "ctrl+g")
+        await driver.expect_text("EDITOR is no command")
+        assert driver.app.prompt.text == "draft"
+
+
+async def test_completion_that_fails_lets_the_person_type(open_app: Any, models_toml: Path) -> None:
+    async with open_app() as driver:
+        models_toml.write_text("[")
+        await driver.pilot.press(*"/model tiny")
+        assert driver.app.prompt.text == "/model tiny"

@@ -238,6 +238,7 @@ async def export(app: CommandContext, argument: str) -> None:
     """Write the conversation to a file. ``argument``: ``FORMAT [FILE]``, or ``FILE`` whose ending
     is a format; empty: Markdown. Raises UserError, also where the file exists."""
     from agent.errors import UserError
+    from agent.util.user_files import expand_path
 
     first, _, rest = argument.partition(" ")
     suffix = Path(argument).suffix[1:]
@@ -248,8 +249,8 @@ async def export(app: CommandContext, argument: str) -> None:
         formats = ", ".join(FORMATS)
         raise UserError(f"{file_format or argument} is not an export format; use one of {formats}.")
     text = _exported(app, file_format)
-    path = Path(name or _unused_file_name(app, file_format)).expanduser()
-    file = app.session.launch.root / path
+    file = expand_path(name or _unused_file_name(app, file_format))
+    file = app.session.launch.root / file
     if file.exists():
         raise UserError(f"{file} is there already: name another file.")
     try:

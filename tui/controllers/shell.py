@@ -8,7 +8,6 @@ as read.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -66,8 +65,8 @@ class ShellCommands:
             self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._group is not None:
-            _signal_group(self._group, number)
+        if self._group is not None and not _signal_group(self._group, number):
+            self._app.notify("It cannot be stopped: it runs as another user.", severity="warning")
 
     def take_outputs(self) -> str:
         """Return the blocks that go with the prompt that is sent now."""
@@ -147,6 +146,12 @@ class ShellCommands:
             await asyncio.sleep(READ_PAUSE_SECONDS)
 
 
-def _signal_group(group: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
+def _signal_group(group: int, number: signal.Signals) -> bool:
+    """Send a signal to a process group; return False where all of it is another user's."""
+    try:
         os.killpg(group, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        return False
+    return True

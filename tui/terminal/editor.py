@@ -27,10 +27,16 @@ async def edit_text(app: App[int], text: str) -> str:
     from agent.errors import UserError  # not needed before the first paint
     from tools.temporary_folders import process_folder
 
-    command = _editor_command()
+    try:
+        command = _editor_command()
+    except ValueError as error:
+        raise UserError(f"EDITOR is no command: {error}.") from error
     if not command:
         raise UserError("No editor found: set EDITOR.")
-    descriptor, name = tempfile.mkstemp(".md", "prompt-", process_folder())  # mode 0600
+    try:
+        descriptor, name = tempfile.mkstemp(".md", "prompt-", process_folder())  # mode 0600
+    except OSError as error:
+        raise UserError(f"The editor gets no file: {error}.") from error
     os.close(descriptor)
     file = Path(name)
     try:

@@ -13,7 +13,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 MAX_FILES = 30_000
@@ -101,11 +101,19 @@ def _walk(root: Path) -> Iterator[str]:
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in _SKIPPED_FOLDERS:
                     folders.append(f"{path}/")
-            elif entry.is_file():
+            elif _is(entry.is_file):
                 seen += 1
                 yield path
             if seen >= MAX_FILES or time.monotonic() > until:
                 return
+
+
+def _is(kind: Callable[[], bool]) -> bool:
+    """Return what an entry says of its kind; a link that loops, or into what is closed, has none."""
+    try:
+        return kind()
+    except OSError:
+        return False
 
 
 def _list_folder(root: Path, typed: str, limit: int) -> list[str]:
@@ -119,7 +127,7 @@ def _list_folder(root: Path, typed: str, limit: int) -> list[str]:
     except (OSError, RuntimeError):
         return []
     return [
-        f"{folder}/{entry.name}{'/' if entry.is_dir() else ''}"
+        f"{folder}/{entry.name}{'/' if _is(entry.is_dir) else ''}"
         for entry in entries
         if entry.name.startswith(start) and (hidden or not entry.name.startswith("."))
     ][:limit]

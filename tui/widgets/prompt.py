@@ -7,6 +7,7 @@ Textual 8.2 (pyproject.toml: ``>=8.2.8,<8.3``).
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from tui.widgets.wrapped_area import WrappedArea
 if TYPE_CHECKING:
     from tui.util.completion import PromptCompleter, Suggestions
 
+log = logging.getLogger(__name__)
 BURST_SECONDS = 0.03
 """Keys that follow each other faster were not pressed: they come from a paste."""
 
@@ -240,7 +242,11 @@ class PromptInput(Guarded, WrappedArea):
     def _suggest(self) -> Suggestions | None:
         """Show the completions of the text before the cursor, unless they were dismissed."""
         text = self._text_before_cursor()
-        suggestions = self.completer.suggest(text) if self.completer else None
+        try:
+            suggestions = self.completer.suggest(text) if self.completer else None
+        except Exception:  # of a store, a folder or a configuration: typing goes on
+            log.warning("there are no completions", exc_info=True)
+            suggestions = None
         if suggestions is None:
             self._dismissed = False
         choices = suggestions.choices if suggestions and not self._dismissed else ()

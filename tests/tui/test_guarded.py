@@ -125,7 +125,7 @@ async def test_files_are_completed_beside_links_that_lead_nowhere(
     root.mkdir()
     (root / "loop").symlink_to("loop")
     (root / "notes.txt").write_text("x")
-    async with open_app(launch={"root": root}) as driver:
+    async with open_app(size=(200, 30), launch={"root": root}) as driver:
         await driver.pilot.press(*"see @")
         await driver.expect_text("notes.txt")
         await driver.pilot.press("escape")
@@ -159,7 +159,8 @@ async def test_editor_that_is_no_command_is_a_sentence(
 ) -> None:
     monkeypatch.setenv("VISUAL", "vim '")
     async with open_app() as driver:
-        await driver.pilot.press(*"draft", "ctrl+g")
+        await driver.pilot.press(*"draft")
+        await driver.app.run_action("edit_outside")  # Ctrl-G, but not within a burst of keys
         await driver.expect_text("EDITOR is no command")
         assert driver.app.prompt.text == "draft"
 

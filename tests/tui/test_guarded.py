@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from textual.message import Message
 
 from tests.support.fake_app import ScreenDriver
 from tui.app import AgentApp
+from tui.session import Session
 from tui.widgets.prompt import PromptInput
 
 
@@ -170,3 +172,22 @@ async def test_completion_that_fails_lets_the_person_type(open_app: Any, models_
         models_toml.write_text("[")
         await driver.pilot.press(*"/model tiny")
         assert driver.app.prompt.text == "/model tiny"
+
+
+async def test_app_leaves_while_the_model_loads(
+    open_app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads, leaving = asyncio.Event(), asyncio.Event()
+
+    async def load(self: Session, progress: Any) -> None:
+        loads.set()
+        await leaving.wait()
+
+    monkeypatch.setattr(Session, "load", load)
+    async with open_app() as driver:
+        await loads.wait()
+        await driver.expect_text("loading the model")
+        await driver.pilot.press("ctrl+q")
+        await driver.wait_for(lambda: not driver.app.is_running)
+        leaving.set()
+    assert driver.app.return_code == 0

@@ -161,7 +161,8 @@ class Startup:
         finally:
             # The context length depends on the free memory and is known only now.
             self.loading = ""
-            self.show_model()
+            if app.transcript.is_attached:  # not while the app closes
+                self.show_model()
 
     def _add_prompt_commands(self) -> None:
         from tui.commands.prompts import add_prompt_commands

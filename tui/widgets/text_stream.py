@@ -157,6 +157,7 @@ class TextStream(Guarded, ScrollView, can_focus=True):
         if width <= 0:
             if self._wrap_width:  # measured, but not laid out yet: what was measured is outdated
                 self._wrap_width = 0
+                self._rows.clear()
                 self.refresh(layout=True)
             return
         before = len(self._rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual.strip import Strip
 from textual.widgets import TextArea
 
 
@@ -14,3 +15,7 @@ class WrappedArea(TextArea):
         """Paint the text as it is wrapped now, and keep the cursor in sight (extends Textual's)."""
         self.refresh()
         self.call_after_refresh(self.scroll_cursor_visible)
+
+    def render_line(self, y: int) -> Strip:
+        """Paint nothing where there is no room, which Textual cannot wrap a placeholder for."""
+        return super().render_line(y) if self.content_size.width > 0 else Strip.blank(0)

@@ -265,7 +265,7 @@ async def test_format_that_fails_leaves_no_engine(
             await super().load(*args)
             loaded.set()
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         assert loaded.wait(60)
         raise EngineError("no such vocabulary")
 

@@ -272,8 +272,8 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
         from tui.widgets.user_message import UserMessage  # as in add_turn
 
         message = await self._mount_entry(self._exchange_of(turn).entry_of(None))
-        assert isinstance(message, UserMessage)
-        message.pick()
+        if isinstance(message, UserMessage):
+            message.pick()
 
     async def reveal(self, turn: TurnView, item: ItemView | None) -> list[Widget]:
         """Mount and expand an item, or with None the prompt; return the widgets with its text.
@@ -286,21 +286,21 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
         exchange = self._exchange_of(turn)
         if item is not None and exchange.shows_panes:
             await self._show_newest_as(panes=False)
-        widget = await self._mount_entry(exchange.entry_of(item))
+        if (widget := await self._mount_entry(exchange.entry_of(item))) is None:
+            return []
         if (foldable := _as_foldable(widget)) is None:
             return [widget]
         foldable.expanded = True
         return list(foldable.query(TextStream))
 
-    async def _mount_entry(self, entry: VirtualEntry) -> Widget:
-        """Return the widget of an entry; scroll to it first if it has none."""
+    async def _mount_entry(self, entry: VirtualEntry) -> Widget | None:
+        """Return the widget of an entry; scroll to it first if it has none. None: there is no room."""
         async with self._mount_lock:
             if entry.widget is None:
                 entries, _ = self._all_entries
                 top = sum(above.height for above in entries[: entries.index(entry)])
                 self.scroll_to(y=self._first_entry_row + top, animate=False)
                 await self._fill(top)
-        assert entry.widget is not None
         return entry.widget
 
     def scroll_to_row(self, widget: Widget, row: int) -> None:

@@ -283,6 +283,8 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
         """
         from tui.widgets.text_stream import TextStream  # as in add_turn
 
+        if turn not in self.turns:
+            return []  # it was removed since it was found
         exchange = self._exchange_of(turn)
         if item is not None and exchange.shows_panes:
             await self._show_newest_as(panes=False)

@@ -1,0 +1,33 @@
+"""Whatever is pressed, typed, pasted and clicked, and whatever fails: the app takes the next key."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.app_monkey import AppMonkey
+
+ACTIONS = int(os.environ.get("MONKEY_ACTIONS", "150"))
+"""`make monkey` does more, with other seeds."""
+SEEDS = [int(seed) for seed in os.environ.get("MONKEY_SEEDS", "1").split()]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_app_takes_keys_after_anything(
+    open_app: Any, models_toml: Path, home: Path, tmp_path: Path, seed: int
+) -> None:
+    models_toml.write_text('[far]\npath = "/nowhere/far.gguf"\n')
+    root = tmp_path / "work"
+    (root / "folder").mkdir(parents=True)
+    (root / "loop").symlink_to("loop")
+    (root / "notes.txt").write_text("notes\n" * 50)
+    async with open_app(launch={"root": root}) as driver:
+        await AppMonkey(driver, root, home, seed).play(ACTIONS)
+        await driver.pilot.press("ctrl+q")
+        await driver.wait_for(lambda: not driver.app.is_running)
+    assert driver.app.return_code == 0

@@ -104,11 +104,14 @@ sdks: $(READY)
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz
 
-# The commands with random arguments, files and surroundings, or: make monkey CALLS=300 SEED=7
+# The commands with random arguments, files and surroundings, and the app with random keys and faults,
+# or: make monkey CALLS=300 SEED=7 ACTIONS=1000
 CALLS ?= 3000
 SEED ?= 1
+ACTIONS ?= 5000
 monkey: $(READY)
 	$(BIN)/python -m tests.monkey --calls $(CALLS) --seed $(SEED)
+	MONKEY_SEEDS=$(SEED) MONKEY_ACTIONS=$(ACTIONS) $(BIN)/pytest tests/tui/test_monkey.py
 
 # 32 clients of all kinds, 2,000 requests; memory is measured.
 load: $(READY)

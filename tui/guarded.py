@@ -28,6 +28,10 @@ class Guarded(MessagePump):
 class GuardedScreen(Guarded, Screen[Result]):
     """A screen that is closed once, however often a key is pressed that closes it."""
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Run no action of a key before the screen has its widgets (extends Textual's)."""
+        return super().check_action(action, parameters) if self.is_mounted else False
+
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
         """Close the screen with this result, unless it is closed already (extends Textual's)."""
         return super().dismiss(result) if self.is_current else AwaitComplete()

@@ -57,7 +57,8 @@ class AppMonkey:
         names, weights = zip(*kinds, strict=True)
         done = 0
         while done < actions:
-            with self._fault() if self._rng.random() < 0.4 else ExitStack():
+            fault = self._fault() if self._rng.random() < 0.4 else ExitStack()
+            with fault, patch.object(self._driver.app, "exit"):  # the palette leaves, too
                 for _ in range(self._rng.randint(1, 10)):
                     (act,) = self._rng.choices(names, weights)
                     await act()

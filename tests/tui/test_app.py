@@ -424,6 +424,36 @@ async def test_ctrl_y_copies_answer_as_markdown() -> None:
         await driver.wait_for(lambda: driver.app.clipboard.strip() == "The **answer**.")
 
 
+@pytest.mark.parametrize("indent", ["", "   "])
+async def test_copied_answer_and_code_keep_their_tabs(indent: str) -> None:
+    code = "all:\n\techo hi\n"
+    fence = "".join(f"{indent}{line}\n" for line in ["```make", *code.splitlines(), "```"])
+    answer = f"1. So:\n\n{fence}"
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
+        writer = emit_message(turn, answer)
+        await driver.expect_text("echo hi")
+        await driver.pilot.press("ctrl+y")
+        await driver.wait_for(lambda: driver.app.clipboard.rstrip(" ") == answer)
+        writer.close(True)
+        turn.end()
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.pilot.press("alt+y")
+        await driver.wait_for(lambda: driver.app.clipboard == code)
+        await driver.pilot.press("ctrl+y")
+        await driver.wait_for(lambda: driver.app.clipboard.rstrip(" ") == answer)
+
+
+async def test_copied_answer_holds_nothing_that_steers_a_terminal() -> None:
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
+        emit_message(turn, "a\x1b[201~b\u202e\tc\r\n").close(True)
+        turn.end()
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.pilot.press("ctrl+y")
+        await driver.wait_for(lambda: driver.app.clipboard.rstrip(" ") == "ab\ufffd\tc\n")
+
+
 async def test_printable_key_goes_to_prompt_from_any_focus() -> None:
     async with drive_app() as driver:
         turn = await driver.ask("hello")

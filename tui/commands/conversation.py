@@ -201,7 +201,7 @@ async def copy(app: CommandContext, selection: str) -> None:
         case "all":
             text, name = _exported(app, "md"), "The conversation"
         case _:
-            text, name = _message(app, selection).answer, "The answer"
+            text, name = _message(app, selection).answer_to_copy, "The answer"
     if not text.strip():
         what = "code block" if selection == "code" else "answer"
         raise UserError(f"There is no {what} to copy.")
@@ -209,17 +209,14 @@ async def copy(app: CommandContext, selection: str) -> None:
     app.notify(f"{name} is copied.")
 
 
-_FENCE = re.compile(
-    r"^(?P<indent> {0,3})(?P<fence>`{3,}|~{3,})[^\n]*\n(?P<code>.*?)^ {0,3}(?P=fence)[`~]*[ \t]*$",
-    re.DOTALL | re.MULTILINE,
-)
-
-
 def _last_code_block(app: CommandContext) -> str:
-    """The content of the last fenced code block in the answers; empty if there is none."""
+    """The content of the last code block in the answers; empty if there is none."""
+    from tui.markdown.blocks import parse
+
     for message in reversed(app.transcript.own_turns):
-        if blocks := list(_FENCE.finditer(f"{message.answer}\n")):
-            return str(blocks[-1]["code"])
+        for token in reversed(parse(message.answer_to_copy)):
+            if token.type in ("fence", "code_block"):
+                return str(token.content)
     return ""
 
 

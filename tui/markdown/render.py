@@ -67,6 +67,12 @@ _TOKEN_PARTS = {
 """The Markdown style of each kind of Pygments token that has one."""
 _WRAPPED, _WRAPPED_AT_BLANK = (Style.from_meta({"joined": by}) for by in ("", " "))
 """Styles that carry a row's separator through Rich's renderer."""
+_BEFORE_CODE, _BEHIND_CODE = (Style.from_meta({"margin": side}) for side in ("left", "right"))
+"""Styles of the blanks around a row of code, by which it is known after Rich has indented it."""
+
+
+RowSpan = tuple[int, int, int]
+"""Where a row begins in the text of all, and the start and end in it of what was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +82,34 @@ class RenderedRow:
     segments: list[Segment]
     separator: str = "\n"
     """The text between this row and the next: empty or a blank where the line was wrapped."""
+    code: tuple[int, int] | None = None
+    """Where the characters of code start and end, in a row of a code block."""
 
     @property
     def text(self) -> str:
         """The row's text without styles."""
         return "".join(segment.text for segment in self.segments)
+
+    def written_span(self, *, continues: bool) -> tuple[int, int]:
+        """Return where the characters start and end that were written, rather than laid out.
+
+        ``continues``: the row goes on with a line that was wrapped.
+        """
+        if self.code is not None:
+            return self.code
+        text = self.text
+        end = len(text.rstrip())
+        return (min(end, len(text) - len(text.lstrip())) if continues else 0), end
+
+
+def join_rows(rows: Sequence[RenderedRow]) -> tuple[str, list[RowSpan]]:
+    """Return the text of all rows, where wrapped lines are one again, and the span of each row."""
+    text, spans = "", []
+    for row in rows:
+        start, end = row.written_span(continues=bool(text) and not text.endswith("\n"))
+        spans.append((len(text), start, end))
+        text += row.text[start:end] + row.separator
+    return text, spans
 
 
 def wrap_plain(text: str, width: int) -> list[RenderedRow]:
@@ -129,16 +158,27 @@ def render_with_cell_widths(
 
 def _to_row(line: Sequence[Segment]) -> RenderedRow:
     separator, segments = "\n", []
+    column, code_start, code_end = 0, None, None
     for text, style, _ in line:
         if style is not None and style._meta is not None:
             separator = style.meta.get("joined", separator)
+            match style.meta.get("margin"):
+                case "left":
+                    code_start = column + len(text)
+                case "right":
+                    code_end = column
+        column += len(text)
         if style is not None and style.link:
             # Opened by the app, which checks the address; the terminal gets no OSC 8 link.
             action = Style.from_meta({"@click": ("app.link", (style.link,))})
             style = style.update_link(None) + action
         # An entity can stand for a control character, or one that turns the text around.
         segments.append(Segment(text if text.isprintable() else display_text(text), style))
-    return RenderedRow(segments, separator)
+    if code_start is None:
+        return RenderedRow(segments, separator)
+    # A blank at which code was wrapped is in the row, as all blanks of code are.
+    code = code_start, column if code_end is None else code_end
+    return RenderedRow(segments, separator.strip(" "), code)
 
 
 def _wrap_text(text: Text, width: int) -> Iterator[Text]:
@@ -186,7 +226,10 @@ class _Code(CodeBlock):
         for row in _wrap_text(highlighted, width):
             row.style = ""
             row.pad_left(1)
+            row.stylize(_BEFORE_CODE, 0, 1)
+            end = len(row)
             row.pad_right(options.max_width - row.cell_len)
+            row.stylize(_BEHIND_CODE, end)
             row.stylize_before(styles["block"])
             yield row
 

@@ -17,7 +17,7 @@ ItemKind = Literal["reasoning", "call", "commentary", "answer", "steering"]
 
 
 class TextBuffer:
-    """Append-only text in chunks, whose length counts the chunks.
+    """Append-only text in chunks, whose length counts the chunks; it is read sanitised for display.
 
     A reader keeps the length up to which it has read, and gets what is new with ``read_from``.
     """
@@ -26,16 +26,21 @@ class TextBuffer:
         self._chunks: list[str] = []
 
     def append(self, text: str) -> None:
-        """Append a chunk, sanitised for display."""
+        """Append a chunk."""
         if text:
-            self._chunks.append(display_text(text))
+            self._chunks.append(text)
 
     def __len__(self) -> int:
         return len(self._chunks)
 
     def read_from(self, length: int) -> str:
         """The text of the chunks after the first ``length`` ones."""
-        return "".join(self._chunks[length:])
+        return "".join(map(display_text, self._chunks[length:]))
+
+    @property
+    def source(self) -> str:
+        """The text as it was appended."""
+        return "".join(self._chunks)
 
     def __str__(self) -> str:
         return self.read_from(0)
@@ -55,6 +60,8 @@ class ItemView:
     """The reasoning, the message, or a call's arguments, as they stream."""
     final_text: str | None = None
     """The text once it is complete; a call's arguments may have been repaired by then."""
+    source: str | None = None
+    """A complete message as the model wrote it, with its tabs."""
     incomplete: bool = False
     """Whether it was cut off."""
     tokens: int | None = None
@@ -125,7 +132,8 @@ def finish_item(view: ItemView, item: ev.Item) -> None:
         case ev.ReasoningItem(content=content):
             view.final_text = display_text("".join(piece.text for piece in content))
         case ev.MessageItem(content=texts):
-            view.final_text = display_text("".join(piece.text for piece in texts))
+            view.source = "".join(piece.text for piece in texts)
+            view.final_text = display_text(view.source)
             rendered = display_text(
                 "".join(link_citations(piece.text, piece.annotations) for piece in texts)
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent import events as ev
 from tui.state.item_view import ItemView, finish_item, open_item
-from tui.util.format import display_text
+from tui.util.format import clean_text, display_text
 
 if TYPE_CHECKING:
     from agent.store.records import StoredTurn
@@ -84,6 +84,12 @@ class TurnView:
     def answer(self) -> str:
         """The text of the answer's messages."""
         return "\n\n".join(str(i.final_text or i.text) for i in self.items if i.kind == "answer")
+
+    @property
+    def answer_to_copy(self) -> str:
+        """The answer as the model wrote it, with its tabs, but nothing that steers a terminal."""
+        answers = (i.source or i.text.source for i in self.items if i.kind == "answer")
+        return clean_text("\n\n".join(answers))
 
     def apply(self, event: ev.Event) -> None:
         """Fold one event in; events after the end (of a load that continues) are ignored."""

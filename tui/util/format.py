@@ -17,9 +17,12 @@ INSET = " inset"
 
 def display_text(text: str) -> str:
     """Return ``text`` as widgets show it: sanitized, line breaks as ``\\n``, tabs as blanks."""
-    if text.isprintable():
-        return text
-    return sanitize(text.replace("\r\n", "\n").replace("\r", "\n")).expandtabs(4)
+    return text if text.isprintable() else clean_text(text).expandtabs(4)
+
+
+def clean_text(text: str) -> str:
+    """Return ``text`` for the clipboard or the prompt: sanitized, line breaks as ``\\n``; tabs stay."""
+    return sanitize(text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def format_seconds(value: float) -> str:

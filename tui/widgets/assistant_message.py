@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from rich.cells import cell_len
@@ -21,7 +22,7 @@ from textual.widget import Widget
 from tui.base_screen import MARKDOWN_STYLES, BaseScreen
 from tui.guarded import Guarded
 from tui.markdown.blocks import parses_alike
-from tui.markdown.render import RenderedRow
+from tui.markdown.render import RenderedRow, join_rows
 from tui.markdown.streaming import StreamingMarkdown
 from tui.state.item_view import ItemView
 from tui.util.text_search import find_folded
@@ -211,9 +212,16 @@ class AssistantMessage(Guarded, Widget):
 
     def find_text(self, query: str) -> Iterator[tuple[Selection, int]]:
         """Yield the place and the row of each occurrence of ``query``, which is case-folded."""
-        for y, row in enumerate(self._markdown.rows):
-            for start, end in find_folded(row.text, query):
-                yield Selection(Offset(start, y), Offset(end, y)), y
+        text, spans = join_rows(self._markdown.rows)
+
+        def offset(at: int) -> Offset:
+            y = bisect_right(spans, at, key=lambda span: span[0]) - 1
+            begins, start, end = spans[y]
+            return Offset(min(start + at - begins, end), y)
+
+        for first, end in find_folded(text, query):
+            last = offset(end - 1)
+            yield Selection(offset(first), Offset(last.x + 1, last.y)), offset(first).y
 
     # --- selecting ---
 
@@ -223,9 +231,9 @@ class AssistantMessage(Guarded, Widget):
         for y, row in enumerate(self._markdown.rows):
             if (span := selection.get_span(y)) is None:
                 continue
-            part = row.text[span[0] : None if span[1] == -1 else span[1]]
-            part = part.strip() if text and not text.endswith("\n") else part.rstrip()
-            text += part + row.separator
+            start, end = row.written_span(continues=bool(text) and not text.endswith("\n"))
+            end = end if span[1] == -1 else min(end, span[1])
+            text += row.text[max(start, span[0]) : end] + row.separator
         return text.rstrip("\n"), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:

@@ -25,7 +25,7 @@ from tui.keymap import bind
 from tui.state.paste_folding import PasteFolder
 from tui.state.prompt_history import PromptHistory
 from tui.util.attachments import without_attachments
-from tui.util.format import display_text
+from tui.util.format import clean_text
 from tui.widgets.completion_menu import CompletionMenu
 from tui.widgets.wrapped_area import WrappedArea
 
@@ -337,6 +337,5 @@ class PromptInput(Guarded, WrappedArea):
             if not event.text or event.text.lstrip().startswith("data:"):
                 return
         # A pasted text may hold sequences that would act on the terminal once it is shown.
-        text = "\t".join(map(display_text, event.text.split("\t")))  # tabs may be meant
-        result = self.replace(self._paste_folder.fold(text), *self.selection)
+        result = self.replace(self._paste_folder.fold(clean_text(event.text)), *self.selection)
         self.move_cursor(result.end_location)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from rich.style import Style
+from textual.geometry import Offset
+from textual.selection import Selection
 
-from tests.support.fake_app import drive_app, emit_message, screen_text
+from tests.support.fake_app import AppDriver, drive_app, emit_message, screen_text
 from tui.base_screen import MARKDOWN_STYLES
 from tui.markdown.render import RenderedRow, render_markdown, wrap_plain
 from tui.markdown.streaming import StreamingMarkdown
@@ -45,6 +47,14 @@ def run_job(markdown: StreamingMarkdown) -> None:
 
 def row_texts(rows: list[RenderedRow]) -> list[str]:
     return [row.text.rstrip() for row in rows]
+
+
+async def rendered_message(driver: AppDriver) -> AssistantMessage:
+    """The only message of the model, once all of it is rendered."""
+    await driver.wait_for(lambda: driver.app.query(AssistantMessage))
+    message = driver.app.query_one(AssistantMessage)
+    await driver.wait_for(lambda: message.is_rendered and message.row_count)
+    return message
 
 
 def test_render_markdown_each_kind_of_block_has_its_rows() -> None:
@@ -118,14 +128,33 @@ async def test_assistant_message_copied_rows_are_unwrapped() -> None:
         ).close(True)
         turn.end()
         await driver.expect_text("and a point")
-        message = driver.app.query_one(AssistantMessage)
-        await driver.wait_for(lambda: message.is_rendered)
+        message = await rendered_message(driver)
         message.text_select_all()
         await driver.wait_for(lambda: driver.app.screen.get_selected_text())
         copied = driver.app.screen.get_selected_text() or ""
         assert copied.rstrip() == (
             "The words of this paragraph take more than a row.\n\n • and a point"
         )
+
+
+@pytest.mark.parametrize("columns", [16, 40])
+@pytest.mark.parametrize("before", ["", "- ", "> ", "> 1. "])
+async def test_assistant_message_copied_code_is_as_written(before: str, columns: int) -> None:
+    code = "def f():\n    return  'two  blanks'\n\nf()"
+    indent = before.replace("-", " ").replace("1.", "  ")
+    fence = f"\n{indent}".join(["```", *code.split("\n"), "```"])
+    async with drive_app(size=(columns, 30)) as driver:
+        turn = await driver.ask("hello")
+        emit_message(turn, before + fence).close(True)
+        turn.end()
+        message = await rendered_message(driver)
+        message.text_select_all()
+        await driver.wait_for(lambda: driver.app.screen.get_selected_text())
+        assert driver.app.screen.get_selected_text() == code
+        y, row = next((y, row) for y, row in enumerate(message._markdown.rows) if "def" in row.text)
+        start = Offset(row.text.index("def"), y)
+        driver.app.screen.selections = {message: Selection(start, None)}
+        assert driver.app.screen.get_selected_text() == code
 
 
 async def test_assistant_message_late_reference_becomes_link() -> None:

@@ -259,7 +259,7 @@ class AgentApp(Guarded, CommandContext):
 
     def on_prompt_input_recalled(self) -> None:
         if (text := self.chat.recall()) is not None:
-            self.prompt.replace_with(text)
+            self.prompt.put_before(text)
 
     async def follow_turn(
         self, turn: RunningTurn, view: TurnView, repaint: Callable[[], None]
@@ -440,10 +440,9 @@ class AgentApp(Guarded, CommandContext):
         if selection:
             self.copy_to_clipboard(selection)
             self.notify("Copied.")
-        elif self.turn is not None or self.chat.shell.running:
+        elif self.turn is not None or self.chat.shell.running or self.chat.editing is not None:
             self.chat.stop()
         elif self.prompt.text:
-            self.chat.edit(None)
             self.prompt.clear()
         elif now - self._last_ctrl_c < SECOND_CTRL_C_SECONDS:
             self.exit(0)

@@ -12,7 +12,7 @@ from tui.commands.registry import CompletionItem, parse_command
 from tui.controllers.shell import ShellCommands
 from tui.controllers.work import BackgroundWork
 from tui.terminal.notifications import notify_unfocused
-from tui.util.attachments import command_outputs
+from tui.util.attachments import command_outputs, without_attachments
 from tui.util.format import display_text
 from tui.widgets.welcome import PromptExamples
 
@@ -45,6 +45,8 @@ class ChatController:
         """The turn of ``turn_view``."""
         self.editing: TurnView | None = None
         """The turn that the next prompt replaces, in a branch."""
+        self._draft = ""
+        """What was in the prompt before the editing."""
         self.edited_texts: dict[tuple[str, int], str] = {}
         """What the person last made of something that the model wrote, until a turn has begun with it:
         by the response's id and the message's index."""
@@ -103,12 +105,22 @@ class ChatController:
             self._app.queue_bar.add(text)
 
     def edit(self, turn: TurnView | None) -> None:
-        """Put a turn's prompt into the prompt to be edited; None ends the editing."""
-        self.editing = turn
+        """Put a turn's prompt into the prompt to be edited; None ends the editing, and what was in the
+        prompt before is there again. An edit that is not sent goes into the prompt history."""
         prompt = self._app.prompt
-        if turn is not None:
-            prompt.replace_with(turn.raw_prompt)
-        prompt.border_title = Content("editing · Esc cancels" if turn else "")
+        if self.editing is not None:
+            if prompt.full_text != without_attachments(self.editing.raw_prompt):
+                prompt.prompt_history.add_unsent(prompt.draft)
+        elif turn is not None:
+            self._draft = prompt.draft
+        else:
+            return
+        prompt.replace_with(without_attachments(turn.raw_prompt) if turn else self._draft)
+        self._set_editing(turn)
+
+    def _set_editing(self, turn: TurnView | None) -> None:
+        self.editing = turn
+        self._app.prompt.border_title = Content("editing · Esc cancels" if turn else "")
 
     async def _submit_edit(self, text: str) -> None:
         if self.turn is not None:
@@ -122,7 +134,8 @@ class ChatController:
         if (turn := self.editing) is None:
             await self.ask(text)
         else:
-            self.edit(None)
+            self._set_editing(None)
+            self._app.prompt.put_before(self._draft)
             await self.resubmit(turn, text + command_outputs(turn.raw_prompt))
 
     async def resubmit(self, turn: TurnView, text: str) -> None:
@@ -163,7 +176,7 @@ class ChatController:
 
     def _reject(self, text: str, reason: str) -> None:
         """Put the text back into the prompt and notify the person of the reason."""
-        self._app.prompt.replace_with(text)
+        self._app.prompt.put_before(without_attachments(text))
         self._app.notify(reason, severity="warning", markup=False)
 
     async def steer(self, text: str) -> None:
@@ -182,12 +195,13 @@ class ChatController:
             self._app.update_queue()
 
     def recall(self) -> str | None:
-        """Remove and return the newest queued prompt or steering message; None if none waits."""
+        """Remove the newest queued prompt or steering message, and return what the person wrote of it;
+        None if none waits."""
         text = self._app.queue_bar.take_latest()
         if text is None and self.turn is not None:
             text = self.turn.take_back_steering()
             self._app.update_queue()
-        return text
+        return None if text is None else without_attachments(text)
 
     async def send_queued(self) -> None:
         """Run what is queued, the oldest first, until a prompt has started a turn."""
@@ -292,7 +306,6 @@ class ChatController:
         """
         if self.editing is not None:
             self.edit(None)
-            self._app.prompt.clear()
             return
         if self.shell.running:
             self.shell.interrupt()
@@ -306,6 +319,5 @@ class ChatController:
         while (text := self.turn.take_back_steering()) is not None:
             steering.append(text)
         self._app.update_queue()
-        prompt, waiting = self._app.prompt, [*reversed(steering), *self._app.queue_bar.take_all()]
-        if waiting:
-            prompt.replace_with("\n\n".join(filter(None, [*waiting, prompt.text])))
+        waiting = [*reversed(steering), *self._app.queue_bar.take_all()]
+        self._app.prompt.put_before("\n\n".join(map(without_attachments, waiting)))

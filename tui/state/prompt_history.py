@@ -14,7 +14,8 @@ MAX_PROMPTS = 1000
 class PromptHistory:
     """The prompts in order, with a position that ``earlier`` and ``later`` move.
 
-    Behind the latest prompt comes the draft that was being typed when the walk began.
+    Behind the latest prompt comes the draft. What is made of it and of any prompt on the way stays at
+    its position until something is sent; then it is among the earlier prompts of this process.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -22,7 +23,8 @@ class PromptHistory:
         self._path = path
         self._entries: list[str] | None = None
         self._index = 0
-        self._draft = ""
+        self._edits: dict[int, str] = {}
+        """What was made of the prompt at an index, or with the number of prompts of the draft."""
 
     @property
     def entries(self) -> list[str]:
@@ -35,28 +37,37 @@ class PromptHistory:
     def add(self, text: str) -> None:
         """Append a prompt that was sent, unless it repeats the latest one; go to the end."""
         entries = self.entries
+        self._edits.pop(self._index, None)
+        self.add_unsent()
         if not entries or entries[-1] != text:
             entries.append(text)
             self._append(text)
         self._index = len(entries)
 
-    def earlier(self, draft: str) -> str | None:
-        """Go to the prompt before and return it; None at the first. ``draft``: the text being typed."""
-        entries = self.entries
-        if self._index == len(entries):
-            self._draft = draft
-        if self._index == 0:
-            return None
-        self._index -= 1
-        return entries[self._index]
+    def add_unsent(self, text: str = "") -> None:
+        """Append a text that was not sent, behind those on the way, for this process only; go to the
+        end."""
+        for unsent in (*(self._edits[index] for index in sorted(self._edits)), text):
+            if unsent.strip() and unsent not in self.entries:
+                self.entries.append(unsent)
+        self._index, self._edits = len(self.entries), {}
 
-    def later(self) -> str | None:
-        """Go to the next prompt, or to the draft, and return it; None at the end."""
+    def earlier(self, text: str) -> str | None:
+        """Go to the prompt before and return it; None at the first. ``text``: what is there now."""
+        return self._go(-1, text)
+
+    def later(self, text: str) -> str | None:
+        """Go to the next prompt, or to the draft, and return it; None at the end. ``text``: what is
+        there now."""
+        return self._go(1, text)
+
+    def _go(self, by: int, text: str) -> str | None:
         entries = self.entries
-        if self._index >= len(entries):
+        index = self._index + by
+        if not 0 <= index <= len(entries):
             return None
-        self._index += 1
-        return entries[self._index] if self._index < len(entries) else self._draft
+        self._edits[self._index], self._index = text, index
+        return self._edits.get(index, entries[index] if index < len(entries) else "")
 
     def _read(self) -> list[str]:
         import json

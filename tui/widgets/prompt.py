@@ -1,7 +1,7 @@
 """The text area in which the person writes prompts and commands.
 
-Overrides ``TextArea._on_key`` and ``_on_paste`` and reads ``_bindings``, which are private in
-Textual 8.2 (pyproject.toml: ``>=8.2.8,<8.3``).
+Overrides ``TextArea._on_key``, ``_on_paste``, ``_undo_batch`` and ``_redo_batch`` and reads
+``_bindings``, which are private in Textual 8.2 (pyproject.toml: ``>=8.2.8,<8.3``).
 """
 
 from __future__ import annotations
@@ -9,22 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.document._document import EditResult, Location, Selection
+from textual.document._edit import Edit
 from textual.message import Message
 
 from agent.config.keys import KeyBindings
 from agent.util.images import CANNOT_SEE, is_pasted_image
 from tui.guarded import Guarded
 from tui.keymap import bind
-from tui.state.paste_folding import PasteFolder
+from tui.state.paste_folding import Fold, FoldedText, PasteFolder
 from tui.state.prompt_history import PromptHistory
-from tui.util.attachments import without_attachments
 from tui.util.format import clean_text
 from tui.widgets.completion_menu import CompletionMenu
 from tui.widgets.wrapped_area import WrappedArea
@@ -91,6 +92,7 @@ class PromptInput(Guarded, WrappedArea):
         key_bindings: KeyBindings = KeyBindings(),
     ) -> None:
         """``has_queued`` returns whether prompts are queued: then Up recalls the latest of them."""
+        self._paste_folder = PasteFolder()
         super().__init__(
             placeholder="Ask something",
             show_line_numbers=False,
@@ -105,7 +107,6 @@ class PromptInput(Guarded, WrappedArea):
         """Set once the commands are known."""
         self.completion_menu = CompletionMenu()
         """The pop-up list, which the app mounts right before the prompt."""
-        self._paste_folder = PasteFolder()
         self._in_burst = False
         self._dismissed = False
         self.last_input_at = 0.0
@@ -152,6 +153,11 @@ class PromptInput(Guarded, WrappedArea):
         if text := self.take_text():
             self.post_message(self.Sent(text))
 
+    def load_text(self, text: str) -> None:
+        """Begin with a text that is not pasted; nothing is left to undo (extends Textual's)."""
+        self._paste_folder.forget()
+        super().load_text(text)
+
     def take_text(self) -> str:
         """Clear the prompt and return its text, which goes into the history; empty if it is blank.
 
@@ -162,7 +168,7 @@ class PromptInput(Guarded, WrappedArea):
             return ""
         self.prompt_history.add(text)
         self.has_sent = True
-        self.clear()
+        self.load_text("")  # what was sent comes back from the history, not by undoing
         return text
 
     def show_hint(self, text: str = "") -> None:
@@ -202,11 +208,97 @@ class PromptInput(Guarded, WrappedArea):
         """The prompt with folded pastes unfolded."""
         return self._paste_folder.unfold(self.text)
 
+    @property
+    def draft(self) -> FoldedText:
+        """The prompt as it is, for ``replace_with``."""
+        draft = FoldedText(self.full_text)
+        draft.folded, draft.folds = self.text, self._paste_folder.folds
+        return draft
+
     def replace_with(self, text: str) -> None:
-        """Replace the prompt; a text that is too long to be edited here is folded."""
+        """Replace the prompt, which undoing brings back; a text that is too long to be edited here is
+        folded."""
         self._dismissed = True  # no completions for a text that was complete before
-        self.load_text(self._paste_folder.fold(without_attachments(text), times=10))
+        self._put(text, (0, 0), self.document.end)
         self.move_cursor(self.document.end)
+
+    def put_before(self, text: str) -> None:
+        """Put a text before what is in the prompt."""
+        if not self.text:
+            self.replace_with(text)
+        elif text:
+            self.insert("\n\n", (0, 0))
+            self._put(text, (0, 0), (0, 0))
+
+    # --- folded pastes: their placeholders are units ---
+
+    def _put(self, text: str, start: Location, end: Location, times: int = 10) -> Location:
+        """Replace a range by a text, which is folded if it is longer than ``times`` the limits; return
+        the location behind it."""
+        if isinstance(text, FoldedText):
+            folded, folds = text.folded, text.folds
+        else:
+            placeholder = self._paste_folder.placeholder(text, times)
+            folded = placeholder or text
+            folds = (Fold(0, len(folded), text),) if placeholder else ()
+        result = self.replace(folded, start, end)
+        first = self._index(result.end_location) - len(folded)
+        self._paste_folder.add(
+            *(Fold(first + fold.start, first + fold.end, fold.text) for fold in folds)
+        )
+        self._paste_folder.remember(self.text)
+        return result.end_location
+
+    def edit(self, edit: Edit) -> EditResult:
+        """Perform an edit, which takes placeholders as a whole (extends Textual's)."""
+        edit.text = edit.text.replace("\r\n", "\n").replace("\r", "\n")
+        start, end = self._paste_folder.widen(self._index(edit.top), self._index(edit.bottom))
+        edit.from_location, edit.to_location = self._location(start), self._location(end)
+        self._paste_folder.move(start, end, len(edit.text))
+        result = super().edit(edit)
+        self._paste_folder.remember(self.text)
+        return result
+
+    def _undo_batch(self, edits: Sequence[Edit]) -> None:
+        self._paste_folder.folds = ()
+        super()._undo_batch(edits)
+        self._paste_folder.restore(self.text)
+
+    def _redo_batch(self, edits: Sequence[Edit]) -> None:
+        self._paste_folder.folds = ()
+        super()._redo_batch(edits)
+        self._paste_folder.restore(self.text)
+
+    def validate_selection(self, selection: Selection) -> Selection:
+        """Keep the cursor and the ends of a selection out of placeholders."""
+        return Selection(self._visitable(selection.start), self._visitable(selection.end))
+
+    def _visitable(self, location: Location) -> Location:
+        """Return the location, or of one within a placeholder an end of it: the other end where the
+        cursor comes from one, else the nearer one."""
+        if not self._paste_folder.folds:
+            return location
+        index, cursor = self._index(location), self._index(self.cursor_location)
+        if (fold := self._paste_folder.fold_at(index, index)) is None:
+            return location
+        nearer = fold.start if 2 * index < fold.start + fold.end else fold.end
+        return self._location({fold.start: fold.end, fold.end: fold.start}.get(cursor, nearer))
+
+    @property
+    def selected_text(self) -> str:
+        """The selected text, with folded pastes unfolded."""
+        start, end = sorted(map(self._index, self.selection))
+        return self._paste_folder.unfold(self.text, start, end)
+
+    def _index(self, location: Location) -> int:
+        """Return the index in the text of a location."""
+        row, column = location
+        return sum(len(line) + 1 for line in self.document.lines[:row]) + column
+
+    def _location(self, index: int) -> Location:
+        """Return the location of an index in the text."""
+        before = self.text[:index]
+        return before.count("\n"), index - (before.rfind("\n") + 1)
 
     # --- completion ---
 
@@ -284,14 +376,14 @@ class PromptInput(Guarded, WrappedArea):
             self.action_cursor_up()
         elif not self.text and self._has_queued():
             self.post_message(self.Recalled())
-        elif (text := self.prompt_history.earlier(self.text)) is not None:
+        elif (text := self.prompt_history.earlier(self.draft)) is not None:
             self.replace_with(text)
 
     def action_later(self) -> None:
         """Move the cursor down; on the last line, go forward in what was sent."""
         if self.cursor_location[0] < self.document.line_count - 1:
             self.action_cursor_down()
-        elif (text := self.prompt_history.later()) is not None:
+        elif (text := self.prompt_history.later(self.draft)) is not None:
             self.replace_with(text)
 
     async def _on_key(self, event: events.Key) -> None:
@@ -305,11 +397,6 @@ class PromptInput(Guarded, WrappedArea):
         if self.completion_menu.is_open and self._press_in_menu(event.key):
             event.stop()
             event.prevent_default()
-        elif event.key == "backspace" and (length := self._placeholder_length()):
-            event.stop()
-            event.prevent_default()
-            row, column = self.cursor_location
-            self.delete((row, column - length), (row, column))
         elif event.key == "space" and self.cursor_location == self._blank_added_at:
             event.stop()
             event.prevent_default()
@@ -323,10 +410,6 @@ class PromptInput(Guarded, WrappedArea):
             event.prevent_default()
             await self.run_action(bound[0].action)
 
-    def _placeholder_length(self) -> int:
-        """Return the length of the placeholder of a folded paste right before the cursor, or 0."""
-        return self._paste_folder.placeholder_length(self._text_before_cursor())
-
     async def _on_paste(self, event: events.Paste) -> None:
         self.last_input_at = time.monotonic()
         event.prevent_default()
@@ -337,5 +420,4 @@ class PromptInput(Guarded, WrappedArea):
             if not event.text or event.text.lstrip().startswith("data:"):
                 return
         # A pasted text may hold sequences that would act on the terminal once it is shown.
-        result = self.replace(self._paste_folder.fold(clean_text(event.text)), *self.selection)
-        self.move_cursor(result.end_location)
+        self.move_cursor(self._put(clean_text(event.text), *self.selection, times=1))

@@ -16,11 +16,31 @@ def test_prompt_history_next_session_has_sent_prompts(tmp_path: Path) -> None:
         first.add(text)
     second = PromptHistory(file)
     assert second.earlier("draft") == "two\nlines"
-    assert second.earlier("draft") == "one"
-    assert second.earlier("draft") is None
-    assert second.later() == "two\nlines"
-    assert second.later() == "draft"
-    assert second.later() is None
+    assert second.earlier("two\nlines") == "one"
+    assert second.earlier("one") is None
+    assert second.later("one") == "two\nlines"
+    assert second.later("two\nlines") == "draft"
+    assert second.later("draft") is None
+
+
+def test_prompt_history_edits_stay_until_something_is_sent(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    history = PromptHistory(file)
+    history.add("one")
+    history.add("two")
+    assert history.earlier("first draft") == "two"
+    assert history.earlier("second draft") == "one"
+    assert history.later("one, edited") == "second draft"
+    assert history.later("second draft") == "first draft"
+    assert history.later("first draft") is None
+    assert history.earlier("first draft") == "second draft"
+    history.add("second draft, sent")
+    texts = ["second draft, sent", "first draft", "one, edited", "two", "one"]
+    shown = ""
+    for text in texts:
+        shown = history.earlier(shown) or ""
+        assert shown == text
+    assert file.read_text() == '"one"\n"two"\n"second draft, sent"\n'
 
 
 @pytest.mark.parametrize("exists", [False, True])

@@ -187,3 +187,168 @@ async def test_prompt_input_line_breaks_at_end_are_not_sent() -> None:
         await driver.pilot.press(*"a", "ctrl+j", *"b", "ctrl+j", "ctrl+j", "enter")
         await driver.wait_for(lambda: driver.session.turns)
         assert sent(driver) == "a\nb"
+
+
+async def paste(driver: AppDriver, text: str) -> None:
+    before = driver.app.prompt.full_text
+    driver.app.post_message(events.Paste(text))
+    await driver.wait_for(lambda: driver.app.prompt.full_text != before)
+
+
+PAGE = "\n".join(f"row {number}" for number in range(60))
+SHOWN = "[pasted #1: 60 lines]"
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown"),
+    [
+        ("left backspace", "a z"),
+        ("left left backspace", f"a{SHOWN}z"),
+        ("left left delete", "a z"),
+        ("left left b", f"a b{SHOWN}z"),
+        ("home right right right b", f"a {SHOWN}bz"),
+        ("left ctrl+w", "a z"),
+        ("left shift+left x", "a xz"),
+        ("left backspace ctrl+z left delete", "a z"),
+        ("ctrl+u ctrl+z left left c", f"a c{SHOWN}z"),
+        ("home delete delete right b", f"{SHOWN}bz"),
+    ],
+)
+async def test_folded_paste_is_one_unit(keys: str, shown: str) -> None:
+    async with drive_app() as driver:
+        prompt = driver.app.prompt
+        await driver.type_text("a ")
+        await paste(driver, PAGE)
+        await driver.type_text("z")
+        assert prompt.text == f"a {SHOWN}z" and prompt.full_text == f"a {PAGE}z"
+        await driver.pilot.press(*keys.split())
+        assert prompt.text == shown
+        assert prompt.full_text == shown.replace(SHOWN, PAGE)
+
+
+async def test_placeholder_that_a_person_types_is_text() -> None:
+    async with drive_app() as driver:
+        prompt = driver.app.prompt
+        await paste(driver, PAGE)
+        await driver.type_text(f" {SHOWN}\n", "up", "home")
+        await driver.type_text(f"{SHOWN} ")
+        assert prompt.full_text == f"{SHOWN} {PAGE} {SHOWN}\n"
+        await driver.pilot.press("enter")
+        await driver.wait_for(lambda: driver.session.turns)
+        assert sent(driver) == f"{SHOWN} {PAGE} {SHOWN}"
+        driver.session.turns[-1].end()
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.pilot.press("ctrl+z")
+        assert prompt.text == "", "what was sent is forgotten"
+        await driver.type_text(SHOWN, "enter")
+        await driver.wait_for(lambda: len(driver.session.turns) == 2)
+        assert sent(driver) == SHOWN
+
+
+async def test_folded_paste_is_copied_unfolded() -> None:
+    async with drive_app() as driver:
+        await driver.type_text("a ")
+        await paste(driver, PAGE)
+        await driver.pilot.press("shift+home", "ctrl+c")
+        assert driver.app.clipboard == f"a {PAGE}"
+
+
+async def test_pasted_text_that_looks_like_an_attachment_stays() -> None:
+    text = 'look:\n\n<file path="a.py" lines="1">\nx\n</file>'
+    async with drive_app() as driver:
+        await paste(driver, text)
+        turn = await driver.ask("")
+        assert turn.prompt_text == text
+        turn.end()
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.pilot.press("up")
+        assert driver.app.prompt.full_text == text
+
+
+async def test_history_gives_every_draft_back() -> None:
+    async with drive_app() as driver:
+        prompt = driver.app.prompt
+        (await driver.ask("sent")).end()
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.type_text("first ")
+        await paste(driver, PAGE)
+        await driver.pilot.press("up", "ctrl+u", *"second", "up")
+        assert prompt.text == "second", "there is nothing before it"
+        await driver.pilot.press("down")
+        assert prompt.full_text == f"first {PAGE}"
+        await driver.pilot.press("backspace")
+        assert prompt.text == "first ", "it is folded still"
+        await driver.pilot.press("up")
+        assert prompt.text == "second"
+        (await driver.ask("")).end()
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.pilot.press("up", "up")
+        assert prompt.text == "first "
+
+
+async def test_replaced_prompt_comes_back_by_undoing() -> None:
+    async with drive_app() as driver:
+        await driver.type_text("a draft ")
+        await paste(driver, PAGE)
+        driver.app.prompt.replace_with("/rename ")
+        await driver.pilot.press("ctrl+z")
+        assert driver.app.prompt.full_text == f"a draft {PAGE}"
+
+
+async def test_refused_text_goes_before_what_was_typed_since() -> None:
+    async with drive_app() as driver:
+        prompt = driver.app.prompt
+        await driver.type_text("hello ")
+        await paste(driver, PAGE)
+        await driver.app.chat.submit("/nosuch")
+        await driver.wait_for(lambda: "/nosuch" in prompt.text)
+        assert prompt.full_text == f"/nosuch\n\nhello {PAGE}"
+        await driver.type_text("!")
+        assert prompt.full_text == f"/nosuch\n\nhello {PAGE}!"
+
+
+async def test_stopped_turn_puts_queued_prompts_before_the_draft() -> None:
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
+        await driver.type_text("queued", "enter")
+        await driver.expect_text("queued: queued")
+        await paste(driver, PAGE)
+        await driver.pilot.press("escape")
+        await driver.wait_for(lambda: turn.stopped)
+        assert driver.app.prompt.full_text == f"queued\n\n{PAGE}"
+
+
+@pytest.mark.parametrize("keys", ["escape", "ctrl+c", "enter"])
+async def test_draft_comes_back_after_editing(keys: str) -> None:
+    async with drive_app() as driver:
+        app, prompt = driver.app, driver.app.prompt
+        (await driver.ask("first")).end()
+        await driver.wait_for(lambda: app.turn is None)
+        await driver.type_text("a draft ")
+        await paste(driver, PAGE)
+        await driver.pilot.press("ctrl+up", "e")
+        await driver.wait_for(lambda: prompt.text == "first")
+        await driver.type_text(" again", keys)
+        await driver.wait_for(lambda: app.chat.editing is None)
+        await driver.wait_for(lambda: prompt.full_text == f"a draft {PAGE}")
+        assert prompt.text == f"a draft {SHOWN}"
+        if keys == "enter":
+            await driver.wait_for(lambda: len(driver.session.turns) == 2)
+            driver.session.turns[-1].end()
+        else:
+            await driver.pilot.press("up")
+            assert prompt.text == "first again", "the edit is in the history"
+
+
+async def test_draft_comes_back_after_editing_that_was_queued() -> None:
+    async with drive_app() as driver:
+        app, prompt = driver.app, driver.app.prompt
+        turn = await driver.ask("first")
+        await driver.pilot.press("ctrl+up", "e")
+        await driver.expect_text("queued: /edit 1")
+        await driver.type_text("a draft")
+        turn.end()
+        await driver.wait_for(lambda: app.chat.editing is not None)
+        assert prompt.text == "first"
+        await driver.pilot.press("escape")
+        assert prompt.text == "a draft"

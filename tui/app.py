@@ -409,10 +409,12 @@ class AgentApp(Guarded, CommandContext):
         return self.screen is self.default_screen and not is_search_taken
 
     async def action_search(self) -> None:
-        """Open the search bar over the visible transcript."""
+        """Open the search bar over the visible transcript, or go to it."""
         from tui.widgets.search import SearchBar
 
-        if self.visible_transcript.newest_exchange is not None:
+        if bars := self.default_screen.query(SearchBar):
+            bars.first().enter()
+        elif self.visible_transcript.newest_exchange is not None:
             await self.default_screen.mount(
                 SearchBar(self.visible_transcript), before=self.queue_bar
             )
@@ -425,9 +427,14 @@ class AgentApp(Guarded, CommandContext):
         """Run what a key means for the picked message."""
         await self.message_picker.handle_key(key)
 
-    def action_stop(self) -> None:
-        """Stop the running turn, or end the editing of a message."""
-        self.chat.stop()
+    async def action_stop(self) -> None:
+        """Close the search, else end the editing of a message, or stop what runs."""
+        from tui.widgets.search import BaseSearchBar
+
+        if bars := self.default_screen.query(BaseSearchBar):
+            await bars.first().action_close()
+        else:
+            self.chat.stop()
 
     async def action_leave(self) -> None:
         """End the app with exit code 0."""

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from textual.widgets import Input
 
 from agent import events as ev
 from agent.store.records import StoredTurn
@@ -24,6 +25,7 @@ from tools.types import ServerState
 from tui.widgets.approval_card import ApprovalCard
 from tui.widgets.pane import Pane
 from tui.widgets.panes import AnswerPane
+from tui.widgets.search import SearchBar
 from tui.widgets.tabs import TabBar
 from tui.widgets.text_stream import TextStream
 
@@ -603,6 +605,24 @@ async def test_search_selects_hits_behind_letters_that_are_longer_folded() -> No
         await driver.wait_for(lambda: app.screen.get_selected_text() == "STRASSE")
         await driver.pilot.press("up")
         await driver.wait_for(lambda: app.screen.get_selected_text() == "Straße")
+
+
+async def test_there_is_one_search_and_escape_closes_it_from_the_prompt() -> None:
+    async with drive_app() as driver:
+        app = driver.app
+        turn = await driver.ask("hello")
+        await driver.pilot.press("ctrl+f", *"hel")
+        await driver.pilot.click(app.prompt)
+        await driver.pilot.press(*"draft", "ctrl+f", *"lo")
+        await driver.expect_text("1/1")
+        assert len(app.query(SearchBar)) == 1 and app.prompt.text == "draft"
+        assert app.query_one(SearchBar).query_one(Input).value == "lo", "typed over"
+        await driver.pilot.click(app.prompt)
+        await driver.pilot.press("escape")
+        await driver.wait_for(lambda: not app.query(SearchBar))
+        assert app.prompt.has_focus and not turn.stopped
+        await driver.pilot.press("escape")
+        await driver.wait_for(lambda: turn.stopped)
 
 
 async def test_panic_sets_exit_message_and_logs_traceback(

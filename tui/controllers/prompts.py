@@ -139,8 +139,9 @@ class PromptCards:
             app.prompt.set_class(bool(self._cards), "-asked")
             if self._cards:
                 self._cards[0].display = True
-            for prompt in app.query(PromptInput):  # none once the app is closing
-                prompt.focus()
+            if card.has_focus_within:  # else the person is somewhere else by now
+                for prompt in app.query(PromptInput):  # none once the app is closing
+                    prompt.focus()
             await card.remove()
 
     def enter_when_idle(self) -> None:

@@ -91,6 +91,10 @@ class BaseSearchBar(Guarded, Horizontal):
         yield self._count
 
     def on_mount(self) -> None:
+        self.enter()
+
+    def enter(self) -> None:
+        """Take the focus, for the query."""
         self.screen.set_focus(self.query_one(Input))  # before the next key
 
     # --- for subclasses to define ---
@@ -122,8 +126,10 @@ class BaseSearchBar(Guarded, Horizontal):
             await self._show_current()
 
     async def action_close(self) -> None:
-        """Close the bar."""
-        self.leave()
+        """Close the bar; the focus stays where the person has put it meanwhile."""
+        self.screen.clear_selection()
+        if self.has_focus_within:
+            self.leave()
         await self.remove()
 
     async def _show_current(self) -> None:
@@ -157,7 +163,6 @@ class SearchBar(BaseSearchBar):
 
     def leave(self) -> None:
         """Return to the prompt."""
-        self.screen.clear_selection()
         self.screen.query("PromptInput").focus()
 
     def _select_hit(self, widgets: Sequence[Widget], query: str, number: int) -> None:

@@ -434,7 +434,9 @@ class TokenView(Guarded, Vertical):
         from tui.widgets.token_search import TokenSearchBar
 
         message.stop()
-        if not self.query(TokenSearchBar):
+        if bars := self.query(TokenSearchBar):
+            bars.first().enter()
+        else:
             await self.mount(TokenSearchBar(self._stream))
 
 

@@ -6,11 +6,13 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from textual.widgets import Button
+from textual.widgets import Button, Input
 
 from tests.support.fake_app import drive_app
 from tools.mcp.client_requests import ElicitationRequest
 from tui.screens.confirm import ConfirmDialog
+from tui.widgets.elicitation_form import ElicitationForm
+from tui.widgets.search import SearchBar
 
 QUESTION = ElicitationRequest("plain", "Delete ALL your files?", {"properties": {}})
 WITH_DEFAULT = ElicitationRequest(
@@ -82,4 +84,28 @@ async def test_letters_go_to_prompt_where_question_has_only_buttons() -> None:
         assert driver.app.prompt.has_focus and driver.app.prompt.text == "so on"
         assert not answer.done()
         answer.cancel()
+        turn.end()
+
+
+@pytest.mark.parametrize("ends", ["withdrawn", "answered"])
+async def test_question_that_ends_leaves_the_focus_where_the_person_types(ends: str) -> None:
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
+        answer = asyncio.ensure_future(driver.session.answerer(QUESTION))
+        await driver.expect_text("Delete ALL your files?")
+        await driver.pilot.press("ctrl+f", *"ab")
+        card = driver.app.query_one(ElicitationForm)
+        if ends == "withdrawn":
+            answer.cancel()
+        else:
+            await driver.pilot.click(card.query(Button).first())
+            await driver.wait_for(answer.done)
+            assert driver.app.prompt.has_focus, "the question had it"
+            await driver.pilot.press("ctrl+f")
+        await driver.wait_for(lambda: not driver.app.query(ElicitationForm))
+        await driver.pilot.press(*"cd")
+        assert driver.app.prompt.text == ""
+        assert driver.app.query_one(SearchBar).query_one(Input).value == (
+            "abcd" if ends == "withdrawn" else "cd"
+        )
         turn.end()

@@ -36,10 +36,10 @@ def test_prompt_history_edits_stay_until_something_is_sent(tmp_path: Path) -> No
     assert history.earlier("first draft") == "second draft"
     history.add("second draft, sent")
     texts = ["second draft, sent", "first draft", "one, edited", "two", "one"]
-    shown = ""
+    text_now = ""
     for text in texts:
-        shown = history.earlier(shown) or ""
-        assert shown == text
+        text_now = history.earlier(text_now) or ""
+        assert text_now == text
     assert file.read_text() == '"one"\n"two"\n"second draft, sent"\n'
 
 

@@ -196,53 +196,53 @@ async def paste(driver: AppDriver, text: str) -> None:
 
 
 PAGE = "\n".join(f"row {number}" for number in range(60))
-SHOWN = "[pasted #1: 60 lines]"
+FOLDED = "[pasted #1: 60 lines]"
 
 
 @pytest.mark.parametrize(
-    ("keys", "shown"),
+    ("keys", "expected"),
     [
         ("left backspace", "a z"),
-        ("left left backspace", f"a{SHOWN}z"),
+        ("left left backspace", f"a{FOLDED}z"),
         ("left left delete", "a z"),
-        ("left left b", f"a b{SHOWN}z"),
-        ("home right right right b", f"a {SHOWN}bz"),
+        ("left left b", f"a b{FOLDED}z"),
+        ("home right right right b", f"a {FOLDED}bz"),
         ("left ctrl+w", "a z"),
         ("left shift+left x", "a xz"),
         ("left backspace ctrl+z left delete", "a z"),
-        ("ctrl+u ctrl+z left left c", f"a c{SHOWN}z"),
-        ("home delete delete right b", f"{SHOWN}bz"),
+        ("ctrl+u ctrl+z left left c", f"a c{FOLDED}z"),
+        ("home delete delete right b", f"{FOLDED}bz"),
     ],
 )
-async def test_folded_paste_is_one_unit(keys: str, shown: str) -> None:
+async def test_folded_paste_is_one_unit(keys: str, expected: str) -> None:
     async with drive_app() as driver:
         prompt = driver.app.prompt
         await driver.type_text("a ")
         await paste(driver, PAGE)
         await driver.type_text("z")
-        assert prompt.text == f"a {SHOWN}z" and prompt.full_text == f"a {PAGE}z"
+        assert prompt.text == f"a {FOLDED}z" and prompt.full_text == f"a {PAGE}z"
         await driver.pilot.press(*keys.split())
-        assert prompt.text == shown
-        assert prompt.full_text == shown.replace(SHOWN, PAGE)
+        assert prompt.text == expected
+        assert prompt.full_text == expected.replace(FOLDED, PAGE)
 
 
 async def test_placeholder_that_a_person_types_is_text() -> None:
     async with drive_app() as driver:
         prompt = driver.app.prompt
         await paste(driver, PAGE)
-        await driver.type_text(f" {SHOWN}\n", "up", "home")
-        await driver.type_text(f"{SHOWN} ")
-        assert prompt.full_text == f"{SHOWN} {PAGE} {SHOWN}\n"
+        await driver.type_text(f" {FOLDED}\n", "up", "home")
+        await driver.type_text(f"{FOLDED} ")
+        assert prompt.full_text == f"{FOLDED} {PAGE} {FOLDED}\n"
         await driver.pilot.press("enter")
         await driver.wait_for(lambda: driver.session.turns)
-        assert sent(driver) == f"{SHOWN} {PAGE} {SHOWN}"
+        assert sent(driver) == f"{FOLDED} {PAGE} {FOLDED}"
         driver.session.turns[-1].end()
         await driver.wait_for(lambda: driver.app.turn is None)
         await driver.pilot.press("ctrl+z")
         assert prompt.text == "", "what was sent is forgotten"
-        await driver.type_text(SHOWN, "enter")
+        await driver.type_text(FOLDED, "enter")
         await driver.wait_for(lambda: len(driver.session.turns) == 2)
-        assert sent(driver) == SHOWN
+        assert sent(driver) == FOLDED
 
 
 async def test_folded_paste_is_copied_unfolded() -> None:
@@ -331,7 +331,7 @@ async def test_draft_comes_back_after_editing(keys: str) -> None:
         await driver.type_text(" again", keys)
         await driver.wait_for(lambda: app.chat.editing is None)
         await driver.wait_for(lambda: prompt.full_text == f"a draft {PAGE}")
-        assert prompt.text == f"a draft {SHOWN}"
+        assert prompt.text == f"a draft {FOLDED}"
         if keys == "enter":
             await driver.wait_for(lambda: len(driver.session.turns) == 2)
             driver.session.turns[-1].end()

@@ -28,6 +28,7 @@ from tui.widgets.panes import AnswerPane
 from tui.widgets.search import SearchBar
 from tui.widgets.tabs import TabBar
 from tui.widgets.text_stream import TextStream
+from tui.widgets.user_message import UserMessage
 
 
 def pane(app: Any, name: str) -> str:
@@ -605,6 +606,73 @@ async def test_search_selects_hits_behind_letters_that_are_longer_folded() -> No
         await driver.wait_for(lambda: app.screen.get_selected_text() == "STRASSE")
         await driver.pilot.press("up")
         await driver.wait_for(lambda: app.screen.get_selected_text() == "Straße")
+
+
+MARKED = """**Note**: use `a_b` and un**bold**ed &amp; see [docs](http://docs.example/docs) ok docs.
+
+The sum is **42**, and the words of this *line* go on until it has to be wrapped somewhere.
+
+- item **one**
+
+  ```python
+  def f():
+      return 1
+  ```
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "count", "selected"),
+    [
+        ("note: use", 1, "Note: use"),
+        ("is 42", 1, "is 42"),
+        ("docs", 2, "docs"),
+        ("**", 0, ""),
+        ("example", 0, ""),
+        ("use a_b and", 1, "use a_b and"),
+        ("unbolded & see", 1, "unbolded & see"),
+        ("the words of this line go on until it has to be wrapped somewhere", 1, None),
+        ("item one", 1, "item one"),
+        ("def f():", 1, "def f():"),
+    ],
+)
+@pytest.mark.parametrize("columns", [40, 100])
+async def test_search_finds_what_is_displayed(
+    query: str, count: int, selected: str | None, columns: int
+) -> None:
+    async with drive_app(size=(columns, 40)) as driver:
+        turn = await driver.ask("hello")
+        emit_message(turn, MARKED).close(True)
+        turn.end()
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.pilot.press("ctrl+f")
+        driver.app.query_one(SearchBar).query_one(Input).value = query
+        await driver.expect_text(f"{count}/{count}" if count else "nowhere")
+        expected = query if selected is None else selected
+        await driver.wait_for(lambda: (driver.app.screen.get_selected_text() or "") == expected)
+
+
+async def test_search_unfolds_long_prompts_and_leaves_out_attached_texts() -> None:
+    prompt = "\n".join(f"row {number}" for number in range(30))
+    attached = '\n\n<file path="a.py" lines="1">\nrow 29\n</file>'
+    async with drive_app(size=(80, 24)) as driver:
+        turn = await driver.ask(prompt + attached)
+        emit_message(turn, "\n\n".join(f"line {n}" for n in range(40))).close(True)
+        turn.end()
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.pilot.press("ctrl+f", *"row 29")
+        await driver.expect_text("1/1", "row 29")
+        await driver.wait_for(lambda: driver.app.screen.get_selected_text() == "row 29")
+
+
+async def test_prompt_of_one_long_line_is_folded() -> None:
+    async with drive_app(size=(80, 24)) as driver:
+        turn = await driver.ask("x" * 30_000)
+        await driver.expect_text("… 28,000 more characters")
+        emit_message(turn, "the answer").close(True)
+        turn.end()
+        await driver.pilot.press("ctrl+o")
+        await driver.wait_for(lambda: driver.app.query_one(UserMessage).size.height > 300)
 
 
 async def test_there_is_one_search_and_escape_closes_it_from_the_prompt() -> None:

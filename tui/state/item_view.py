@@ -92,6 +92,11 @@ class ItemView:
         self.text.append(self.argument_stream.feed(delta) if self.kind == "call" else delta)
 
     @property
+    def displayed_markdown(self) -> str:
+        """The Markdown of a message, with its citations as links once it is complete."""
+        return self.markdown or self.final_text or str(self.text)
+
+    @property
     def settled(self) -> bool:
         """Whether it is complete."""
         return self.ended is not None

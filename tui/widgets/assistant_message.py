@@ -86,7 +86,9 @@ class AssistantMessage(Guarded, Widget):
         if item.settled:
             self._finished = True
             # A stored message never streamed.
-            self._markdown.finish(new or ("" if self._chunks_read else self._full_text))
+            self._markdown.finish(
+                new or ("" if self._chunks_read else self.item.displayed_markdown)
+            )
         else:
             self._markdown.feed(new)
         self._chunks_read = len(item.text)
@@ -141,9 +143,9 @@ class AssistantMessage(Guarded, Widget):
                 self._is_rendering = bool(job.closed)
             elif self._needs_check:
                 self._checked = True
-                pieces, text = list(self._markdown.pieces), self._full_text
+                pieces, text = list(self._markdown.pieces), self.item.displayed_markdown
                 if not await asyncio.to_thread(parses_alike, pieces, text):
-                    self._markdown.rerender_as(self._full_text)
+                    self._markdown.rerender_as(self.item.displayed_markdown)
             else:
                 self._is_rendering = False
         now = time.monotonic()
@@ -153,11 +155,11 @@ class AssistantMessage(Guarded, Widget):
     @property
     def _needs_check(self) -> bool:
         """Whether the pieces may come out differently from the complete text."""
-        return self._finished and not self._checked and self._markdown.pieces != [self._full_text]
-
-    @property
-    def _full_text(self) -> str:
-        return self.item.markdown or self.item.final_text or str(self.item.text)
+        return (
+            self._finished
+            and not self._checked
+            and self._markdown.pieces != [self.item.displayed_markdown]
+        )
 
     # --- painting ---
 
@@ -232,8 +234,9 @@ class AssistantMessage(Guarded, Widget):
             if (span := selection.get_span(y)) is None:
                 continue
             start, end = row.written_span(continues=bool(text) and not text.endswith("\n"))
-            end = end if span[1] == -1 else min(end, span[1])
-            text += row.text[max(start, span[0]) : end] + row.separator
+            goes_on = span[1] == -1
+            text += row.text[max(start, span[0]) : end if goes_on else min(end, span[1])]
+            text += row.separator if goes_on else ""
         return text.rstrip("\n"), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.style import Style
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
@@ -13,17 +16,23 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from tui.base_screen import MARKDOWN_STYLES
 from tui.guarded import Guarded
 from tui.keymap import bind
 from tui.markdown.highlight import format_arguments
+from tui.markdown.render import join_rows, render_markdown
+from tui.markdown.streaming import INLINE_CHARS
 from tui.state.item_view import ItemView
 from tui.state.turn_view import TurnView
 from tui.util.text_search import find_folded
 from tui.widgets.assistant_message import AssistantMessage
 from tui.widgets.text_stream import TextStream
+from tui.widgets.user_message import UserMessage, prompt_content
 
 if TYPE_CHECKING:
     from tui.widgets.transcript import Transcript
+
+NO_STYLES = dict.fromkeys(MARKDOWN_STYLES, Style.null())
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,24 +46,38 @@ class SearchHit:
     """Its number among the hits in that item or prompt, from 0."""
 
 
-def find_hits(turns: Sequence[TurnView], query: str) -> list[SearchHit]:
-    """Find the query in prompts and items, from the first on, without regard to case."""
-    hits = []
-    for turn in turns:
-        for item in (None, *turn.items):
-            text = turn.prompt if item is None else _displayed_text(item)
-            count = len(list(find_folded(text, query.casefold())))
-            hits += [SearchHit(turn, item, index) for index in range(count)]
-    return hits
+class DisplayedTexts:
+    """The texts of prompts and items as their widgets show them; Markdown is rendered once for each."""
 
+    def __init__(self, width: int) -> None:
+        """``width``: columns of the messages, which tables and rules depend on."""
+        self._width = width
+        self._rendered: dict[ItemView, tuple[str, str]] = {}
+        """Of each message its Markdown, and the text that it comes out as."""
 
-def _displayed_text(item: ItemView) -> str:
-    """Return an item's text as its widget shows it."""
-    text = str(item.text) if item.final_text is None else item.final_text
-    if item.kind != "call":
-        return text
-    runs = format_arguments(text, item.title) if item.final_text is not None else [(text, "")]
-    return f"{''.join(text for text, _ in runs)}\n{item.result or ''}"
+    async def of(self, turn: TurnView, item: ItemView | None) -> str:
+        """Return the text of an item, or with None of the prompt, with all that can be unfolded."""
+        if item is None:
+            return prompt_content(turn, expanded=True).plain
+        if item.coloured is not None:
+            return "".join(text for text, _ in item.coloured)
+        if item.kind in ("answer", "commentary"):
+            return await self._render(item)
+        text = str(item.text) if item.final_text is None else item.final_text
+        if item.kind != "call":
+            return text
+        runs = format_arguments(text, item.title) if item.final_text is not None else [(text, "")]
+        return "\n".join(["".join(text for text, _ in runs), item.result or "", item.changes])
+
+    async def _render(self, item: ItemView) -> str:
+        source = item.displayed_markdown
+        if self._rendered.get(item, ("", ""))[0] != source:
+            render = partial(render_markdown, source, self._width, NO_STYLES)
+            # The keys typed meanwhile are handled: all messages together may take seconds.
+            is_long = len(source) > INLINE_CHARS
+            rows = await (asyncio.to_thread(render) if is_long else asyncio.sleep(0, render()))
+            self._rendered[item] = source, join_rows(rows)[0]
+        return self._rendered.get(item, ("", ""))[1]
 
 
 class BaseSearchBar(Guarded, Horizontal):
@@ -99,7 +122,7 @@ class BaseSearchBar(Guarded, Horizontal):
 
     # --- for subclasses to define ---
 
-    def find(self, query: str) -> Sequence[Any]:
+    async def find(self, query: str) -> Sequence[Any]:
         """Return the hits, from the first on."""
         raise NotImplementedError
 
@@ -115,7 +138,7 @@ class BaseSearchBar(Guarded, Horizontal):
 
     async def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        self._hits = self.find(event.value) if event.value else []
+        self._hits = await self.find(event.value) if event.value else []
         self._current = len(self._hits) - 1
         await self._show_current()
 
@@ -133,6 +156,8 @@ class BaseSearchBar(Guarded, Horizontal):
         await self.remove()
 
     async def _show_current(self) -> None:
+        if not self.is_attached:  # it was closed meanwhile
+            return
         query = self.query_one(Input).value
         count = (
             f"{self._current + 1}/{len(self._hits)}" if self._hits else "nowhere" if query else ""
@@ -151,13 +176,22 @@ class SearchBar(BaseSearchBar):
     def __init__(self, transcript: Transcript) -> None:
         super().__init__()
         self._transcript = transcript
+        widths = (message.size.width for message in transcript.query(AssistantMessage))
+        self._texts = DisplayedTexts(next(widths, transcript.size.width))
 
-    def find(self, query: str) -> Sequence[SearchHit]:
-        """Return the hits in prompts and items."""
-        return find_hits(self._transcript.turns, query)
+    async def find(self, query: str) -> Sequence[SearchHit]:
+        """Return the hits in prompts and items, without regard to case."""
+        hits = []
+        for turn in self._transcript.turns:
+            for item in (None, *turn.items):
+                found = find_folded(await self._texts.of(turn, item), query.casefold())
+                hits += [SearchHit(turn, item, index) for index, _ in enumerate(found)]
+        return hits
 
     async def show_hit(self, hit: SearchHit, query: str) -> None:
         """Select a hit and scroll to it."""
+        if hit.turn not in self._transcript.turns:
+            return
         widgets = await self._transcript.reveal(hit.turn, hit.item)
         self.call_after_refresh(self._select_hit, widgets, query, hit.index_in_item)
 
@@ -166,11 +200,11 @@ class SearchBar(BaseSearchBar):
         self.screen.query("PromptInput").focus()
 
     def _select_hit(self, widgets: Sequence[Widget], query: str, number: int) -> None:
-        """Select a hit and scroll to it; one that is wrapped in its middle is only scrolled to."""
+        """Select a hit and scroll to it."""
         hits = [
             (widget, *hit)
             for widget in widgets
-            if isinstance(widget, TextStream | AssistantMessage)
+            if isinstance(widget, TextStream | AssistantMessage | UserMessage)
             for hit in widget.find_text(query.casefold())
         ]
         if not hits:

@@ -17,7 +17,7 @@ class TokenSearchBar(BaseSearchBar):
         super().__init__()
         self._stream = stream
 
-    def find(self, query: str) -> Sequence[int]:
+    async def find(self, query: str) -> Sequence[int]:
         """Return the numbers of the tokens."""
         return self._stream.find_tokens(query.casefold())
 

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from tui.widgets.reasoning_block import ReasoningBlock
     from tui.widgets.shell_output import ShellOutput
     from tui.widgets.tool_call_card import ToolCallCard
+    from tui.widgets.user_message import UserMessage
 
 
 MOUNT_BATCH = 4
@@ -293,7 +294,7 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
         if (foldable := _as_foldable(widget)) is None:
             return [widget]
         foldable.expanded = True
-        return list(foldable.query(TextStream))
+        return list(foldable.query(TextStream)) or [widget]
 
     async def _mount_entry(self, entry: VirtualEntry) -> Widget | None:
         """Return the widget of an entry; scroll to it first if it has none. None: there is no room."""
@@ -535,11 +536,15 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
             self.vertical_scrollbar.set_reactive(ScrollBar.position, y)
 
 
-def _as_foldable(widget: Widget) -> ReasoningBlock | ToolCallCard | ShellOutput | None:
+def _as_foldable(
+    widget: Widget,
+) -> ReasoningBlock | ToolCallCard | ShellOutput | UserMessage | None:
     """Return the widget if it can be expanded."""
     # Not at the top, as in add_turn.
     from tui.widgets.reasoning_block import ReasoningBlock
     from tui.widgets.shell_output import ShellOutput
     from tui.widgets.tool_call_card import ToolCallCard
+    from tui.widgets.user_message import UserMessage
 
-    return widget if isinstance(widget, ReasoningBlock | ToolCallCard | ShellOutput) else None
+    kinds = ReasoningBlock | ToolCallCard | ShellOutput | UserMessage
+    return widget if isinstance(widget, kinds) else None

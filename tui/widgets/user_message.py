@@ -3,19 +3,25 @@ or edit what the model wrote."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterator
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.geometry import Offset
+from textual.selection import Selection
 from textual.widgets import Static
 
 from tui.guarded import Guarded
 from tui.keymap import bind
 from tui.state.turn_view import TurnView
 from tui.util.attachments import attached_files, without_attachments
+from tui.util.format import wrap_line
+from tui.util.text_search import find_folded
 
-MAX_PROMPT_LINES = 6
-"""Lines of a prompt that the transcript repeats."""
+MAX_PROMPT_LINES, MAX_PROMPT_CHARACTERS = 6, 2000
+"""The longest prompt that the transcript repeats as a whole; the rest is folded."""
 COMMAND_KEYS = {
     "e": "edit", "t": "thought", "r": "retry", "b": "branch", "c": "copy", "w": "times",
     "p": "probs",
@@ -51,8 +57,31 @@ class UserMessage(Guarded, Static):
     def __init__(self, turn: TurnView, *, above_panes: bool) -> None:
         """``above_panes``: the turn is shown as panes, without a margin above them."""
         classes = "-live" if above_panes else None
-        super().__init__(_prompt_content(turn), markup=False, classes=classes)
+        super().__init__(prompt_content(turn, expanded=False), markup=False, classes=classes)
         self.turn = turn
+        self._expanded = False
+
+    @property
+    def expanded(self) -> bool:
+        """Whether all of the prompt is shown, however long it is."""
+        return self._expanded
+
+    @expanded.setter
+    def expanded(self, value: bool) -> None:
+        if value != self._expanded:
+            self._expanded = value
+            self.update(prompt_content(self.turn, expanded=value))
+
+    def find_text(self, query: str) -> Iterator[tuple[Selection, int]]:
+        """Yield the place and the row of each occurrence of ``query``, which is case-folded."""
+        row, width = 0, max(1, self.content_size.width)
+        for y, line in enumerate(
+            prompt_content(self.turn, expanded=self._expanded).plain.split("\n")
+        ):
+            ends = [end for _, end in wrap_line(line, width)]
+            for start, end in find_folded(line, query):
+                yield Selection(Offset(start, y), Offset(end, y)), row + bisect_right(ends, start)
+            row += len(ends)
 
     def pick(self) -> None:
         """Take the focus, so that the next key is for this message."""
@@ -66,11 +95,18 @@ class UserMessage(Guarded, Static):
         self.remove_class("-picked")
 
 
-def _prompt_content(turn: TurnView) -> Content:
-    lines = without_attachments(turn.prompt).strip("\n").split("\n")
-    if len(lines) > MAX_PROMPT_LINES:
-        rest = len(lines) - MAX_PROMPT_LINES + 1
-        lines = [*lines[: MAX_PROMPT_LINES - 1], f"… {rest} more lines"]
+def prompt_content(turn: TurnView, *, expanded: bool) -> Content:
+    """The prompt as it is shown, with what is attached to it; a long one is folded by default."""
+    text = without_attachments(turn.prompt).strip("\n")
+    lines, more = text.split("\n"), []
+    if not expanded and len(lines) > MAX_PROMPT_LINES:
+        more = [f"… {len(lines) - MAX_PROMPT_LINES + 1} more lines"]
+        lines = lines[: MAX_PROMPT_LINES - 1]
+    begin = "\n".join(lines)
+    if not expanded and len(begin) > MAX_PROMPT_CHARACTERS:
+        begin = begin[:MAX_PROMPT_CHARACTERS]
+        more = [f"… {len(text) - MAX_PROMPT_CHARACTERS:,} more characters"]
+    lines = [*begin.split("\n"), *more]
     mark = "❯" if turn.source == "app" else f"{turn.source} ❯"
     if turn.branch_position:
         lines[-1] += f"  ‹{turn.branch_position[0]}/{turn.branch_position[1]}›"

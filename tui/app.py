@@ -90,6 +90,7 @@ class AgentApp(Guarded, CommandContext):
         bind("previous_tab", "served(-1)"),
         bind("theme", "theme"),
         bind("raw", "raw"),
+        bind("redraw", "redraw"),
         bind("steer", "steer"),
         # With priority: the keys typed next are meant for the screen, or the search.
         bind("sessions", "open_screen('sessions')", priority=True),
@@ -342,6 +343,8 @@ class AgentApp(Guarded, CommandContext):
         (extends Textual's)."""
         if isinstance(event, events.InputEvent):
             self.last_input_at = time.monotonic()
+        if isinstance(event, events.Key) and event.key.startswith("alt+"):
+            event.character = None  # it writes nothing, wherever the focus is
         if isinstance(event, events.Key) and self.chat.cards.is_early(event):
             return
         if isinstance(event, events.Key) and self._leaves_tokens(event):
@@ -428,13 +431,16 @@ class AgentApp(Guarded, CommandContext):
         await self.message_picker.handle_key(key)
 
     async def action_stop(self) -> None:
-        """Close the search, else end the editing of a message, or stop what runs."""
+        """Close the search, else end the editing of a message, or stop what runs, and return to the
+        prompt from what has the focus in the transcript."""
         from tui.widgets.search import BaseSearchBar
 
         if bars := self.default_screen.query(BaseSearchBar):
             await bars.first().action_close()
-        else:
-            self.chat.stop()
+            return
+        self.chat.stop()
+        if self.focused is not None and self.visible_transcript in self.focused.ancestors:
+            self.default_screen.set_focus(self.prompt)  # at once, before the next key
 
     async def action_leave(self) -> None:
         """End the app with exit code 0."""
@@ -514,6 +520,11 @@ class AgentApp(Guarded, CommandContext):
 
     async def on_prompt_input_closed(self) -> None:
         await self.served_tabs.close()
+
+    def action_redraw(self) -> None:
+        """Paint all of the screen, over what another program has written there."""
+        self.screen.refresh(layout=True)
+        self._display(self.screen, self.screen._compositor.render_update(full=True))
 
     def action_theme(self) -> None:
         """Choose the next of the app's own themes."""

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from textual._compositor import LayoutUpdate
+from textual.events import Key
 from textual.widgets import Input
 
 from agent import events as ev
@@ -25,6 +27,7 @@ from tools.types import ServerState
 from tui.widgets.approval_card import ApprovalCard
 from tui.widgets.pane import Pane
 from tui.widgets.panes import AnswerPane
+from tui.widgets.reasoning_block import FoldToggle
 from tui.widgets.search import SearchBar
 from tui.widgets.tabs import TabBar
 from tui.widgets.text_stream import TextStream
@@ -673,6 +676,45 @@ async def test_prompt_of_one_long_line_is_folded() -> None:
         turn.end()
         await driver.pilot.press("ctrl+o")
         await driver.wait_for(lambda: driver.app.query_one(UserMessage).size.height > 300)
+
+
+async def test_escape_returns_to_the_prompt_from_a_folded_block() -> None:
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
+        emit_reasoning(turn, "so").close(True)
+        turn.end()
+        await driver.wait_for(lambda: driver.app.query(FoldToggle))
+        driver.app.query_one(FoldToggle).focus()
+        await driver.wait_for(lambda: not driver.app.prompt.has_focus)
+        await driver.pilot.press("escape")
+        assert driver.app.prompt.has_focus
+
+
+@pytest.mark.parametrize("in_search", [False, True])
+async def test_alt_key_without_a_meaning_writes_nothing(in_search: bool) -> None:
+    async with drive_app() as driver:
+        (await driver.ask("hello")).end()
+        await driver.pilot.press(*(["ctrl+f"] if in_search else []))
+        for key in "xz":
+            driver.app.post_message(Key(f"alt+{key}", key))
+        await driver.pilot.press("e")
+        text = driver.app.query_one(Input).value if in_search else driver.app.prompt.text
+        assert text == "e"
+
+
+async def test_alt_d_deletes_the_next_word() -> None:
+    async with drive_app() as driver:
+        await driver.type_text("two words", "home", "alt+d")
+        assert driver.app.prompt.text == " words"
+
+
+async def test_ctrl_l_paints_all_of_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    painted: list[object] = []
+    async with drive_app() as driver:
+        await driver.expect_text("Ask something")
+        monkeypatch.setattr(driver.app, "_display", lambda screen, update: painted.append(update))
+        await driver.pilot.press("ctrl+l")
+        assert any(isinstance(update, LayoutUpdate) for update in painted)
 
 
 async def test_there_is_one_search_and_escape_closes_it_from_the_prompt() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.config.keys import ACTIONS, read_bindings
+from agent.config.keys import ACTIONS, KeyBindings, read_bindings
 from agent.models.listing import ModelRow
 from tests.support.fake_app import FakeSession, drive_app, make_app, screen_text
-from tui.screens.help import HelpScreen
+from tui.screens.help import PAGE_COLUMNS, HelpScreen, _key_section
 from tui.screens.models import ModelsScreen
 from tui.widgets.search import SearchBar
 
@@ -68,6 +68,10 @@ async def test_key_of_a_screen_stays_there() -> None:
         await driver.expect_text("embedded")
         await driver.pilot.press("ctrl+d")
         await driver.wait_for(lambda: actions == [("default", "tiny")])
+
+
+def test_help_page_fits_into_80_columns() -> None:
+    assert all(len(line) <= PAGE_COLUMNS for line in _key_section(KeyBindings()).splitlines())
 
 
 async def test_search_key_opens_and_closes_search() -> None:

@@ -107,6 +107,8 @@ class Navigator:
                 case ["import"]:
                     await self.open("import")
 
+        if app.screen is not app.default_screen:
+            return
         # What was just sent is in the prompt no more, and no turn yet.
         has_begun = app.prompt.has_sent or app.prompt.text or app.queue_bar.prompts
         if has_begun or self._chat.turn_view is not None:

@@ -151,9 +151,17 @@ def render_with_cell_widths(
     console = Console(file=io.StringIO(), width=width, theme=theme, force_terminal=True)
     document = _Document(text, styles, cell_widths)
     rows = [_to_row(line) for line in console.render_lines(document, pad=False)]
-    filled = [number for number, row in enumerate(rows) if row.text.strip()]
+    filled = [number for number, row in enumerate(rows) if not _is_gap(row)]
     rows = rows[filled[0] : filled[-1] + 1] if filled else []
+    # Rich puts two blank rows between some blocks; code is as it was written.
+    pairs = zip(rows, [None, *rows], strict=False)
+    rows = [row for row, above in pairs if not (_is_gap(row) and above and _is_gap(above))]
     return rows, next(iter(document.table_cell_widths), ())
+
+
+def _is_gap(row: RenderedRow) -> bool:
+    """Whether a row only separates blocks."""
+    return row.code is None and not row.text.strip()
 
 
 def _to_row(line: Sequence[Segment]) -> RenderedRow:
@@ -220,7 +228,8 @@ class _Code(CodeBlock):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         styles, width = self.text_styles, max(1, options.max_width - 2)
         theme = ANSISyntaxTheme({kind: styles[part] for kind, part in _TOKEN_PARTS.items()})
-        code = str(self.text).rstrip()
+        if not (code := str(self.text).rstrip()):
+            return
         highlighted = Syntax("", self.lexer_name, theme=theme).highlight(code)
         highlighted.rstrip()
         for row in _wrap_text(highlighted, width):

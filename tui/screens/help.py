@@ -33,7 +33,7 @@ Prompt
 Conversation
   @select          select a message; ↑ ↓ move
     e r b c        edit it, retry it, branch before it, copy its answer
-    t              edit what the model thought, called or answered; it goes on
+    t              edit what the model wrote; it goes on from there
     w              show where its time went
     p              colour its texts by probability
     ← →            switch between versions
@@ -56,6 +56,7 @@ View
     Enter          the likeliest others; Enter there goes on from one
     p              colour the tokens by probability
   @palette         command palette
+  @redraw          paint the screen anew
 
 Panels
   @sessions        conversations

@@ -13,6 +13,7 @@ from tui.screens.confirm import ConfirmDialog
 from tui.screens.list_screen import ListRow, ListScreen
 from tui.screens.text_dialog import TextDialog
 from tui.util.format import display_text
+from tui.util.text_search import find_folded
 
 if TYPE_CHECKING:
     from agent.store.conversations import Store
@@ -165,10 +166,6 @@ def _excerpt(text: str, search: str) -> str:
 
 def _highlight_matches(content: Content, search: str) -> Content:
     """Show every match of the search in reverse video."""
-    if not search:
-        return content
-    text, query, at = content.plain.lower(), search.lower(), 0
-    while (at := text.find(query, at)) >= 0:
-        content = content.stylize("reverse", at, at + len(query))
-        at += len(query)
+    for start, end in find_folded(content.plain, search.casefold()):
+        content = content.stylize("reverse", start, end)
     return content

@@ -45,6 +45,7 @@ class PromptInput(Guarded, WrappedArea):
         Binding("enter", "send", "Send", show=False),
         Binding("up", "earlier", "Earlier prompt", show=False),
         Binding("down", "later", "Later prompt", show=False),
+        Binding("alt+d", "delete_word_right", "Delete the next word", show=False),
         Binding("ctrl+c", "app.interrupt_or_leave", "Copy, stop or leave", show=False),
         bind("newline", "newline"),
         bind("scroll_up", "app.move('page_up')"),

@@ -108,6 +108,25 @@ def test_rendered_rows_have_their_separators() -> None:
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\n\n1. x",
+        "> q\n\n- x\n\n---\n\n> r\n\n1. y",
+        "a\n\n```\n\n\nb\n\n\n\nc\n```\n\n---\n\n- z",
+    ],
+)
+def test_render_markdown_in_one_piece_and_streamed_has_the_same_rows(text: str) -> None:
+    markdown = StreamingMarkdown()
+    markdown.set_layout(20, STYLES)
+    for character in text:
+        markdown.feed(character)
+        run_job(markdown)
+    markdown.finish("")
+    run_job(markdown)
+    assert row_texts(markdown.rows) == row_texts(render_markdown(text, 20, STYLES))
+
+
 def test_render_markdown_line_breaks_are_those_of_text() -> None:
     rows = render_markdown("1 Main Street\nSpringfield\n\n- a point\n  goes on", 40, STYLES)
     assert row_texts(rows) == ["1 Main Street", "Springfield", "", " • a point", "   goes on"]

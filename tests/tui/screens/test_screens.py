@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.content import Content
 from textual.widgets import OptionList
 
 from agent import events as ev
@@ -20,6 +21,7 @@ from tests.support.hosts import server_entry
 from tests.support.model_hub import ModelHub
 from tests.support.waiting import HANG_SECONDS
 from tui.screens.models import ModelsScreen
+from tui.screens.sessions import _highlight_matches
 from tui.screens.text_dialog import TextDialog
 
 
@@ -125,6 +127,13 @@ async def test_replay_stored_conversation_then_continues(open_app: Any, store: S
         assert len(store.turns("conv_a")) == 1
         await driver.pilot.press("enter")
         await driver.expect_text("Fine.", "○ ready")
+
+
+def test_sessions_screen_matches_behind_letters_that_are_longer_folded() -> None:
+    content = _highlight_matches(Content("İİİ the Needle, Straße"), "needle")
+    assert [content.plain[span.start : span.end] for span in content.spans] == ["Needle"]
+    content = _highlight_matches(Content("İİİ the Needle, Straße"), "STRASSE")
+    assert [content.plain[span.start : span.end] for span in content.spans] == ["Straße"]
 
 
 def test_sessions_screen_search_text_is_no_markup(store: Store) -> None:
@@ -255,6 +264,27 @@ async def test_welcome_screen_typed_text_goes_into_prompt(open_app: Any, models_
         await driver.pilot.press(*"hello there")
         await driver.expect_text("│ hello there")
         assert driver.app.turn is None
+
+
+async def test_welcome_screen_not_over_another_screen(
+    open_app: Any, models_toml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking, opened = threading.Event(), threading.Event()
+
+    def inspect_slowly() -> Any:
+        looking.set()
+        opened.wait(timeout=HANG_SECONDS)
+        return inspect_machine()
+
+    monkeypatch.setattr("agent.models.machine.inspect_machine", inspect_slowly)
+    async with open_app(launch={"engine": None}) as driver:
+        await driver.wait_for(looking.is_set)
+        await driver.pilot.press("f1")
+        await driver.expect_text("Keys and commands")
+        opened.set()
+        await driver.wait_for(lambda: not driver.app.chat.work.busy)
+        await driver.pilot.press("escape")
+        assert driver.app.screen is driver.app.default_screen
 
 
 async def test_welcome_screen_not_over_what_is_typed(

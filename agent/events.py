@@ -198,6 +198,8 @@ class CustomToolCallItem(WireModel):
     name: str
     namespace: str | None = None
     input: str = ""
+    status: ItemStatus | None = Field(default=None, exclude_if=_absent)
+    """Only of one that is cut off: OpenAI's item has none."""
 
 
 class CodeInterpreterCallItem(WireModel):

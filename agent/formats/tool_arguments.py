@@ -11,17 +11,20 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic_core import from_json, to_json
 
+_VALUE_END = re.compile(r'(?:["}\]]|true|false|null)\s*\Z')
+"""Where a value has ended for sure: a number could go on, and behind ``:`` or ``,`` one has to come."""
 _JSON_TOKEN = re.compile(r'\\u[0-9a-fA-F]{4}|\\[^u]|\\|["{}\[\]\x00-\x1f]', re.DOTALL)
-_STRING_PART = re.compile(r'\\.|\\\Z|["\x00-\x1f]', re.DOTALL)
-"""An escape, or its beginning at the end of the text; a quote; a raw control character."""
+_STREAM_PART = re.compile(r'\\.|\\\Z|["{}\[\]\x00-\x1f]', re.DOTALL)
+"""An escape, or its beginning at the end of the text; a quote, a bracket, a raw control character."""
 _EXPONENT = re.compile(r"\d[eE]\+?\d{3}")
 _CLOSING_BRACKETS = {"{": "}", "[": "]"}
 PATCH_BEGIN, PATCH_END = "*** Begin Patch", "*** End Patch"
 CUT_OFF = "they are cut off; write the whole call again"
+TEXT_BEHIND = "there is more text behind the object; write one call with one object"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,8 @@ def repair_arguments(text: str, complete: bool) -> ToolArguments:
 
     Valid JSON stays as it is, byte for byte; an empty body becomes ``{}``. Missing closing brackets
     are added behind a complete value, raw control characters in strings escaped. The result of a text
-    that ends within a string or a list has an error, and so has each result with ``complete`` False:
-    the stream ended within the body.
+    that ends within a value, or where one has to come, has an error, and so has each result with
+    ``complete`` False: the stream ended within the body.
     """
     if complete and not text.strip():
         return ToolArguments("{}")
@@ -91,30 +94,87 @@ def respell_arguments(name: str, text: str) -> str | None:
 
 
 class JsonArgumentsStream:
-    """Escapes raw control characters in the strings of JSON as it streams: models write them."""
+    """Makes what streams as a call's arguments the text of one JSON object.
 
-    def __init__(self) -> None:
+    Raw control characters in strings are escaped: models write them. A text that begins like no object
+    becomes the string of ``{"raw": …}``, and text behind the object is left out.
+    """
+
+    def __init__(self, raw_key: str = "raw") -> None:
+        """``raw_key``: the property of a text that is no object."""
+        self._raw_key = raw_key
         self.changed = False
-        """Whether there were any."""
+        """Whether the text is not what the model wrote."""
+        self.behind = ""
+        """What was left out, but brackets too many."""
         self._in_string = self._after_backslash = False
+        self._pending = ""
+        """A beginning that does not tell yet whether it is an object's."""
+        self._kind: Literal["", "object", "raw"] = ""
+        self._depth = 0
+        self._ended = False
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether the text is no object, but the string in one."""
+        return self._kind == "raw"
 
     def feed(self, text: str) -> str:
-        """Return the text, with escapes."""
+        """Return more of the object; empty while it cannot be told what the text is."""
+        match self._kind:
+            case "object":
+                return self._feed_object(text)
+            case "raw":
+                return json.dumps(text, ensure_ascii=False)[1:-1]
+        self._pending += text
+        begun = self._pending.lstrip()
+        if not begun or (begun[0] == "{" and not begun[1:].lstrip()):
+            return ""
+        text, self._pending = self._pending, ""
+        if begun[0] == "{" and begun[1:].lstrip()[0] in '"}':
+            self._kind = "object"
+            return self._feed_object(text)
+        self._kind, self.changed = "raw", True
+        return f'{{"{self._raw_key}": "' + json.dumps(text, ensure_ascii=False)[1:-1]
+
+    def close(self) -> str:
+        """Return the rest, once the text has ended."""
+        return '"}' if self._kind == "raw" else self._pending.strip()
+
+    def _feed_object(self, text: str) -> str:
+        if self._ended:
+            return self._leave_out(text)
         if self._after_backslash and text:
             self._after_backslash = False
-            return text[0] + self.feed(text[1:])
-        return _STRING_PART.sub(self._escape, text)
+            return text[0] + self._feed_object(text[1:])
+        out, copied = list[str](), 0
+        for match in _STREAM_PART.finditer(text):
+            part = match[0]
+            if part == '"':
+                self._in_string = not self._in_string
+            elif part == "\\":
+                self._after_backslash = True
+            elif self._in_string:
+                if len(part) == 1 and part < " ":
+                    out += text[copied : match.start()], json.dumps(part)[1:-1]
+                    copied, self.changed = match.end(), True
+            elif part in "{[":
+                self._depth += 1
+            elif part in "}]":
+                self._depth -= 1
+                if self._depth == 0:
+                    self._ended = True
+                    out.append(text[copied : match.end()])
+                    return "".join(out) + self._leave_out(text[match.end() :])
+        return "".join([*out, text[copied:]])
 
-    def _escape(self, match: re.Match[str]) -> str:
-        part = match[0]
-        if part == '"':
-            self._in_string = not self._in_string
-        elif part == "\\":
-            self._after_backslash = True
-        elif len(part) == 1 and self._in_string:
+    def _leave_out(self, text: str) -> str:
+        """Return the blanks of what follows the object."""
+        if text.strip():
             self.changed = True
-            return json.dumps(part)[1:-1]
-        return part
+            self.behind += text.strip().strip("}]")
+            return ""
+        return text
 
 
 class CodeArgumentsStream:
@@ -166,7 +226,7 @@ def _close_open_brackets(text: str) -> tuple[str | None, bool]:
     """Close an open string and brackets, and escape raw control characters in strings.
 
     Returns the text, None where the brackets do not match, so that closing them cannot help, and
-    whether it ended within a string or a list: more of it may have been to come.
+    whether more of a value has to come, or may.
     """
     out: list[str] = []
     closers: list[str] = []
@@ -191,7 +251,10 @@ def _close_open_brackets(text: str) -> tuple[str | None, bool]:
         elif token in ("}", "]") and (not closers or closers.pop() != token):
             return None, False
     closed = "".join([*out, text[copied:], '"' if in_string else "", *reversed(closers)])
-    return closed, in_string or "]" in closers
+    in_value = in_string or "]" in closers
+    if closers and not in_value:
+        in_value = _VALUE_END.search(text) is None or _parse(closed)[1] is not None
+    return closed, in_value
 
 
 def _parse_partial(text: str) -> str:

@@ -115,10 +115,10 @@ class ChatAnswer:
 def _counts(item: ev.Item, response: ev.Response) -> bool:
     """Whether an item is a call for the client, not one that the model cut off and wrote again."""
     match item:
-        case ev.FunctionCallItem(status=status):
-            return status == "completed" or response.status == "incomplete"
+        case ev.FunctionCallItem(status=status) | ev.CustomToolCallItem(status=status):
+            return status != "incomplete" or response.status == "incomplete"
         case _:
-            return isinstance(item, ev.CustomToolCallItem)
+            return False
 
 
 class ChatChunkEncoder:

@@ -270,6 +270,8 @@ def _to_response_requests(
         requests = [validate(CreateResponse, {**fields, "seed": seed}) for seed in seeds]
     for request in requests:
         request.set_ignored(ignored or (), refuses_unseen=False)
+        if chat.stream:
+            request.end_at_cut_call()
     return requests
 
 

@@ -572,6 +572,16 @@ class CreateResponse(ConfigModel):
     _sent_bytes: int = PrivateAttr(default=0)
     _refuses_unseen: bool = PrivateAttr(default=False)
     _ignored: tuple[str, ...] = PrivateAttr(default=())
+    _ends_at_cut_call: bool = PrivateAttr(default=False)
+
+    @property
+    def ends_at_cut_call(self) -> bool:
+        """Whether a call that the model cut off ends the answer; a chat's chunks take nothing back."""
+        return self._ends_at_cut_call
+
+    def end_at_cut_call(self) -> None:
+        """Make a call that the model cut off end the answer."""
+        self._ends_at_cut_call = True
 
     @property
     def conversation_id(self) -> str | None:

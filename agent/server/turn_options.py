@@ -81,6 +81,7 @@ def turn_options(
         list_tools_of=tuple(name for name in tools.servers if name not in history.listed_servers),
         excluded_servers=tools.excluded,
         hosted_tools=tools.hosted,
+        ends_at_cut_call=request.ends_at_cut_call,
         include_messages=request.enable_response_messages is True,
         approved_calls=tuple(history.approved),
         private=defaults.private

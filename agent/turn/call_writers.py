@@ -17,12 +17,14 @@ from urllib.parse import urlsplit
 from pydantic_core import from_json
 
 from agent import events as ev
+from agent.formats.tool_arguments import repair_arguments
 from agent.turn.output import ItemWriter, Output
 from agent.util.ids import new_id
 from tools.types import Tool
 
 log = logging.getLogger(__name__)
 
+_WRAPPED_INPUT = re.compile(r'\s*\{\s*"input"\s*:')
 INTERRUPTED_CODE = -32002
 """JSON-RPC error code of a call that was cut off."""
 
@@ -101,14 +103,23 @@ class CustomCallWriter(ItemWriter):
         self._may_wrap, self._buffer = may_wrap, ""
         super().__init__(output, self._item(new_id("ctc"), ""))
 
-    def _item(self, item_id: str, text: str) -> ev.CustomToolCallItem:
+    def _item(
+        self, item_id: str, text: str, status: ev.ItemStatus | None = None
+    ) -> ev.CustomToolCallItem:
         return ev.CustomToolCallItem(
             id=item_id,
             call_id=self.call_id,
             name=self.name,
             namespace=self.namespace,
             input=text,
+            status=status,
         )
+
+    def is_cut(self, text: str) -> bool:
+        """Whether ``{"input": …}``, the whole input, ends within its text."""
+        if not self._may_wrap or not _WRAPPED_INPUT.match(text):
+            return False
+        return repair_arguments(text, complete=True).cut
 
     def delta(self, text: str) -> None:
         """Add to the input; a beginning that may be JSON waits until the whole input is there."""
@@ -121,13 +132,14 @@ class CustomCallWriter(ItemWriter):
         if text:
             self._output.emit(ev.CustomToolCallInputDelta(**self.at, delta=text))
 
-    def close(self, text: str) -> None:
-        """End the item; ``text``: the whole input."""
+    def close(self, text: str, complete: bool) -> None:
+        """End the item; ``text``: the whole input. OpenAI's item has no status: only one that is cut
+        off says so."""
         if self._may_wrap:
             text = _unwrap_input(text)
             self._send(text)
         self._output.emit(ev.CustomToolCallInputDone(**self.at, input=text))
-        self.close_item(self._item(self.id, text))
+        self.close_item(self._item(self.id, text, None if complete else "incomplete"))
 
 
 def _unwrap_input(text: str) -> str:

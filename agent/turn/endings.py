@@ -15,6 +15,7 @@ RATE_LIMIT = "rate_limit_exceeded"
 CUT_OFF = {
     "length": "The answer was cut off: --max-output-tokens is used up.",
     "context": "The answer was cut off: the context is full.",
+    "call": "The answer was cut off: the model ended a call within an argument.",
     "unfinished": "The model ended in the middle of its answer.",
     "unanswered": "The model ended without an answer, also when it was asked to go on.",
     "loop": "The model repeated itself and was stopped; what it wrote is kept. Try again, or allow it"

@@ -550,6 +550,9 @@ class Turn:
                     message = f"The answer does not fit its JSON Schema: {why}"
                     raise TurnFailedError("server_error", message, EXIT_FAILED)
                 return False
+            if self.options.ends_at_cut_call and calls.has_cut_client_call:
+                self.emit(ev.AgentNotice(level="warning", message=CUT_OFF["call"]))
+                return True
             self.awaits_client = calls.awaits_client
             if await calls.run():
                 if self.awaits_client and prepared.generations.is_unsure_call:

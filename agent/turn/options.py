@@ -131,6 +131,8 @@ class TurnOptions:
     probability."""
     private: bool = False
     """Keep nothing of the conversation in the prefix cache on disk."""
+    ends_at_cut_call: bool = False
+    """A call for the client that the model cut off ends the turn; else the model writes it again."""
     streamed: bool = True
     """Somebody reads the events as they come."""
     compact: bool = False

@@ -25,6 +25,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import takewhile
 
@@ -35,6 +36,8 @@ from agent.formats.protocol import FunctionTool, Opened, SegmentKind
 from agent.formats.recipients import BUILTIN_TOOL_SERVERS, PYTHON_TOOL, Recipients
 from agent.formats.tokenizer_text import replace_surrogates
 from agent.formats.tool_arguments import (
+    CUT_OFF,
+    TEXT_BEHIND,
     CodeArgumentsStream,
     JsonArgumentsStream,
     ToolArguments,
@@ -106,7 +109,7 @@ class ToolCall:
         self._written: list[str] = []
         """The body as the model wrote it; the chunks are as they stream."""
         self._code: CodeArgumentsStream | None = None
-        self._json = JsonArgumentsStream()
+        self._json = JsonArgumentsStream("input" if self._own_argument == "input" else "raw")
         self.writer: FunctionCallWriter | CustomCallWriter | CallWriter
         if opened.kind is SegmentKind.TOOL and self.tool is None:
             self.writer = _client_writer(context.output, declared.client_functions[self.recipient])
@@ -184,6 +187,11 @@ class ToolCall:
                 return False
 
     @property
+    def is_cut_for_client(self) -> bool:
+        """Whether the client was to run it, but the model cut it off."""
+        return self.cut and isinstance(self.writer, FunctionCallWriter | CustomCallWriter)
+
+    @property
     def server_writer(self) -> CallWriter:
         """The writer of a call that this process runs."""
         assert not isinstance(self.writer, FunctionCallWriter | CustomCallWriter)
@@ -212,14 +220,18 @@ class ToolCall:
         self._stream(text)
 
     def _stream(self, text: str) -> None:
-        self._chunks.append(text)
-        self.writer.delta(text)
+        if text:
+            self._chunks.append(text)
+            self.writer.delta(text)
 
     def close(self, complete: bool, at: int = 0) -> None:
         """End the body; ``at``: how many ids of its generation there are, for a repair's position."""
         if isinstance(self.writer, CustomCallWriter):
             self.arguments = self.body
-            self.writer.close(self.arguments)
+            self.cut = complete and self.writer.is_cut(self.body)
+            if self.cut:
+                self.error = CUT_OFF
+            self.writer.close(self.arguments, complete and not self.cut)
             if complete:
                 self._on_complete(self)
             return
@@ -228,8 +240,15 @@ class ToolCall:
             self._stream(self._code.close())
             self.arguments = self.body
         else:
-            arguments = repair_arguments(self.body, complete)
-            written = arguments.json if arguments.error is None else None
+            self._stream(self._json.close())
+            if self._json.is_raw:
+                arguments = repair_arguments("".join(self._written), complete)
+                arguments = replace(arguments, json=self.body)
+            else:
+                arguments = repair_arguments(self.body, complete)
+            if self._json.behind and self.tool is not None and arguments.error is None:
+                arguments = replace(arguments, error=TEXT_BEHIND)
+            written = arguments.json if arguments.error is None or self._json.is_raw else None
             if complete and (respelled := self._respelled()) is not None:
                 arguments = ToolArguments(respelled, repaired=True)
             self.arguments, self.error = arguments.json, arguments.error
@@ -259,14 +278,20 @@ class ToolCall:
 
     def _respelled(self) -> str | None:
         """The arguments of one of gpt-oss's own tools in another spelling than its schema's."""
-        if self.tool is None:
+        if (tool := self.tool) is None or self._own_argument is None:
             return None
-        is_shell = self.tool.model_name == "container.exec"
-        name = self.tool.model_name if is_shell else self.tool.name
-        argument = {"apply_patch": "input", "container.exec": "cmd"}.get(name)
-        if self.tool.model_parameters.get("required") != [argument]:
-            return None
+        name = "container.exec" if self._own_argument == "cmd" else tool.name
         return respell_arguments(name, "".join(self._written))
+
+    @property
+    def _own_argument(self) -> str | None:
+        """The single argument of one of gpt-oss's own tools."""
+        if (tool := self.tool) is None:
+            return None
+        is_shell = tool.model_name == "container.exec"
+        name = tool.model_name if is_shell else tool.name
+        argument = {"apply_patch": "input", "container.exec": "cmd"}.get(name)
+        return argument if tool.model_parameters.get("required") == [argument] else None
 
     def _is_invalid(self) -> bool:
         """Whether the call cannot run anyway, so that nobody has to be asked."""
@@ -329,6 +354,11 @@ class ToolCallRunner:
     def awaits_client(self) -> bool:
         """Whether a pending call is the client's to run or to approve."""
         return any(call.runs_on_client for call in self.pending)
+
+    @property
+    def has_cut_client_call(self) -> bool:
+        """Whether the model cut off a call that the client was to run."""
+        return any(call.is_cut_for_client for call in self.pending)
 
     def pending_results(self, why: str) -> list[tuple[str, str]]:
         """Recipient and result text of each pending call of this process if it were aborted now."""
@@ -403,7 +433,7 @@ class ToolCallRunner:
 
     async def _may_run(self, call: ToolCall) -> bool:
         """Whether the call may run; one that may not has failed afterwards."""
-        if isinstance(call.writer, FunctionCallWriter):
+        if isinstance(call.writer, FunctionCallWriter | CustomCallWriter):
             self._set_error(call, f"the arguments are not valid JSON: {call.error}")
             return False
         writer = call.server_writer

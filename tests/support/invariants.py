@@ -129,7 +129,7 @@ def _check_items(official: list[dict[str, Any]]) -> None:
         item = done["item"]
         assert all(e["item_id"] == item["id"] for e in between), "one id throughout"
         assert added["item"]["id"] == item["id"] and added["item"]["type"] == item["type"]
-        if "status" in item:
+        if "status" in item and item["type"] != "custom_tool_call":  # only where it is cut off
             assert added["item"]["status"] == "in_progress" != item["status"]
         assert item["id"] not in ids
         ids.add(item["id"])

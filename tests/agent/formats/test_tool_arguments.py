@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from agent.formats.tool_arguments import (
     CUT_OFF,
     CodeArgumentsStream,
+    JsonArgumentsStream,
     ToolArguments,
     repair_arguments,
     respell_arguments,
@@ -30,10 +31,10 @@ def test_repair_empty_body_is_empty_object(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ('{"data":{"a":{"b":1}', {"data": {"a": {"b": 1}}}),
+        ('{"data":{"a":{"b":true}', {"data": {"a": {"b": True}}}),
         ('{"a":["x","y"]', {"a": ["x", "y"]}),
         ('{"a":"two\nlines\tand a tab"}', {"a": "two\nlines\tand a tab"}),
-        ("{", {}),
+        ('{"a":null ', {"a": None}),
     ],
 )
 def test_repair_unclosed_json_is_closed(text: str, meant: object) -> None:
@@ -142,3 +143,35 @@ PATCH = '*** Begin Patch\n*** Add File: a.py\n+"""One quote more: \\"."""\n*** E
 def test_own_tools_take_other_spellings(name: str, text: str, meant: object) -> None:
     respelled = respell_arguments(name, text)
     assert (respelled and json.loads(respelled)) == meant
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", '{"a"', '{"a":', '{"a":1', '{"a":-', '{"a":nul', '{"a":1,', '{"a":{"b":2}, ', '{"a":"x'],
+)
+def test_text_that_ends_within_a_value_or_before_one_is_cut(text: str) -> None:
+    assert repair_arguments(text, True).cut
+
+
+@pytest.mark.parametrize(
+    ("text", "streamed"),
+    [
+        ("", ""),
+        (" \n", ""),
+        ('{"a":1}}', '{"a":1}'),
+        ('{"a":"}"}\n', '{"a":"}"}\n'),
+        ('{"a":[{"b":"\\"]"}]} and so on', '{"a":[{"b":"\\"]"}]}'),
+        (" { }", " { }"),
+        ("null", '{"raw": "null"}'),
+        ("print(1)", '{"raw": "print(1)"}'),
+        ("{'a':1}", """{"raw": "{'a':1}"}"""),
+        ('```json\n{"a":1}\n```', '{"raw": "```json\\n{\\"a\\":1}\\n```"}'),
+        ('{"a":"x\ny"}', '{"a":"x\\ny"}'),
+        ('{"a":"x', '{"a":"x'),
+    ],
+)
+@pytest.mark.parametrize("step", [1, 3, 100])
+def test_stream_is_the_text_of_one_object(text: str, streamed: str, step: int) -> None:
+    stream = JsonArgumentsStream()
+    pieces = [stream.feed(text[at : at + step]) for at in range(0, len(text), step)]
+    assert "".join([*pieces, stream.close()]).rstrip() == streamed.rstrip()

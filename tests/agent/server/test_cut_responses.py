@@ -48,3 +48,45 @@ async def test_cut_call_is_nobody_elses_complete_one(serve: Serve) -> None:
     ]
     check(await served.stream(input=history, tools=[WEATHER]))
     assert '{"place": 1}<|call|>' in engine_markup(served)
+
+
+CUT = '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"place":"Os<|call|>'
+ASK = {"model": "default", "messages": [{"role": "user", "content": "x"}]}
+FUNCTION = {"type": "function", "function": {"name": "get_weather", "strict": False}}
+
+
+async def test_streamed_chat_ends_at_a_call_that_is_cut_off(serve: Serve) -> None:
+    """Its chunks were sent: another call of the same answer would come beside it."""
+    served = await serve(CUT, OSLO)
+    client = served.client()
+    body: dict[str, Any] = {**ASK, "tools": [FUNCTION]}
+    stream = await client.chat.completions.create(**body, stream=True)
+    chunks = [chunk.choices[0] async for chunk in stream if chunk.choices]
+    calls = [call for chunk in chunks for call in chunk.delta.tool_calls or ()]
+    assert {call.index for call in calls} == {0} and chunks[-1].finish_reason == "length"
+    choice = (await (await serve(CUT, OSLO)).client().chat.completions.create(**body)).choices[0]
+    assert choice.finish_reason == "tool_calls" and len(choice.message.tool_calls or ()) == 1
+
+
+async def test_cut_input_of_a_custom_tool_is_no_call(serve: Serve) -> None:
+    custom = '<|channel|>commentary to=functions.patch <|constrain|>json<|message|>{"input":"abc'
+    whole = custom + 'def"}<|call|>'
+    served = await serve(custom + "<|call|>", whole)
+    tool = {"type": "custom", "name": "patch"}
+    response = check(await served.stream(input="x", tools=[tool]))
+    assert [(item["input"], item.get("status")) for item in response["output"]] == [
+        ('{"input":"abc', "incomplete"),
+        ("abcdef", None),
+    ]
+    assert "cut off" in engine_markup(served)
+
+
+async def test_streamed_arguments_are_those_of_the_item(serve: Serve) -> None:
+    header = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+    for text in (" \n", '{"a":1}}', "null", "print(1)", "{'a':1}", '```json\n{"a":1}\n```'):
+        served = await serve(f"{header}{text}<|call|>")
+        tool = {"type": "function", "name": "get_weather", "strict": False, "parameters": None}
+        events = await served.stream(input="x", tools=[tool])
+        (item,) = check(events)["output"]
+        deltas = [e["delta"] for e in events if e["type"].endswith("arguments.delta")]
+        assert "".join(deltas) == item["arguments"]

@@ -235,6 +235,7 @@ def _check_ending(terminal: str, final: dict[str, Any]) -> None:
     assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
     assert usage["output_tokens_details"]["reasoning_tokens"] <= usage["output_tokens"]
     if final["status"] == "completed":
-        # But for a function's call that the model cut off, and then wrote again.
-        others = (item for item in final["output"] if item["type"] != "function_call")
+        # But for a client's call that the model cut off, and then wrote again.
+        calls = ("function_call", "custom_tool_call")
+        others = (item for item in final["output"] if item["type"] not in calls)
         assert all(item.get("status") != "incomplete" for item in others)

@@ -58,8 +58,15 @@ HEADER_WORDS = ("assistant", *CHANNELS, *sorted(OTHER_ROLES))
 _TO = re.compile(r"to\s?=\s*")
 _TO_ASSISTANT = re.compile(r"\s*to\s?=\s*assistant\b")
 _TYPE = re.compile(r"\s*\b(json|code)\b\s*")
-SPELLED_HEADER = re.compile(r"\s*assistant\s*(analysis|commentary|final)(?![a-z])\s*")
-"""A header whose special tokens are missing, before its text: ``assistantfinalHello``."""
+_GLUED = r"(?=[^\W_a-z]|[*#`{\[\"“])"
+"""What a text begins with directly behind a channel's name: no lower-case letter, no punctuation."""
+SPELLED_HEADER = re.compile(
+    r"\s*(?:assistant\s*(analysis|commentary|final)(?![a-z])\s*"
+    rf"|(analysis|commentary|final){_GLUED})"
+)
+"""A header whose special tokens are missing, as in ``assistantfinalHello`` and ``finalHello``."""
+GLUED_HEADER = re.compile(rf"\s*assistant(?:analysis|commentary|final){_GLUED}")
+"""The same after ``<|start|>``, where any other word may be a part of the header."""
 _CHANNEL_WORD = re.compile(r"\s*(analysis|commentary|final)\b")
 _CONTENT_TYPE = re.compile(r"\s*(json|code|response|text)(?![a-z])\s*")
 _TYPE_LAST = re.compile(r"\s+(json|code)\s*$")

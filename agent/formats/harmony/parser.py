@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from openai_harmony import HarmonyEncoding
 
 from agent.formats.harmony.header import (
+    GLUED_HEADER,
     OTHER_ROLES,
     SPELLED_HEADER,
     HeaderPart,
@@ -169,16 +170,19 @@ class HarmonyParser:
             text = self._decoder.decode(raw)
             partial = bool(self._decoder.getstate()[0])
             self._add_text(text, 1)
-            self._in_plain_text = self._body is not None and self._body.is_streaming and not partial
+            self._in_plain_text = self._streams() and not partial
             return
         self._flush_decoder()
         if self._body is None:
             self._marker_in_header(token, at)
         elif not self._splits_run_on(token, at, self._body):
             self._marker_in_body(token, at, self._body)
-        self._in_plain_text = (
-            self._body is not None and self._body.is_streaming and not self._quoted_markup
-        )
+        self._in_plain_text = self._streams() and not self._quoted_markup
+
+    def _streams(self) -> bool:
+        """Tell whether tokens of text become deltas unseen."""
+        body = self._body
+        return body is not None and body.is_streaming and not self._run_on.in_words
 
     def _flush_decoder(self) -> None:
         """Add the bytes of an incomplete character, as U+FFFD."""
@@ -193,6 +197,9 @@ class HarmonyParser:
                 text = self._run_on.add(text) if tokens else self._run_on.take() + text
             if text:
                 self._body.add(text, self._out)
+            if self._run_on.is_header:
+                self._begin_run_on(self._position, self._body)
+                self._end_bare_header()
             return
         part = self._header.parts[-1]
         if tokens:
@@ -200,10 +207,19 @@ class HarmonyParser:
             self._header.tokens += 1
         else:
             part.texts[-1] += text
-        bare = len(self._header.parts) == 1 and not self._header.started
-        if (
-            bare and not self._is_stray(part.text) and not may_begin_header(part.text)
-        ) or self._header.tokens > MAX_HEADER_TOKENS:
+        self._end_bare_header()
+
+    def _end_bare_header(self) -> None:
+        """Begin the body where the header's text cannot be a header any more."""
+        header = self._header
+        text = header.parts[-1].text
+        if len(header.parts) > 1:
+            ends = False
+        elif header.started:
+            ends = GLUED_HEADER.match(text) is not None
+        else:
+            ends = not self._is_stray(text) and not may_begin_header(text)
+        if ends or header.tokens > MAX_HEADER_TOKENS:
             self._close_incomplete_header(None, force=True)
 
     # --- headers ----------------------------------------------------------------------------------
@@ -277,7 +293,8 @@ class HarmonyParser:
         """
         header = self._read_header(ended)
         text = "".join(part.text for part in self._header.parts)
-        bare = len(self._header.parts) == 1 and not self._header.started
+        in_words = self._header.started and GLUED_HEADER.match(text)
+        bare = len(self._header.parts) == 1 and (not self._header.started or in_words)
         if header.other_turn and (not bare or text.strip() in OTHER_ROLES):
             if ended is None and not force:
                 self._abandon_header()
@@ -293,9 +310,11 @@ class HarmonyParser:
             self._out.append(Repair("stray_text", self._header.start, text))
         elif bare and not header.is_call and (text.strip() or force):
             spelled = SPELLED_HEADER.match(text)
-            words, channel = (spelled[0], spelled[1]) if spelled else ("", None)
+            words, channel = (spelled[0], spelled[1] or spelled[2]) if spelled else ("", None)
             repair = Repair("header_missing", self._header.start, words)
             self._open_body(MessageHeader(channel, bool(channel), repairs=[repair]), ended)
+            assert self._body is not None
+            self._run_on.in_words = channel is not None and self._body.may_run_on
             self._continue_as_body(self._header.parts[-1].texts, text.removeprefix(words))
         elif force or header.holds_message(ended):
             header.repairs.append(Repair("message_missing", self._header.start, ""))
@@ -330,26 +349,34 @@ class HarmonyParser:
                 "arguments_in_header", self._header.parts[-1].position, header.body
             )
         self._body = SegmentBody(header.opened_segment(ended), header_arguments, self._out)
+        self._run_on.in_words = False
         self._is_final = header.channel == "final" and not self._body.is_call
 
     # --- bodies -----------------------------------------------------------------------------------
 
     def _splits_run_on(self, token: int, at: int, body: SegmentBody) -> bool:
         """End the message before the call's header that it ran into, if it did; tell whether."""
-        texts = self._run_on.texts
-        if token not in _HEADER_IDS or not self._run_on.addresses_tool(self._recipients):
-            self._release_run_on()
-            return False
-        start = at - len(texts)
-        body.tokens -= len(texts)
-        self._run_on = RunOnHeader()
+        run_on = self._run_on
+        if run_on.ends_in_words() or (
+            token in _HEADER_IDS and run_on.addresses_tool(self._recipients)
+        ):
+            self._begin_run_on(at, body)
+            self._marker_in_header(token, at)
+            return True
+        self._release_run_on()
+        return False
+
+    def _begin_run_on(self, at: int, body: SegmentBody) -> None:
+        """End the message before the header in the text before ``at``, and begin the next."""
+        run_on, self._run_on = self._run_on, RunOnHeader()
+        start = at - len(run_on.texts)
+        body.tokens -= len(run_on.texts)
         self._deferred_repairs.append(Repair("end_missing", start, ""))
-        self._end_message(START_ID, start)
-        self._header.run_on = True
-        self._header.parts[0].texts += texts
-        self._header.tokens += len(texts)
-        self._marker_in_header(token, at)
-        return True
+        self._close_body(START_ID, start)
+        self._begin_header(start, started=not run_on.in_words)
+        self._header.run_on = not run_on.in_words
+        self._header.parts[0].texts += run_on.texts
+        self._header.tokens += len(run_on.texts)
 
     def _release_run_on(self) -> None:
         if (text := self._run_on.take()) and self._body is not None:

@@ -194,6 +194,53 @@ def test_parse_header_in_words(
     assert [(s["kind"], s["text"]) for s in segments[1:]] == [(kind, text)]
 
 
+WE_THINK, HELLO = ("reasoning", "We think."), ("final", "Hello")
+CALL_F = ("tool", '{"a":1}')
+
+
+@pytest.mark.parametrize(
+    ("markup", "expected"),
+    [
+        ("<|channel|>analysis<|message|>We think.<|end|><|start|>assistantfinalHello<|return|>",
+         [WE_THINK, HELLO]),
+        ("<|channel|>analysis<|message|>We think.<|end|>finalHello<|return|>", [WE_THINK, HELLO]),
+        ("finalHello<|return|>", [HELLO]),
+        ("analysisWe think.assistantfinalHello<|return|>", [WE_THINK, HELLO]),
+        ("analysisWe think.assistantfinal Hello<|return|>", [WE_THINK, HELLO]),
+        ("analysisWe think.assistantfinal<|message|>Hello<|return|>", [WE_THINK, HELLO]),
+        ("<|start|>assistantanalysisWe think.assistantfinalHello<|return|>", [WE_THINK, HELLO]),
+        ("analysisWe think.<|end|><|start|>assistant<|channel|>final<|message|>Hello<|return|>",
+         [WE_THINK, HELLO]),
+        ("analysisWe think.assistantcommentaryI look.assistantfinalHello<|return|>",
+         [WE_THINK, ("preamble", "I look."), HELLO]),
+        ('analysisWe think.assistantcommentary to=functions.f json{"a":1}<|call|>',
+         [WE_THINK, CALL_F]),
+        ('analysisWe think.assistantcommentary to=functions.f<|message|>{"a":1}<|call|>',
+         [WE_THINK, CALL_F]),
+        ('analysisWe think.assistant to=functions.f json{"a":1}<|call|>',
+         [WE_THINK, CALL_F]),
+        # Words that only look like headers.
+        ("analysis of it: fine<|return|>", [("final", "analysis of it: fine")]),
+        ("finally, yes<|return|>", [("final", "finally, yes")]),
+        ("final-stage<|return|>", [("final", "final-stage")]),
+        ("analysisWe see the assistant's final answer, assistant final, `assistantfinal`.<|end|>",
+         [("reasoning",
+           "We see the assistant's final answer, assistant final, `assistantfinal`.")]),
+        ("<|channel|>analysis<|message|>An assistantfinalHello.<|end|>",
+         [("reasoning", "An assistantfinalHello.")]),
+        ("<|channel|>final<|message|>finalHello assistantfinalHello<|return|>",
+         [("final", "finalHello assistantfinalHello")]),
+    ],
+)  # fmt: skip
+def test_parse_joined_header_words_begin_a_message(
+    encoding: HarmonyEncoding, markup: str, expected: list[tuple[str, str]]
+) -> None:
+    ids = encode(encoding, markup)
+    harmony_streams.check(encoding, ids, steps=(2, 3, 7, 100))
+    found = harmony_streams.segments(harmony_streams.parse(encoding, ids))
+    assert [(s["kind"], s["text"]) for s in found if s["kind"] != "stop"] == expected
+
+
 def test_parse_header_with_number_only_is_no_message(encoding: HarmonyEncoding) -> None:
     markup = (
         "<|channel|>commentary 2?<|end|><|start|>assistant<|channel|>final<|message|>a<|return|>"

@@ -32,6 +32,8 @@ HEDGE = "I am not sure of this: check the answer, or ask in other words."
 CALL_HEDGE = "I am not sure of this call: check it, or ask in other words."
 """The message that follows calls of the client's then."""
 _MESSAGE_KINDS = (SegmentKind.PREAMBLE, SegmentKind.FINAL)
+_MAX_BLANKS = 64
+"""Pieces of white space after which a message is written that has nothing else so far."""
 
 
 class GenerationDecoder:
@@ -79,11 +81,15 @@ class GenerationDecoder:
         """Watches the open segment, where it is a message that a sequence ends."""
         self._kind, self._start = SegmentKind.FINAL, 0
         self._writer: ReasoningWriter | MessageWriter | ToolCall | None = None
+        self._unwritten: Opened | None = None
+        """An open message that is empty so far: it becomes an item with its first text."""
+        self._blanks: list[tuple[str, list[dict[str, Any]]]] = []
+        """Its white space, with log probabilities."""
 
     @property
     def open_kind(self) -> SegmentKind | None:
         """What is being written right now; None between messages."""
-        return self._kind if self._writer is not None else None
+        return self._kind if self._writer is not None or self._unwritten is not None else None
 
     def spans_if_interrupted(self) -> list[Span]:
         """The spans as they would be if the generation ended now."""
@@ -155,19 +161,33 @@ class GenerationDecoder:
     def _on_event(self, event: ParseEvent) -> None:
         match event:
             case Delta(text):
-                assert self._writer is not None
                 logprobs = self._logprobs.take(text)
-                if isinstance(self._writer, MessageWriter):
-                    parts = part_logprobs(logprobs, self._format) if logprobs else []
+                is_message = self._kind in _MESSAGE_KINDS
+                parts = part_logprobs(logprobs, self._format) if logprobs and is_message else []
+                if self._unwritten is not None:
+                    self._blanks.append((text, parts))
+                    is_blank = not text.strip() and len(self._blanks) < _MAX_BLANKS
+                    if not is_blank or self._stop_sequences is not None:
+                        self._write_unwritten(self._unwritten)
+                elif isinstance(self._writer, MessageWriter):
                     self._write(self._writer, text, parts)
                 else:
+                    assert self._writer is not None
                     self._writer.delta(text)
             case Opened(kind=kind):
                 self._kind, self._start = kind, len(self.ids)
-                self._writer = self._open_item(event)
+                if kind in _MESSAGE_KINDS:
+                    self._unwritten = event
+                else:
+                    self._writer = self._open_item(event)
                 stop = self._context.options.stop if kind in _MESSAGE_KINDS else ()
                 self._stop_sequences = StopSequences(stop) if stop else None
             case Closed(complete, start, end, tokens):
+                if self._unwritten is not None:
+                    if complete and self.was_generated:  # it says nothing
+                        self._unwritten, self._blanks, self.incomplete = None, [], False
+                        return
+                    self._write_unwritten(self._unwritten)
                 assert self._writer is not None
                 if isinstance(self._writer, MessageWriter) and self._stop_sequences is not None:
                     for piece in self._stop_sequences.flush():
@@ -196,6 +216,14 @@ class GenerationDecoder:
     def is_cut(self) -> bool:
         """Whether the answer was ended by a sequence; nothing of the generation counts after it."""
         return self._stop_sequences is not None and self._stop_sequences.cut_off is not None
+
+    def _write_unwritten(self, opened: Opened) -> None:
+        """Open the item of a message, with its white space so far."""
+        self._unwritten, self._writer = None, self._open_item(opened)
+        blanks, self._blanks = self._blanks, []
+        assert isinstance(self._writer, MessageWriter)
+        for text, logprobs in blanks:
+            self._write(self._writer, text, logprobs)
 
     def _write(self, writer: MessageWriter, text: str, logprobs: list[dict[str, Any]]) -> None:
         """Write a piece of a message, up to where a sequence ends it."""

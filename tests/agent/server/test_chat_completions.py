@@ -53,6 +53,16 @@ async def test_chat_stream_equals_body(serve: Serve) -> None:
     assert chunks[-1].usage.completion_tokens_details.reasoning_tokens == 2
 
 
+async def test_chat_empty_answers_add_nothing(serve: Serve) -> None:
+    served = await serve(final(""), final("SYNC"), final(""), final("SYNC"))
+    message, _ = await streamed_message(served, messages=USER)
+    body = await served.client().chat.completions.create(model="default", messages=USER)
+    assert message["content"] == body.choices[0].message.content == "SYNC"
+    served = await serve(final(""), final(""))
+    body = await served.client().chat.completions.create(model="default", messages=USER)
+    assert body.choices[0].message.content is None
+
+
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
 async def test_chat_resent_reasoning_precedes_its_call(serve: Serve, name: str) -> None:
     """In a tool loop the model reads why it called; of finished turns its reasoning is dropped."""

@@ -68,6 +68,19 @@ async def test_turn_without_an_answer_is_incomplete_and_says_so(
     assert rules(events).count("answer_missing") == 1
 
 
+@pytest.mark.parametrize("reply", [SILENT["empty answer"], SILENT["blank answer"]])
+async def test_an_empty_message_is_no_item(
+    make_runtime: MakeRuntime, tmp_path: Path, reply: str
+) -> None:
+    lines = ({"markup": reply}, {"markup": FINAL})
+    events = await run_turn(await make_runtime(write_script(tmp_path / "s.jsonl", *lines)))
+    assert [item["content"][0]["text"] for item in check(events)["output"]] == ["ok"]
+    events = await run_turn(
+        await make_runtime(write_script(tmp_path / "t.jsonl", *[{"markup": reply}] * 2))
+    )
+    assert check(events)["output"] == []
+
+
 async def test_invented_turns_are_reported(make_runtime: MakeRuntime, tmp_path: Path) -> None:
     lines = [{"markup": SILENT["invented user"]}, {"markup": FINAL}]
     events = await run_turn(await make_runtime(write_script(tmp_path / "s.jsonl", *lines)))

@@ -35,6 +35,9 @@ from agent.formats.markup.xml_call import XmlCall
 from agent.formats.protocol import Opened, ParseEvent, SegmentKind, Stop
 from agent.formats.recipients import AnyRecipient, Recipients
 
+_QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "„": "“”"}
+"""Quotation marks, and those that end what they begin."""
+
 CallReader = JsonCall | XmlCall | MalformedCall | CodeCall
 
 
@@ -83,6 +86,10 @@ class MarkupParser:
         self._call: CallReader | None = None
         self._call_start = 0
         self._after_call = False
+        self._shows_call = False
+        """Whether the open segment shows a call, whose end is text too."""
+        self._last_character = ""
+        """Of the open segment."""
         self._pending_space: list[str] = []
         """White space that is written only if more of the same segment follows."""
         self._position = 0
@@ -190,6 +197,7 @@ class MarkupParser:
                 Opened(SegmentKind.REASONING if self._thinking else SegmentKind.FINAL), start
             )
         self._markdown_code.feed(text)
+        self._last_character = text[-1:] or self._last_character
         stripped = text.rstrip()
         if stripped:
             segments.delta("".join(self._pending_space) + stripped)
@@ -202,6 +210,7 @@ class MarkupParser:
             self._segments.close(True, content_end=at, end=at)
         self._pending_space = []
         self._markdown_code = MarkdownCode()
+        self._shows_call, self._last_character = False, ""
 
     def _end_reasoning(self, text: str) -> bool:
         """Skip white space after ``</think>``, then close the reasoning."""
@@ -221,11 +230,19 @@ class MarkupParser:
         if tag == THINK_END and self._thinking:
             self._buffer.take(len(tag))
             self._thinking, self._pending_space, self._markdown_code = False, [], MarkdownCode()
+            self._shows_call, self._last_character = False, ""
             self._think_end_position = at if self._segments.open_segment is not None else None
             return True
         if self._markdown_code.inside:
             self._take_prose(len(tag))
             return True
+        if (tag != "{" and self._last_character in _QUOTES) or tag == CALL_END:
+            following = self._buffer.text[len(tag) :]
+            if not following and not final:
+                return False
+            if self._is_mentioned(tag, following):
+                self._take_prose(len(tag))
+                return True
         match tag:
             case "{":
                 return self._read_bare_json(at)
@@ -249,6 +266,33 @@ class MarkupParser:
                 self._segments.repair("stray_tag", at, tag)
         return True
 
+    def _is_mentioned(self, tag: str, following: str) -> bool:
+        """Tell whether a tag is text: in quotation marks, or the end of a call that is text."""
+        if self._last_character in _QUOTES and following[:1] in _QUOTES[self._last_character]:
+            return True
+        return tag == CALL_END and self._shows_call
+
+    def _is_thought_call(self, final: bool) -> bool | None:
+        """Tell whether a call in reasoning is only thought about; None if that is not clear yet.
+
+        It is meant only if nothing but calls follows it: models write their calls after ``</think>``.
+        """
+        rest = self._buffer.text
+        while rest.startswith((CALL, FUNCTION)):
+            end, think_end = rest.find(CALL_END), rest.find(THINK_END)
+            if end < 0 or 0 <= think_end < end:
+                return think_end >= 0 or (False if final else None)
+            rest = rest[end + len(CALL_END) :].lstrip()
+        if rest and not is_prefix_of(rest, (CALL, FUNCTION)):
+            return True
+        return False if final else None
+
+    def _show_call(self, tag: str) -> bool:
+        """Write a tag that begins a call as text."""
+        self._take_prose(len(tag))
+        self._shows_call = True
+        return True
+
     def _read_tool_call(self, at: int, final: bool) -> bool:
         """Begin a call at ``<tool_call>``: the following text tells whether it is JSON or tags."""
         text = self._buffer.text[len(CALL) :]
@@ -260,8 +304,9 @@ class MarkupParser:
         # Within a line of reasoning, a call on that same line is one that is thought about.
         quoted = in_line and self._thinking and rest == text
         if rest and (quoted or ((in_line or self._thinking) and not (json or xml))):
-            self._take_prose(len(CALL))
-            return True
+            return self._show_call(CALL)
+        if self._thinking and (thought := self._is_thought_call(final)) is not False:
+            return self._show_call(CALL) if thought else False
         self._begin_call(at, len(CALL) + len(text) - len(rest))
         if json:
             self._call = self._new_json_call(closing=CALL_END)
@@ -276,6 +321,8 @@ class MarkupParser:
         if not (self._markdown_code.at_line_start or self._segments.open_segment is None):
             self._take_prose(len(FUNCTION))
             return True
+        if self._thinking and (thought := self._is_thought_call(final)) is not False:
+            return self._show_call(FUNCTION) if thought else False
         self._begin_call(at, 0)
         if not self._after_call:
             self._segments.repair("call_unopened", at)
@@ -284,7 +331,7 @@ class MarkupParser:
 
     def _read_bare_json(self, at: int) -> bool:
         """Begin a possible call at a ``{`` at the beginning of a line."""
-        if not self._markdown_code.at_line_start:
+        if not self._markdown_code.at_line_start or self._thinking:
             self._take_prose(1)
             return True
         self._call_start = at

@@ -231,15 +231,49 @@ def test_reasoning_span_includes_following_space() -> None:
     assert [(c.start, c.end, c.complete) for c in closed] == [(0, 7, True), (7, 8, False)]
 
 
-def test_call_ends_unclosed_thinking() -> None:
-    call = hermes("f", "{}")
-    assert QWEN.read(f"<think>a\n{call}\nb</think>c{END}") == [
-        ("reasoning", "a"),
-        ("think_unclosed", ""),
+@pytest.mark.parametrize("harness", [QWEN, CODER], ids=["qwen3", "qwen3-coder"])
+def test_call_in_unclosed_thinking_runs_only_at_its_end(harness: DialectHarness) -> None:
+    xml = "<tool_call>\n<function=f>\n</function>\n</tool_call>"
+    for call in (hermes("f", "{}"), xml if harness is CODER else hermes("f", "{}")):
+        tool = ("tool", "f", "{}")
+        assert harness.read(f"<think>a\n{call}\n{call}{END}") == [
+            ("reasoning", "a"),
+            ("think_unclosed", ""),
+            tool,
+            ("think_unclosed", ""),
+            tool,
+        ]
+        for thought in (f"a\n{call}", f"a\n{call}\nb", f"a\n{call}\n{call}\nb", call[:-12]):
+            assert harness.read(f"<think>\n{thought}\n</think>\n\nDone.{END}") == [
+                ("reasoning", thought.rstrip()),
+                ("final", "Done."),
+            ]
+        assert harness.read(f"<think>\na\n{call}\nb\n</think>\n\n{call}{END}") == [
+            ("reasoning", f"a\n{call}\nb"),
+            tool,
+        ]
+
+
+def test_json_in_reasoning_is_no_call() -> None:
+    call = '{"name": "f", "parameters": {}}'
+    assert LLAMA.read(f"<think>\n{call}\n</think>\n\n{call}<|eot_id|>") == [
+        ("reasoning", call),
         ("tool", "f", "{}"),
-        ("reasoning", "b"),
-        ("final", "c"),
     ]
+
+
+@pytest.mark.parametrize("harness", [QWEN, CODER], ids=["qwen3", "qwen3-coder"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"<tool_call>" opens, "</tool_call>" closes.',
+        "“</tool_call>” closes.",
+        "A call: <tool_call> and </tool_call>",
+        "'<think>' opens, '</think>' closes.",
+    ],
+)
+def test_mentioned_tags_are_text(harness: DialectHarness, text: str) -> None:
+    assert harness.read(text + END) == [("final", text)]
 
 
 def test_call_in_a_line_of_reasoning_is_text() -> None:
@@ -300,10 +334,7 @@ def test_tool_call_tag_in_prose_stays_reasoning() -> None:
         ),
         (
             "Write <tool_call> to call, </tool_call> to end.",
-            [
-                ("final", "Write <tool_call> to call,  to end."),
-                ("stray_tag", "</tool_call>"),
-            ],
+            [("final", "Write <tool_call> to call, </tool_call> to end.")],
         ),
         ("a</tool_call>b", [("final", "ab"), ("stray_tag", "</tool_call>")]),
     ],

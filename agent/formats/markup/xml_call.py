@@ -4,7 +4,7 @@ Values are written without quotes and escapes, so a tag in a value is ambiguous:
 only where a tag that may come next follows it (`_TAGS_AFTER`). A value that must be a string streams,
 escaped; any other is buffered to its end and made JSON of the type in the tool's schema (`coerce`).
 A value or a tag that the end of the generation or of the call cuts off ends the JSON within a string,
-so that the call fails::
+so that the call fails; so does a last value without ``</parameter>``::
 
     <function=f>           segment opened
     <parameter=text>       {"text": "
@@ -177,7 +177,9 @@ class XmlCall:
                     self._cut_off(self._buffer.take(len(text)))
                 case False:
                     self._write_value(self._buffer.take(1))
-                case True if text.startswith((CALL_END, CALL)):
+                case True if text.startswith((FUNCTION_END, CALL_END, CALL)):
+                    if text.startswith(FUNCTION_END):
+                        self._buffer.take(len(FUNCTION_END))
                     self._state = _XmlState.AFTER  # the value stays open
                 case True:
                     self._end_value()

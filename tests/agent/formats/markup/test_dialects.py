@@ -353,10 +353,18 @@ def test_malformed_json_call_is_repaired(markup: str, expected: list[tuple[str, 
         (
             "<tool_call>\n<function=f>\n<parameter=text>\nx\n<parameter=count>\n5\n</function>\n</tool_call>",
             [
-                ("tool", "f", '{"text": "x", "count": 5}'),
-                ("parameter_unclosed", ""),
+                ("tool", "f", '{"text": "x", "count": "5'),
                 ("parameter_unclosed", ""),
             ],
+        ),
+        (
+            "<tool_call>\n<function=f>\n<parameter=text>\nli\n</function>\n</tool_call>",
+            [("tool", "f", '{"text": "li')],
+        ),
+        (
+            "<tool_call>\n<function=f>\n<parameter=text>\nA </function>\n</function>\n.\n"
+            "</parameter>\n</function>\n</tool_call>",
+            [("tool", "f", '{"text": "A </function>\\n</function>\\n."}')],
         ),
         (
             "<tool_call><function=f>hm<parameter=text>x</parameter></function></tool_call>",

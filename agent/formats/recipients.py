@@ -36,7 +36,20 @@ _SHELL_WORDS = frozenset(
 _NAMESPACE_PREFIXES = re.compile(r"^(?:(?:functions|mcp)\.)+")
 
 
+_LEADING_MARKUP = re.compile(r"(?:\s*<\|\w*\|>)+\s*")
+_CHANNEL_TAIL = re.compile(r"\.+(?:analysis|commentary|final)\W*\Z")
 _SEPARATORS = re.compile(r"(?:__|[^\w-])+")
+
+
+def without_markup(name: str) -> str:
+    """Return the name without the special tokens that it spells, and without what is behind it."""
+    leading = _LEADING_MARKUP.match(name)
+    return name[leading.end() if leading else 0 :].partition("<|")[0].strip()
+
+
+def plain_name(name: str) -> str:
+    """Return the name without ``functions.`` and without the rest of a header: ``f..commentary``."""
+    return _CHANNEL_TAIL.sub("", _NAMESPACE_PREFIXES.sub("", without_markup(name)))
 
 
 def _normalised(name: str) -> str:
@@ -84,7 +97,8 @@ class Recipients:
 
         Tries, in this order: the declared name itself; with or without ``functions.``; without
         ``mcp.``; with all separators taken as equal (``.``, ``__``, a blank that a small model
-        writes); an alias, or a name below one; a last part that only one tool has.
+        writes); an alias, or a name below one; a last part that only one tool has; without the rest of
+        a header that is joined to it (``f.commentary``).
         """
         suffix = raw.removeprefix("mcp.")
         for name in (raw, f"functions.{raw}", raw.removeprefix("functions."), suffix):
@@ -93,11 +107,13 @@ class Recipients:
         if f"functions.{suffix}" in self._declared_set:
             return f"functions.{suffix}"
         normalised = _normalised(raw)
-        return (
+        found = (
             self._by_normalised_name.get(normalised)
             or self._resolve_alias(normalised)
             or self._by_last_part.get(normalised)
         )
+        rest = without_markup(raw) if "<|" in raw else _CHANNEL_TAIL.sub("", raw)
+        return found or (self.resolve(rest) if rest != raw else None)
 
     def resolve_recipient(self, raw: str) -> str | None:
         """Resolve a name that is certainly a recipient, as after ``to=``."""

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -40,7 +40,7 @@ from agent.conversation.messages import (
     User,
 )
 from agent.conversation.reasoning_token import decode_reasoning
-from agent.formats.recipients import PYTHON_TOOL
+from agent.formats.recipients import PYTHON_TOOL, plain_name
 from agent.server.compaction_token import decode_summary
 from agent.server.declared_tools import AddedTools, add_tools
 from agent.server.errors import ApiError, invalid
@@ -170,6 +170,16 @@ def read_input(
         if (error := reader.unreadable.get(id(message))) is not None:
             raise error
     return history
+
+
+def name_calls(history: InputHistory, functions: Set[str]) -> None:
+    """Give the calls of a history the names of declared functions, where a client wrote more: what
+    another server did not remove of a header (``functions.f``, ``f..commentary``)."""
+    for index, message in enumerate(history.messages):
+        if isinstance(message, ToolCallMessage | ToolResultMessage):
+            name = plain_name(message.tool)
+            if message.tool not in functions and name in functions:
+                history.messages[index] = replace(message, tool=name)
 
 
 def messages_by_item(items: Iterable[ev.Item], tools: Sequence[Tool]) -> dict[str, Message]:

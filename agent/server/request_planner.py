@@ -244,6 +244,7 @@ class TurnPlanner:
         request = with_text_format(request, history)
         tools = apply_tool_choice(selected, request)
         options = turn_options(request, self._turn_defaults, tools, history)
+        input_items.name_calls(history, {tool.model_name for tool in options.functions})
         messages = await self._pretokenise(loaded.format, request, options, history)
         begin = None
         if begun is not None:

@@ -33,7 +33,7 @@ from agent.formats.harmony.token_ids import (
     harmony_vocabulary,
 )
 from agent.formats.protocol import Parser, PromptHeader
-from agent.formats.recipients import PYTHON_TOOL, Recipients
+from agent.formats.recipients import PYTHON_TOOL, Recipients, without_markup
 
 MAX_CACHED_HEADERS = 8
 """The number of rendered prompt headers that are cached."""
@@ -157,6 +157,7 @@ class HarmonyFormat:
 
     def canonical_name(self, tool: str, *, function: bool = False) -> str:
         """Return the tool's name with its namespace, by default ``functions``."""
+        tool = without_markup(tool).removeprefix("functions.")
         own = not function and tool.split(".")[0] in TRAINED_NAMESPACES
         return tool if own else f"functions.{tool}"
 

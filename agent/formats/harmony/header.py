@@ -464,7 +464,7 @@ class _HeaderReader:
 
     def _resolve_name(self, word: str) -> tuple[str, str | None]:
         """Return a name and what it resolves to; ``json`` joined to its end is the content type."""
-        for name in (word, word.rstrip(".,:;?!"), word.partition("..")[0]):
+        for name in (word.partition("..")[0], word, word.rstrip(".,:;?!")):
             if canonical := self._recipients.resolve(name):
                 return name, canonical
         for kind in ("json", "code"):

@@ -29,7 +29,7 @@ from openai_harmony import (
 from agent.formats.harmony.token_ids import ASSISTANT_ID, CALL_ID, START_ID
 from agent.formats.harmony.typescript import declare_function, declare_functions
 from agent.formats.protocol import FunctionTool
-from agent.formats.recipients import PYTHON_TOOL
+from agent.formats.recipients import PYTHON_TOOL, without_markup
 from agent.formats.tokenizer_text import TokenisedText, replace_surrogates, tokenizer_chunks
 from tools.sanitize import strip_hidden
 
@@ -170,7 +170,7 @@ def _tool_channel(recipient: str) -> str:
 
 def header_name(name: str) -> str:
     """Make a name of a model or a client safe as one word of a header; markup behind it is cut off."""
-    name = strip_hidden(name.partition("<|")[0]).strip()
+    name = strip_hidden(without_markup(name)).strip()
     return _NOT_NAME_CHARACTER.sub("_", name)[:256] or "unknown"
 
 

@@ -41,6 +41,12 @@ TOOLS = Recipients(
         ("functions. files read", "functions.files__read"),
         ("functions.get-weather", None),
         ("functions.get_weather, functions.files__read", None),
+        ("get_weather.commentary", "functions.get_weather"),
+        ("functions.get_weather..commentary", "functions.get_weather"),
+        ("functions.get_weather<|channel|>analysis", "functions.get_weather"),
+        ("<|channel|>get_weather", "functions.get_weather"),
+        ("nothing.commentary", None),
+        ("<|channel|>", None),
         ("log", None),
         ("repo_browser.read", None),
         ("functions", None),
@@ -57,6 +63,11 @@ def test_resolve_exact_name_beats_alias() -> None:
     tools = Recipients(["read", "functions.read", "python"], {"read": "python"})
     assert tools.resolve("read") == "read"
     assert tools.resolve("functions.read") == "functions.read"
+
+
+def test_resolve_declared_name_like_a_channel() -> None:
+    tools = Recipients(["functions.f", "functions.f.commentary"])
+    assert tools.resolve("f.commentary") == "functions.f.commentary"
 
 
 def test_resolve_alias_of_undeclared_tool_is_none() -> None:

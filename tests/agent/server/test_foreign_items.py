@@ -9,7 +9,7 @@ import pytest
 
 from agent.util.images import CANNOT_SEE
 from tests.support.endpoint import Serve, api_error, engine_markup
-from tests.support.scripts import HELLO
+from tests.support.scripts import HELLO, WEATHER
 
 USER = {"role": "user", "content": "Go on."}
 COMMAND = {"type": "exec", "command": ["ls"], "env": {}}
@@ -117,6 +117,32 @@ async def test_foreign_call_and_its_output_are_read(serve: Serve, case: str) -> 
         f"<|message|>{arguments}<|call|>"
         f"<|start|>functions.{tool} to=assistant<|channel|>commentary<|message|>{result}<|end|>"
     ) in markup
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize(
+    ("name", "declared_only"),
+    [
+        ("functions.get_weather", False),
+        ("functions.get_weather<|channel|>analysis", False),
+        ("<|channel|>get_weather", False),
+        ("get_weather..commentary", True),
+        ("get_weather.commentary", True),
+    ],
+)
+async def test_rest_of_a_header_is_no_part_of_a_name(
+    serve: Serve, name: str, declared_only: bool, declared: bool
+) -> None:
+    served = await serve(HELLO)
+    call = {"type": "function_call", "call_id": "a", "name": name, "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "a", "output": "Cold."}
+    tools = [WEATHER] if declared else []
+    answer = await served.post({"input": [call, output, USER], "tools": tools})
+    assert answer.status_code == 200, answer.text
+    tool = name if declared_only and not declared else "get_weather"
+    markup = engine_markup(served)
+    assert f"commentary to=functions.{tool} <|constrain|>json<|message|>" in markup
+    assert f"<|start|>functions.{tool} to=assistant" in markup
 
 
 async def test_program_is_read_as_code(serve: Serve) -> None:

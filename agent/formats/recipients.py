@@ -26,7 +26,12 @@ BUILTIN_TOOL_SERVERS = {
 
 They apply even when the tool is not offered: gpt-oss calls it anyway.
 """
-TOOL_ALIASES = {"code_interpreter": PYTHON_TOOL, "shell": "container.exec"}
+TOOL_ALIASES = {
+    PYTHON_TOOL: PYTHON_TOOL,  # and what a model writes behind it: python.run
+    "code_interpreter": PYTHON_TOOL,
+    "shell": "container.exec",
+    "web_search": "browser.search",
+}
 """Other names of gpt-oss's own tools."""
 
 _SHELL_WORDS = frozenset(

@@ -18,19 +18,21 @@ _API_ROOTS = (
     "files",
     "batches",
 )
-_WITHOUT_VERSION = re.compile(rf"/(?:{'|'.join(_API_ROOTS)})(?:/|\Z)")
-_REPEATED_VERSION = re.compile(r"\A(?:/v1)+(?=/v1(?:/|\Z))")
+_ROOT = rf"(?:{'|'.join(_API_ROOTS)})(?:/|\Z)"
+_WITHOUT_VERSION = re.compile(f"/{_ROOT}")
+_BEFORE_VERSION = re.compile(rf"\A(?:(?:/v1)+(?=/v1(?:/|\Z))|.+(?=/v1/{_ROOT}))")
 
 
 def intended_path(path: str) -> str:
     """Return the path that is meant: one ``/v1``, single slashes, none at the end.
 
-    What goes wrong most often in a client's base URL is a ``/v1`` that is missing or doubled.
+    What goes wrong most often in a client's base URL is a ``/v1`` that is missing or doubled, a path
+    before it (``/api/v1``), or an endpoint at its end, to which the client adds the endpoint.
     """
     path = re.sub(r"//+", "/", path)
     if len(path) > 1:
         path = path.removesuffix("/")
-    path = _REPEATED_VERSION.sub("", path)
+    path = _BEFORE_VERSION.sub("", path)
     return f"/v1{path}" if _WITHOUT_VERSION.match(path) else path
 
 
@@ -51,7 +53,7 @@ class AddressMiddleware:
         header = (b"x-request-id", new_id("req").encode())
 
         async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] in ("http.response.start", "websocket.accept"):
                 message["headers"] = [*message.get("headers", ()), header]
             await send(message)
 

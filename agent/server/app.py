@@ -131,7 +131,16 @@ def _server_routes(service: ResponseService, metrics: Metrics) -> list[Route]:
         Route("/v1/models/{id:path}", handlers.model, methods=["GET"]),
         Route("/health", handlers.health, methods=["GET"]),
         Route("/metrics", handlers.metrics, methods=["GET"]),
+        Route("/", _index, methods=["GET"]),
     ]
+
+
+_ENDPOINTS = ("/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/models", "/health")
+
+
+async def _index(request: Request) -> Response:
+    """GET /: the endpoints, for a person or a probe."""
+    return JsonResponse({"status": "ok", "endpoints": _ENDPOINTS})
 
 
 class _ServerRoutes:

@@ -49,15 +49,18 @@ async def read_body(request: Request, service: ResponseService) -> bytearray:
                 raise body_too_large(max_bytes)
             else:
                 body.clear()
+        if decode is not None and size <= max_bytes:
+            decode(None)
         if size > max_bytes:
             raise body_too_large(max_bytes)
         await check_json_size(body)
     return body
 
 
-def _decoder(encoding: str, max_bytes: int) -> Callable[[bytes], bytes] | None:
-    """What decodes the pieces of a body, never to more than one byte above ``max_bytes`` at once; None
-    for a body that is not encoded. Raises ApiError: 415 for an encoding that is not known."""
+def _decoder(encoding: str, max_bytes: int) -> Callable[[bytes | None], bytes] | None:
+    """What decodes the pieces of a body, never to more than one byte above ``max_bytes`` at once, and
+    takes None as its end; None for a body that is not encoded. Raises ApiError: 415 for an encoding
+    that is not known."""
     match encoding.strip().lower():
         case "" | "identity":
             return None
@@ -69,8 +72,12 @@ def _decoder(encoding: str, max_bytes: int) -> Callable[[bytes], bytes] | None:
             )
             raise ApiError(415, message, code="unsupported_content_encoding")
 
-    def decode(chunk: bytes) -> bytes:
+    def decode(chunk: bytes | None) -> bytes:
         try:
+            if chunk is None:  # the checksum is in the last bytes
+                if not decoder.eof:
+                    raise zlib.error("it has no end")
+                return b""
             return decoder.decompress(chunk, max_bytes + 1)
         except zlib.error as error:
             message = f"The body of the request is not valid {encoding[:40]}: {error}."

@@ -32,6 +32,8 @@ TOOLS = Recipients(
         ("browser__search", "browser.search"),
         ("exec", "container.exec"),
         ("code_interpreter", "python"),
+        ("python.run", "python"),
+        ("web_search", "browser.search"),
         ("mcp.code_interpreter", "python"),
         ("code_interpreter.exec", "python"),
         ("mcp.code_interpreter.python", "python"),

@@ -31,6 +31,8 @@ CHAT = {"messages": [{"role": "user", "content": "x"}]}
         ("/v1/v1/responses", "/v1/responses"),
         ("/v1/v1/v1/chat/completions/", "/v1/chat/completions"),
         ("//v1//responses", "/v1/responses"),
+        ("/api/v1/responses", "/v1/responses"),
+        ("/v1/chat/completions/v1/chat/completions", "/v1/chat/completions"),
         ("/chat/completions", "/v1/chat/completions"),
         ("/models/", "/v1/models"),
         ("/v1/models/", "/v1/models"),
@@ -59,6 +61,14 @@ async def test_key_is_needed_however_a_path_is_spelled(serve: Serve) -> None:
     served = await serve(HELLO, api_key="k")
     for path in ("/responses", "/v1/v1/responses", "//v1/responses/"):
         api_error(await served.post({"input": "x"}, url=f"{served.root}{path}"), 401)
+
+
+async def test_root_names_the_endpoints(serve: Serve) -> None:
+    served = await serve(HELLO)
+    async with http_client() as client:
+        answer = await client.get(f"{served.root}/")
+        assert answer.status_code == 200 and "/v1/responses" in answer.json()["endpoints"]
+        assert (await client.head(f"{served.root}/")).status_code == 200
 
 
 async def test_every_answer_has_a_request_id(serve: Serve) -> None:
@@ -106,6 +116,9 @@ async def test_compressed_bodies_are_bounded_and_checked(serve: Serve) -> None:
     assert len(bomb) < 100_000
     api_error(await served.post(content=bomb, headers=gzipped), 413)
     api_error(await served.post(content=b'{"input": "x"}', headers=gzipped), 400)
+    packed = gzip.compress(b'{"input": "x"}')
+    for broken in (packed[:-8], packed[:-1], packed[:-8] + b"\0" * 4 + packed[-4:]):
+        api_error(await served.post(content=broken, headers=gzipped), 400)
     for encoding in ("zstd", "br"):
         error = api_error(
             await served.post(content=b"x", headers={"content-encoding": encoding}), 415

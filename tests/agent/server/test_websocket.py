@@ -33,6 +33,8 @@ async def test_websocket_events_equal_stream(serve: Serve) -> None:
     served = await serve(HELLO)
     streamed = check(await served.stream(input="hello"))
     async with open_socket(served) as client:
+        assert client.response is not None
+        assert client.response.headers["x-request-id"].startswith("req_")
         for _ in range(2):
             assert comparable(check(await request_events(client, input="hello"))) == comparable(
                 streamed

@@ -61,6 +61,8 @@ async def test_run_error_has_traceback_and_keeps_variables(python: Interpreter) 
     assert text.endswith("ZeroDivisionError: division by zero")
     assert "y/0" in text and "worker" not in text
     assert "SyntaxError" in await python.fails("1 +")
+    for line in ("!ls", "%cd x", "x = 1\n%matplotlib inline", "files = !ls"):
+        assert "no shell lines" in (text := await python.fails(line)) and "SyntaxError" in text
     deep = await python.fails("def f(n): return f(n + 1)\nf(0)")
     assert deep.endswith("maximum recursion depth exceeded") and len(deep) < 3000
     assert (await python.fails("input('name? ')")).splitlines()[-1].startswith("EOFError: input()")

@@ -16,6 +16,7 @@ import itertools
 import json
 import linecache
 import os
+import re
 import signal
 import struct
 import sys
@@ -287,6 +288,9 @@ def _compile(source: str, name: str, folder: str) -> tuple[CodeType, CodeType | 
     return compile(tree, name, "exec"), last
 
 
+_NOTEBOOK_LINE = re.compile(r"\s*(?:\w+\s*=\s*)?[!%]")
+
+
 def _format_error(error: BaseException) -> str:
     """Return the traceback from the cell's own code on, as Jupyter shows it."""
     outer: TracebackType | None = error.__traceback__
@@ -301,6 +305,8 @@ def _format_error(error: BaseException) -> str:
         lines = traceback.format_exception(type(error), error, outer, limit=-TRACEBACK_FRAMES)
     except Exception:  # an exception whose own text fails
         return type(error).__name__
+    if isinstance(error, SyntaxError) and _NOTEBOOK_LINE.match(error.text or ""):
+        lines.append("There are no shell lines (!) or magics (%) here: only Python.")
     return "".join(lines).rstrip("\n")
 
 

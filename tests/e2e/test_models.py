@@ -191,7 +191,7 @@ def test_draft_model_drafts_tokens_where_models_toml_names_one(
     assert list_models(agent)["drafted"]["draft"] == "tiny"
     assert re.search(r"drafted .* \(draft model: tiny\)", agent("models", "list").out)
     plain = agent("run", "Hello! Who are you?", "-q", "--model", "plain")
-    drafted = agent("run", "Hello! Who are you?", "-q", "--model", "drafted", "--json-events")
+    drafted = agent("run", "Hello! Who are you?", "--model", "drafted", "--json-events")
     assert check(drafted.events)["status"] == "completed" and drafted.code == plain.code == 0
     deltas = (e["delta"] for e in drafted.events if e["type"] == "response.output_text.delta")
     assert "".join(deltas).strip() == plain.out.strip()

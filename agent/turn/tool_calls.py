@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -72,6 +73,9 @@ INVALID_PARAMS_CODE, UNKNOWN_TOOL_CODE = -32602, -32601
 """Error codes of JSON-RPC 2.0, section 5.1."""
 REFUSED_CODE, OVER_BUDGET_CODE = -32001, -32003
 """Error codes of this program, from the range that JSON-RPC leaves to servers."""
+
+_PREFIXES = re.compile(r"\A(?:functions\.)*(?:mcp\.)?")
+"""What models put before a server's name, more than once too."""
 
 
 class ToolCall:
@@ -145,7 +149,7 @@ class ToolCall:
             return self.tool.server, self.tool.name
         if builtin := _BUILTIN_RECIPIENTS.resolve(self.recipient):
             return BUILTIN_TOOL_SERVERS[builtin]
-        bare = self.recipient.removeprefix("functions.").removeprefix("mcp.")
+        bare = _PREFIXES.sub("", self.recipient)
         options = self._context.options
         # Those that the request names, which may have no tools.
         labels = {*options.list_tools_of, *(tool.server for tool in options.tools or ())}

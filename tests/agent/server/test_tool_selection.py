@@ -339,6 +339,7 @@ async def test_operator_server_allowed_tools(serve: Serve) -> None:
         ("functions.notes__add", "notes", "add"),
         ("functions.multi_tool_use.parallel", "multi_tool_use", "parallel"),
         ("functions.add", "plain", "add"),
+        ("functions.functions.nope", "plain", "nope"),
         ("functions.plain__gone", "plain", "gone"),
     ],
 )

@@ -157,7 +157,6 @@ class TextStream(Guarded, ScrollView, can_focus=True):
         if width <= 0:
             if self._wrap_width:  # measured, but not laid out yet: what was measured is outdated
                 self._wrap_width = 0
-                self._rows.clear()
                 self.refresh(layout=True)
             return
         before = len(self._rows)
@@ -209,7 +208,8 @@ class TextStream(Guarded, ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
         at = y + self.scroll_offset.y
-        if at >= len(self._rows):
+        if at >= len(self._rows) or self._rows[at][0] >= len(self._lines):
+            # Behind the end; or the text is shorter than when it was wrapped, before it is laid out.
             return Strip.blank(width, self.visual_style.rich_style)
         number, start, end = self._rows[at]
         line, plain = self._lines[number], self.visual_style.rich_style

@@ -155,6 +155,8 @@ class TextStream(Guarded, ScrollView, can_focus=True):
         """Bring rows, height and scroll position up to date from line ``changed`` on."""
         width = self.scrollable_content_region.width if self.is_attached else 0
         if width <= 0:
+            while self._rows and self._rows[-1][0] >= len(self._lines):
+                self._rows.pop()  # of what is no longer written
             if self._wrap_width:  # measured, but not laid out yet: what was measured is outdated
                 self._wrap_width = 0
                 self.refresh(layout=True)
@@ -208,8 +210,7 @@ class TextStream(Guarded, ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
         at = y + self.scroll_offset.y
-        if at >= len(self._rows) or self._rows[at][0] >= len(self._lines):
-            # Behind the end; or the text is shorter than when it was wrapped, before it is laid out.
+        if at >= len(self._rows):
             return Strip.blank(width, self.visual_style.rich_style)
         number, start, end = self._rows[at]
         line, plain = self._lines[number], self.visual_style.rich_style

@@ -81,7 +81,7 @@ async def test_prompt_too_long_is_refused_before_stream(serve: Serve) -> None:
 async def test_unknown_path_or_method_is_refused(serve: Serve) -> None:
     served = await serve(HELLO)
     api_error(await served.get("/v1/nothing"), 404)
-    api_error(await served.get("/"), 404)
+    assert "/v1/responses" in (await served.get("/")).json()["endpoints"]
     api_error(await served.get("/v1/responses"), 405)
     api_error(await served.get("/v1/responses/"), 405)
 
@@ -184,10 +184,10 @@ async def test_model_cannot_load_status_503(serve: Serve) -> None:
 
 
 async def test_call_arguments_not_json_are_wrapped(serve: Serve) -> None:
-    served = await serve(call("get_weather").replace("{}", "{not json"))
+    served = await serve(call("get_weather").replace("{}", "{not json}"))
     response = check(await served.stream(input="x", tools=[WEATHER]))
     (item,) = response["output"]
     assert (item["type"], item["status"]) == ("function_call", "completed")
-    assert json.loads(item["arguments"]) == {"raw": "{not json"}, (
+    assert json.loads(item["arguments"]) == {"raw": "{not json}"}, (
         "the client's own check has the word"
     )

@@ -7,6 +7,7 @@ import asyncio
 from textual.widgets import Button, Input
 
 from tests.support.fake_app import ScreenDriver, drive_app
+from tests.support.waiting import HANG_SECONDS
 from tools.mcp.login import LoginDialog, LoginError, LoginRequest
 from tui.widgets.login_card import LoginCard
 
@@ -45,6 +46,7 @@ async def begin(driver: ScreenDriver, login: Login) -> asyncio.Future[bool]:
     # It takes the focus by itself, and no Enter in the moment after that.
     await driver.wait_for(lambda: driver.app.query_one(LoginCard).has_focus_within)
     driver.app.chat.cards.early_key_delay = 0.0
+    driver.app.chat.cards.focus_delay = HANG_SECONDS  # and not again, from whoever left it
     await driver.pilot.press("enter")
     await driver.expect_text(PAGE)
     await driver.wait_for(lambda: isinstance(driver.app.focused, Input))

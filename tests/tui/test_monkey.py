@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.app_monkey import AppMonkey
 
-ACTIONS = int(os.environ.get("MONKEY_ACTIONS", "150"))
+ACTIONS = int(os.environ.get("MONKEY_ACTIONS", "60"))
 """`make monkey` does more, with other seeds."""
 SEEDS = [int(seed) for seed in os.environ.get("MONKEY_SEEDS", "1").split()]
 

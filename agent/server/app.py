@@ -131,7 +131,7 @@ def _server_routes(service: ResponseService, metrics: Metrics) -> list[Route]:
         Route("/v1/models/{id:path}", handlers.model, methods=["GET"]),
         Route("/health", handlers.health, methods=["GET"]),
         Route("/metrics", handlers.metrics, methods=["GET"]),
-        Route("/", _index, methods=["GET"], include_in_schema=False),
+        Route("/", _index, methods=["GET"]),
     ]
 
 

@@ -117,8 +117,6 @@ def _document(routes: Sequence[Route | WebSocketRoute]) -> dict[str, Any]:
         if isinstance(route, WebSocketRoute):
             paths.setdefault(path, {})["get"] = _websocket_operation(route)
             continue
-        if not route.include_in_schema:
-            continue
         for method in sorted((route.methods or set()) - {"HEAD"}):
             paths.setdefault(path, {})[method.lower()] = _operation(route, path, method)
     return {

@@ -31,7 +31,7 @@ ACTIONS = {
     "models": KeyAction("f6", "list the models"),
     "mcp": KeyAction("f7", "list MCP servers and tools"),
     "raw": KeyAction("f8", "show the tokens that the model reads and writes"),
-    "redraw": KeyAction("ctrl+l", "paint the screen anew"),
+    "redraw": KeyAction("ctrl+l", "redraw the screen"),
     "steer": KeyAction("ctrl+s", "send to the running turn"),
     "newline": KeyAction("ctrl+j,shift+enter,alt+enter", "begin a new line in the prompt"),
     "editor": KeyAction("ctrl+g", "write the prompt in $EDITOR"),

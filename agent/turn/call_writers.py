@@ -233,7 +233,9 @@ class UnlistedCallWriter:
         text = f"to={recipient} {''.join(self._chunks)}"
         self._output.emit(ev.AgentRepair(rule=self._rule, at=at, text=text))
         log.warning(
-            "the model's call of %s is no item (%s): it is told so", recipient[:80], self._rule
+            "the response lists no call of %s (%s); the model is told why",
+            recipient[:80],
+            self._rule,
         )
 
     def arguments_done(self, arguments: str) -> None:

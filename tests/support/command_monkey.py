@@ -138,7 +138,7 @@ class CommandMonkey:
 
     def __init__(self, folder: Path, cache: Path, seed: int, *, quick: bool = False) -> None:
         """``folder``: where the homes are made; ``cache``: has the embedded model; ``seed``: of all;
-        ``quick``: only commands that neither measure this machine nor start it anew."""
+        ``quick``: leaves out commands that measure this machine or start a server."""
         self._folder, self._cache, self._seed = folder, cache, seed
         self._commands = dict(_leaves(get_command(app), ""))
         self._full_disks = 0.0 if quick else 0.08

@@ -168,6 +168,9 @@ class ChatController:
         except UserError as error:
             self._reject(text, str(error))
             return None
+        except asyncio.CancelledError:
+            self._app.prompt.put_before(text)
+            raise
         if missing := await asyncio.to_thread(missing_files, text, root):
             more = ", …" if len(missing) > MAX_MISSING_NAMES else ""
             names = display_text(", ".join(missing[:MAX_MISSING_NAMES])) + more

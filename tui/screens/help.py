@@ -56,7 +56,7 @@ View
     Enter          the likeliest others; Enter there goes on from one
     p              colour the tokens by probability
   @palette         command palette
-  @redraw          paint the screen anew
+  @redraw          redraw the screen
 
 Panels
   @sessions        conversations

@@ -158,7 +158,7 @@ def test_audit_log_has_every_decision(tmp_path: Path) -> None:
 
 
 def test_approvals_and_logins_of_two_programs_are_all_stored(tmp_path: Path) -> None:
-    """Each reads the file and writes it anew."""
+    """Each reads the file, changes it and writes it back."""
 
     def store(number: int) -> None:
         approvals = ApprovalStore(tmp_path / "approvals.json", tmp_path)

@@ -203,6 +203,7 @@ class TextStream(Guarded, ScrollView, can_focus=True):
         if width > 0 and width != self._wrap_width:
             self._wrap_from(0, width)
             self.virtual_size = Size(width, len(self._rows))
+            self.post_message(self.Rewrapped())
         return len(self._rows)
 
     # --- painting ---

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from rich.segment import Segment
 from rich.style import Style
-from textual.geometry import Offset, Size
+from textual.geometry import Offset, Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
@@ -207,6 +207,12 @@ class TextStream(Guarded, ScrollView, can_focus=True):
         return len(self._rows)
 
     # --- painting ---
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        if self.scrollable_content_region.width != self._wrap_width:
+            # Written between the measuring and the layout: no Resize comes where the size stays.
+            self.call_later(self.on_resize)
+        return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width

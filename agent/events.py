@@ -888,7 +888,8 @@ class AgentElicitationResolved(WireModel):
 
 
 class AgentRepair(WireModel):
-    """The model's format was malformed at generated token ``at``; ``text`` is what no item holds."""
+    """The model's format was malformed at generated token ``at``; ``text`` is what no item holds, or
+    of ``answer_unfit`` what does not fit the answer's JSON Schema."""
 
     type: Literal["agent.repair"] = "agent.repair"
     rule: str

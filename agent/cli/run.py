@@ -339,7 +339,7 @@ def _with_schema(options: TurnOptions, file: Path | None) -> TurnOptions:
         raise UserError(f"--output-schema: {file} is not a JSON Schema: {why}.")
     section = response_format_section(schema)
     instructions = "\n\n".join(filter(None, (options.instructions, section)))
-    answer = AnswerForm(schema, checked=True)
+    answer = AnswerForm(schema, binding=True)
     return replace(options, instructions=instructions, answer_form=answer)
 
 

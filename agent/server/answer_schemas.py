@@ -141,6 +141,14 @@ class ChatDelta(WireModel):
 ChatFinishReason = Literal["stop", "length", "tool_calls", "function_call"]
 
 
+class ChatRepair(WireModel):
+    """One mend: its rule, what the answer does not hold of it, and the call that it changed."""
+
+    rule: str
+    text: str
+    tool_call_id: str | None = None
+
+
 class ChatChoice(WireModel):
     """One answer."""
 
@@ -148,6 +156,7 @@ class ChatChoice(WireModel):
     message: ChatMessageAnswer
     logprobs: ChatLogprobs | None
     finish_reason: ChatFinishReason
+    repairs: list[ChatRepair] | None = None
 
 
 class ChatChunkChoice(WireModel):
@@ -157,6 +166,7 @@ class ChatChunkChoice(WireModel):
     delta: ChatDelta
     logprobs: ChatLogprobs | None
     finish_reason: ChatFinishReason | None
+    repairs: list[ChatRepair] | None = None
 
 
 class ChatCompletion(WireModel):

@@ -13,7 +13,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agent.server.errors import ApiError
 from agent.server.json_response import error_response
 
-PATHS_WITHOUT_KEY = frozenset({"/health"})
+PATHS_WITHOUT_KEY = frozenset({"/", "/health"})
+"""What a probe asks before it knows a key: that this server is here, and whether it is ready."""
 
 
 def is_loopback(host: str) -> bool:

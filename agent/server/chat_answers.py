@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from agent import events as ev
@@ -101,6 +102,7 @@ class ChatAnswer:
             "message": message,
             "logprobs": _logprobs(logprobs),
             "finish_reason": self.finish_reason(response),
+            **_repairs(response),
         }
 
     def finish_reason(self, response: ev.Response) -> str:
@@ -165,7 +167,8 @@ class ChatChunkEncoder:
                 error = {"message": response.error.message, "type": "server_error"}
                 return _sse_data({"error": error | {"param": None, "code": response.error.code}})
             case ev.ResponseCompleted(response=response) | ev.ResponseIncomplete(response=response):
-                return self._chunk({}, self._answer.finish_reason(response))
+                reason = self._answer.finish_reason(response)
+                return self._chunk({}, reason, more=_repairs(response))
             case _:
                 return b""
 
@@ -191,12 +194,14 @@ class ChatChunkEncoder:
         delta: dict[str, Any],
         finish_reason: str | None = None,
         logprobs: Sequence[dict[str, Any]] = (),
+        more: Mapping[str, Any] = MappingProxyType({}),
     ) -> bytes:
         choice = {
             "index": self._index,
             "delta": delta,
             "logprobs": _logprobs(logprobs),
             "finish_reason": finish_reason,
+            **more,
         }
         usage = {"usage": None} if self._answer.with_usage else {}
         return _sse_data({**self._head, "choices": [choice], **usage})
@@ -210,6 +215,20 @@ def _call(item: ev.FunctionCallItem | ev.CustomToolCallItem) -> dict[str, Any]:
         return {"id": item.call_id, "type": "custom", "custom": called}
     function = {"name": name, "arguments": item.arguments}
     return {"id": item.call_id, "type": "function", "function": function}
+
+
+def _repairs(response: ev.Response) -> dict[str, Any]:
+    """What was mended in a choice, as `Response.repairs`; items of this API that have ids are calls."""
+    calls = {
+        item.id: {"tool_call_id": item.call_id}
+        for item in response.output
+        if isinstance(item, ev.FunctionCallItem | ev.CustomToolCallItem)
+    }
+    repairs = [
+        {"rule": repair.rule, "text": repair.text, **calls.get(repair.item_id or "", {})}
+        for repair in response.repairs or ()
+    ]
+    return {"repairs": repairs} if repairs else {}
 
 
 def _annotation(annotation: Mapping[str, Any], offset: int) -> dict[str, Any]:

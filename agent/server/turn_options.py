@@ -119,7 +119,7 @@ def stop_texts(stop: str | list[str] | None) -> tuple[str, ...]:
 def _answer_form(text: RequestText | None) -> AnswerForm | None:
     match text.format if text else None:
         case TextFormat(type="json_schema", schema_=schema, strict=strict) if schema is not None:
-            return AnswerForm(schema, strict=strict is True)
+            return AnswerForm(schema, strict=strict is True, binding=strict is True)
         case TextFormat(type="json_object"):
             return AnswerForm({"type": "object"})
         case _:

@@ -30,7 +30,7 @@ from agent.formats.constraints import (
 )
 from agent.formats.protocol import Format
 from agent.formats.recipients import Recipients
-from agent.turn.options import DeclaredTools, TurnOptions
+from agent.turn.options import AnswerForm, DeclaredTools, TurnOptions
 from agent.turn.output import Emit
 from agent.util.json_schema import find_violation
 from tools.types import Tool
@@ -142,7 +142,7 @@ class TurnConstraints:
         """Emit a notice of what is not enforced of the answer's form."""
         answer = self._options.answer_form
         if self._answer_gap is not None and answer is not None:
-            self._warn_once(ANSWER_SUBJECT, self._answer_gap, checked=answer.checked)
+            self._warn_once(ANSWER_SUBJECT, self._answer_gap, checked=True)
 
     @property
     def bounds_answer(self) -> bool:
@@ -259,18 +259,16 @@ class TurnConstraints:
             )
             self._emit(ev.AgentNotice(level="warning", message=message))
 
-    def validate_answer(self, text: str) -> str | None:
-        """What is wrong with an answer whose form was to be checked; None: nothing."""
-        answer = self._options.answer_form
-        if answer is None or not answer.checked:
-            return None
-        if self._answer_gap is None and not _is_misread(answer.schema, text):
+    def validate_answer(self, form: AnswerForm, text: str) -> str | None:
+        """What is wrong with an answer whose form was not enforced in full; None: nothing."""
+        enforced = self._answer_grammar is not None and self._answer_gap is None
+        if enforced and not _is_misread(form.schema, text):
             return None
         try:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:
             return f"it is not JSON ({error})"
-        return find_violation(answer.schema, value)
+        return find_violation(form.schema, value)
 
     def _warn_once(self, subject: str, why: str, *, checked: bool) -> None:
         if subject not in self._warned_subjects:

@@ -546,9 +546,7 @@ class Turn:
                 last = self.generations[-1]
                 for span in last.spans[-1:]:
                     prepared.constraints.warn_closed(last.ids[span.start : span.end])
-                if why := prepared.constraints.validate_answer(self.output.answer):
-                    message = f"The answer does not fit its JSON Schema: {why}"
-                    raise TurnFailedError("server_error", message, EXIT_FAILED)
+                self._check_answer(prepared)
                 return False
             if self.options.ends_at_cut_call and calls.has_cut_client_call:
                 self.emit(ev.AgentNotice(level="warning", message=CUT_OFF["call"]))
@@ -560,6 +558,18 @@ class Turn:
                     hedge.delta(CALL_HEDGE)  # as an answer's: the model never reads it
                     hedge.close(True)
                 return False  # the client's turn to run its functions, or the calls led nowhere
+
+    def _check_answer(self, prepared: PreparedTurn) -> None:
+        """Report an answer that does not fit its JSON Schema. Raises TurnFailedError."""
+        form, answer = self.options.answer_form, self.output.answer
+        text = "".join(part.text for part in answer.content) if answer else ""
+        if form is None or (why := prepared.constraints.validate_answer(form, text)) is None:
+            return
+        if form.binding:
+            message = f"The answer does not fit its JSON Schema: {why}"
+            raise TurnFailedError("server_error", message, EXIT_FAILED)
+        at, item = len(self.generations[-1].ids), answer.id if answer else None
+        self.emit(ev.AgentRepair(rule="answer_unfit", at=at, text=why, item_id=item))
 
     def _is_answered(self, prepared: PreparedTurn) -> bool:
         """Whether there is an answer behind the last call.

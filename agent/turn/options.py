@@ -29,8 +29,8 @@ class AnswerForm:
     schema: Mapping[str, Any]
     strict: bool = False
     """Refuse a schema that cannot be enforced in full."""
-    checked: bool = False
-    """Validate the answer against what could not be enforced; the turn fails where it does not fit."""
+    binding: bool = False
+    """The turn fails where the answer does not fit; else an ``agent.repair`` says so."""
 
 
 def response_format_section(schema: object, name: str = "output", description: str = "") -> str:

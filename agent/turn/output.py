@@ -36,12 +36,12 @@ class Output:
         return [self._done[index] for index in sorted(self._done)]
 
     @property
-    def answer(self) -> str:
-        """The text of the last final message; empty if there is none."""
+    def answer(self) -> ev.MessageItem | None:
+        """The last final message."""
         for item in reversed(self.items):
             if isinstance(item, ev.MessageItem) and item.phase == "final_answer":
-                return "".join(part.text for part in item.content)
-        return ""
+                return item
+        return None
 
     def open(self, item: ev.Item) -> int:
         """Emit ``response.output_item.added`` and return the item's output index."""

@@ -10,7 +10,17 @@ import pytest
 
 from tests.support.endpoint import Serve, Served, engine_markup, first_turn, open_request
 from tests.support.requests import CODE_INTERPRETER
-from tests.support.scripts import HELLO, LONG, WEATHER, call, final, preamble, python, thought
+from tests.support.scripts import (
+    HELLO,
+    LONG,
+    WEATHER,
+    call,
+    final,
+    preamble,
+    python,
+    raw_call,
+    thought,
+)
 
 NESTED = {"type": "function", "function": {k: v for k, v in WEATHER.items() if k != "type"}}
 USER: list[Any] = [{"role": "user", "content": "Oslo?"}]
@@ -51,6 +61,27 @@ async def test_chat_stream_equals_body(serve: Serve) -> None:
     assert chunks[-1].choices == [] and chunks[-1].usage and body.usage
     assert chunks[-1].usage.completion_tokens == body.usage.completion_tokens > 0
     assert chunks[-1].usage.completion_tokens_details.reasoning_tokens == 2
+
+
+async def test_chat_repairs_are_in_the_choice_for_strict_clients_too(serve: Serve) -> None:
+    """The client of these tests validates what it gets."""
+    broken = thought("Hm.") + raw_call("functions.get_weather", '{"place": "Oslo"')
+    served = await serve(broken, HELLO, broken)
+    _, chunks = await streamed_message(served, messages=USER, tools=[NESTED])
+    plain, _ = await streamed_message(served, messages=USER, tools=[NESTED])
+    body = await served.client().chat.completions.create(
+        model="default", messages=USER, tools=[NESTED]
+    )
+    (choice,) = body.choices
+    call_id = (choice.message.tool_calls or [])[0].id
+    assert choice.model_extra == {
+        "repairs": [{"rule": "arguments", "text": "", "tool_call_id": call_id}]
+    }
+    ends = [chunk.choices[0] for chunk in chunks[:-1] if "repairs" in chunk.choices[0].model_extra]
+    assert [end.finish_reason for end in ends] == ["tool_calls"]
+    (repair,) = ends[0].model_extra["repairs"]
+    assert repair["rule"] == "arguments" and repair["tool_call_id"].startswith("call_")
+    assert plain["content"] == "Hello there!", "and nothing was mended"
 
 
 async def test_chat_empty_answers_add_nothing(serve: Serve) -> None:

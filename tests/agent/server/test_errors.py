@@ -112,7 +112,8 @@ async def test_api_key_is_required_when_set(serve: Serve) -> None:
         error = api_error(await served.post({"input": "x"}, headers=headers), 401)
         assert error["code"] == "invalid_api_key"
     assert (await served.client().responses.create(model="default", input="x")).output_text
-    assert (await served.get("/health")).status_code == 200
+    for path, status in (("/health", 200), ("/", 200), ("/metrics", 401), ("/v1/models", 401)):
+        assert (await served.get(path)).status_code == status
     with pytest.raises(openai.AuthenticationError):
         await served.client().with_options(api_key="wrong").models.list()
 

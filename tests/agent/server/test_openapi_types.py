@@ -336,6 +336,7 @@ DIFFERENCES = {
         + .choices[].message.reasoning
         + .choices[].message.reasoning_content
         .choices[].message.refusal: | string
+        + .choices[].repairs
         - .moderation
         .service_tier: | 'auto' 'fast' 'flex' 'priority' 'scale'
         - .usage.completion_tokens_details.accepted_prediction_tokens
@@ -359,6 +360,7 @@ DIFFERENCES = {
         .choices[].finish_reason: | 'content_filter'
         .choices[].logprobs.refusal: | array
         - .choices[].logprobs.refusal[]
+        + .choices[].repairs
         - .moderation
         - .obfuscation
         .service_tier: | 'auto' 'fast' 'flex' 'priority' 'scale'

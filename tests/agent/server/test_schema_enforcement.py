@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent import events as ev
-from tests.support.endpoint import Serve, engine_markup
+from tests.support.endpoint import Serve, api_error, engine_markup
 from tests.support.invariants import check
 from tests.support.requests import CODE_INTERPRETER
 from tests.support.scripts import WEATHER, call, final, python, thought
@@ -105,3 +105,47 @@ async def test_effort_and_instructions_reach_prompt(serve: Serve) -> None:
         assert f"Reasoning: {prompt_effort}" in engine_markup(
             served
         ) and f"Be {effort}." in engine_markup(served)
+
+
+UNFIT = "'Oslo' is not of type 'integer'"
+FORM = {"name": "n", "schema": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+
+
+async def test_lax_answer_that_does_not_fit_is_named(serve: Serve) -> None:
+    """Nothing holds a script to the schema, as nothing holds a model to what no grammar expresses."""
+    served = await serve(final('{"n": "Oslo"}'), final('{"n": "Oslo"}'), final('{"n": 3}'))
+    form: dict[str, Any] = {"format": {"type": "json_schema", **FORM}}
+    response = check(await served.stream(input="x", text=form))
+    assert response["status"] == "completed"
+    repair = {"rule": "answer_unfit", "text": f"n: {UNFIT}", "item_id": response["output"][0]["id"]}
+    assert response["repairs"] == [repair]
+    body = await served.client().chat.completions.create(
+        model="default",
+        messages=[{"role": "user", "content": "x"}],
+        response_format={"type": "json_schema", "json_schema": FORM},  # type: ignore[typeddict-item]
+    )
+    (choice,) = body.choices
+    assert choice.finish_reason == "stop" and choice.message.content == '{"n": "Oslo"}'
+    assert choice.model_extra == {"repairs": [{"rule": "answer_unfit", "text": f"n: {UNFIT}"}]}
+    assert "repairs" not in (await served.post({"input": "x", "text": form})).json()
+
+
+async def test_json_object_that_is_none_is_named(serve: Serve) -> None:
+    served = await serve(final("[1]"), final("Hello."))
+    for why in ("[1] is not of type 'object'", "it is not JSON"):
+        body = await served.post({"input": "x", "text": {"format": {"type": "json_object"}}})
+        (repair,) = body.json()["repairs"]
+        assert repair["rule"] == "answer_unfit" and repair["text"].startswith(why)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_strict_answer_that_does_not_fit_fails(serve: Serve, stream: bool) -> None:
+    served = await serve(final('{"n": "Oslo"}'), final('{"n": "Oslo"}'))
+    form = {"format": {"type": "json_schema", **FORM, "strict": True}}
+    if stream:
+        failed = check(await served.stream(input="x", text=form))
+        error = failed["error"]
+        assert failed["status"] == "failed" and failed["output"][0]["type"] == "message"
+    else:
+        error = api_error(await served.post({"input": "x", "text": form}), 500)
+    assert error["code"] == "server_error" and UNFIT in error["message"]

@@ -64,7 +64,7 @@ def answer_of(final: dict[str, Any]) -> Any:
 
 async def test_answer_fits_schema(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime()
-    options = TurnOptions(sampling=GREEDY, answer_form=AnswerForm(CHOICE, checked=True))
+    options = TurnOptions(sampling=GREEDY, answer_form=AnswerForm(CHOICE, binding=True))
     events = await run_turn(runtime, options)
     jsonschema.validate(answer_of(check(events)), CHOICE)
     assert not [event for event in events if event["type"] == "agent.notice"]
@@ -73,7 +73,7 @@ async def test_answer_fits_schema(make_runtime: MakeRuntime) -> None:
 async def test_checked_answer_that_does_not_fit_fails_turn(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime()
     schema = {**CHOICE, "not": {"required": ["ok"]}}
-    options = TurnOptions(sampling=GREEDY, answer_form=AnswerForm(schema, checked=True))
+    options = TurnOptions(sampling=GREEDY, answer_form=AnswerForm(schema, binding=True))
     turn = Turn(runtime, Conversation("c"), [User("go")], options).start()
     events = await read_events(turn)
     response = check(events)
@@ -88,7 +88,7 @@ async def test_answer_without_end_is_closed_with_notice(make_runtime: MakeRuntim
     runtime = await make_runtime()
     limits = LoopLimits(max_string_tokens=20, max_json_tokens=40)
     schema = {"type": "object", "properties": {"texts": {"type": "array", "items": TEXT}}}
-    form = AnswerForm({**schema, "required": ["texts"]}, checked=True)
+    form = AnswerForm({**schema, "required": ["texts"]}, binding=True)
     options = TurnOptions(sampling=GREEDY, answer_form=form, loop_limits=limits)
     events = await run_turn(runtime, options)
     response = check(events)
@@ -111,7 +111,7 @@ async def test_answer_that_its_grammar_may_misread_is_checked(
     make_runtime: MakeRuntime, tmp_path: Path, schema: dict[str, Any], text: str, wrong: bool
 ) -> None:
     runtime = await make_runtime(write_script(tmp_path / "s.jsonl", {"markup": final(text)}))
-    options = TurnOptions(answer_form=AnswerForm(schema, checked=True))
+    options = TurnOptions(answer_form=AnswerForm(schema, binding=True))
     assert (check(await run_turn(runtime, options))["status"] == "failed") == wrong
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -46,6 +46,8 @@ class ToolCallMessage:
     """False: the arguments are code."""
     function: bool = False
     """Whether the tool is a function that the client runs."""
+    call_id: str | None = field(default=None, compare=False)
+    """The client's id of the call."""
 
 
 @dataclass(frozen=True, slots=True)

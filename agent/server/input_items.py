@@ -302,7 +302,7 @@ class ItemReader:
         history.call_names[call_id] = history.pending_calls[call_id] = name
         history.answered_calls.discard(call_id)  # clients count their calls anew in each turn
         self._call_numbers[call_id] = len(self._call_numbers) + len(history.messages)
-        self._add_call(call_id, ToolCallMessage(name, text, json=json, function=True))
+        self._add_call(call_id, ToolCallMessage(name, text, json, True, call_id))
 
     def _add_result(self, call_id: str, result: ToolResultMessage) -> None:
         """Add a result; those in a row come in the order of their calls, for in a prompt nothing else

@@ -23,7 +23,7 @@ from typing import Any
 from agent import events as ev
 from agent.conversation import compaction
 from agent.conversation.conversation import Conversation
-from agent.conversation.messages import Developer, Message
+from agent.conversation.messages import Developer, Message, ToolCallMessage
 from agent.engine.protocol import EngineBusyError, EngineError
 from agent.formats.protocol import Format, SingleMessageFormat
 from agent.models.loaded import LoadedModel
@@ -135,20 +135,29 @@ class TurnPlan:
         )
 
     def remember_tokens(self, memo: TokenMemo) -> None:
-        """Remember the ids of what the model wrote, for clients that send it back."""
-        turn = self.turn
-        # Not what is cut off or repaired: the same text is another client's complete item.
+        """Remember the ids of what the model wrote, for clients that send it back.
+
+        What would be rendered in another way stays that of its own client, who knows the id of the
+        call; what was cut off or repaired is not the text that anybody sends back.
+        """
+        turn, form = self.turn, self.turn.format
         output = [
             item for item in turn.response.output if getattr(item, "status", "") != "incomplete"
         ]
         messages = input_items.messages_by_item(output, turn.host.tools())
-        arguments = {i.id: i.arguments for i in output if isinstance(i, ev.FunctionCallItem)}
         for entry in turn.conversation.entries:
-            if (text := arguments.get(entry.item or "")) is not None:
-                written = b"".join(map(turn.format.token_bytes, entry.ids)).decode(errors="replace")
-                if text not in written:
-                    messages.pop(entry.item or "", None)
-        memo.remember_items(messages, tuple(turn.conversation.entries))
+            if (message := messages.get(entry.item or "")) is not None:
+                rendered = Conversation("")
+                rendered.add(form, message)
+                written = _spelling(form, entry.ids)
+                if written == _spelling(form, rendered.entries[-1].ids):
+                    memo.remember(message, entry)
+                elif (
+                    isinstance(message, ToolCallMessage)
+                    and message.call_id
+                    and message.arguments.encode() in written[0]
+                ):
+                    memo.remember(message, entry, message.call_id)
 
 
 class TurnPlanner:
@@ -335,6 +344,11 @@ class TurnPlanner:
             await pretokenise(format, [Developer(declared)], context, memo, factor)
         limit = None if options.compact else context
         return await pretokenise(format, history.messages, limit, memo)
+
+
+def _spelling(form: Format, ids: Sequence[int]) -> tuple[bytes, list[int]]:
+    """The text of ids and their markup: equal for ids that differ in how text became tokens only."""
+    return b"".join(map(form.token_bytes, ids)), list(filter(form.is_markup, ids))
 
 
 async def add_resent_messages(

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import replace
 
 from agent.conversation.conversation import Entry
-from agent.conversation.messages import Message
+from agent.conversation.messages import Message, ToolCallMessage
 from agent.store.schema import ids_from_blob, ids_to_blob
 
 MAX_MEMO_TOKENS = 1_000_000
@@ -24,7 +23,7 @@ class TokenMemo:
     """Entries (a message's token ids) by message, of one vocabulary; an LRU cache bounded by tokens."""
 
     def __init__(self, max_tokens: int = MAX_MEMO_TOKENS) -> None:
-        self._entries: OrderedDict[Message, tuple[Entry, bytes]] = OrderedDict()
+        self._entries: OrderedDict[tuple[Message, str | None], tuple[Entry, bytes]] = OrderedDict()
         """Each entry without its ids, and these as bytes, which take a ninth of a list's memory."""
         self._max_tokens, self._tokens = max_tokens, 0
         self._vocabulary: str | None = None
@@ -37,29 +36,28 @@ class TokenMemo:
             self._vocabulary, self._tokens = vocabulary, 0
             self._entries.clear()
 
-    def remember_items(self, messages: Mapping[str, Message], entries: tuple[Entry, ...]) -> None:
-        """Remember the entries of output items; ``messages``: by item id."""
-        for entry in entries:
-            message = messages.get(entry.item or "")
-            if message is not None:
-                self.remember(message, entry)
+    def remember(self, message: Message, entry: Entry, call_id: str | None = None) -> None:
+        """Remember the entry of a message; the least recently used ones go when there are too many.
 
-    def remember(self, message: Message, entry: Entry) -> None:
-        """Remember the entry of a message; the least recently used ones go when there are too many."""
-        if message in self._entries:
-            self._evict(message)
-        self._entries[message] = replace(entry, ids=[]), ids_to_blob(entry.ids)
+        ``call_id``: it is the rendering of the call with this id only.
+        """
+        key = message, call_id
+        if key in self._entries:
+            self._evict(key)
+        self._entries[key] = replace(entry, ids=[]), ids_to_blob(entry.ids)
         self._tokens += len(entry.ids)
         while self._tokens > self._max_tokens:
             self._evict(next(iter(self._entries)))
 
-    def _evict(self, message: Message) -> None:
-        self._tokens -= len(ids_from_blob(self._entries.pop(message)[1]))
+    def _evict(self, key: tuple[Message, str | None]) -> None:
+        self._tokens -= len(ids_from_blob(self._entries.pop(key)[1]))
 
     def recall(self, message: Message) -> Entry | None:
         """The entry of a message, with its ids; None if it is not remembered."""
-        if message not in self._entries:
-            return None
-        self._entries.move_to_end(message)
-        entry, ids = self._entries[message]
-        return replace(entry, ids=ids_from_blob(ids))
+        call_id = message.call_id if isinstance(message, ToolCallMessage) else None
+        for key in ((message, call_id), (message, None)):
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                entry, ids = self._entries[key]
+                return replace(entry, ids=ids_from_blob(ids))
+        return None

@@ -24,7 +24,7 @@ Our parser mends malformed streams and reports each repair. The repairs, by ``ru
 - Role: ``role_repeated``, ``role_unknown``, ``role_is_channel``, ``role_is_tool``.
 - Channel: ``channel_misspelt``, ``channel_repeated`` (the last one counts), ``channel_unknown`` (the
   message is reasoning), ``channel_is_tool``.
-- Recipient: ``recipient_bare`` (no ``to=``), ``recipient_repeated`` (the first one counts),
-  ``recipient_dropped`` (reasoning follows instead of a call).
+- Recipient: ``recipient_bare`` (no ``to=``), ``recipient_repeated`` (the first one counts, but
+  for a role before a tool), ``recipient_dropped`` (reasoning follows instead of a call).
 - ``arguments_in_header``; ``header_text``: anything else.
 """

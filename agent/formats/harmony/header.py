@@ -422,7 +422,7 @@ class _HeaderReader:
         return text
 
     def _read_recipients(self, text: str) -> str:
-        """Read the recipients of a part; the first of the header counts."""
+        """Read the recipients of a part; the first of the header counts, or the first tool."""
         if not self._complete:
             # The body may follow: only at the beginning is ``to=`` a recipient.
             text = self._strip_content_type(text)
@@ -453,9 +453,12 @@ class _HeaderReader:
         if unknown and self._complete and left.strip() and not _is_json(left):
             name = _TYPE_LAST.sub("", value.partition("{")[0].strip())
             left = self._strip_content_type(value.lstrip()[len(name) :])
-        if self._header.raw_recipient is not None:
+        first = self._header.raw_recipient
+        if first is not None and not (first in NON_TOOL_RECIPIENTS and canonical):
             self._repair("recipient_repeated", name)
         else:
+            if first is not None:
+                self._repair("recipient_repeated", first)
             self._header.raw_recipient, self._header.recipient = (
                 name,
                 canonical or self._recipients.resolve_recipient(name),

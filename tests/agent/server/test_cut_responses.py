@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.endpoint import Serve, engine_markup
 from tests.support.invariants import check
 from tests.support.scripts import WEATHER, call, final
@@ -36,18 +38,79 @@ async def test_cut_call_is_nobody_elses_complete_one(serve: Serve) -> None:
     first = check(await served.stream(input="x", tools=[WEATHER]))
     (item,) = (item for item in first["output"] if item["type"] == "function_call")
     assert (item["status"], item["arguments"]) == ("incomplete", '{"place": 1}')
-    history: list[dict[str, Any]] = [
-        {"role": "user", "content": "another client"},
-        {
-            "type": "function_call",
-            "call_id": "c",
-            "name": "get_weather",
-            "arguments": item["arguments"],
-        },
-        {"type": "function_call_output", "call_id": "c", "output": "cold"},
-    ]
-    check(await served.stream(input=history, tools=[WEATHER]))
+    again = {**OSLO_CALL, "arguments": item["arguments"]}
+    check(await served.stream(input=resent(again), tools=[WEATHER]))
     assert '{"place": 1}<|call|>' in engine_markup(served)
+
+
+CALL_HEADERS = [
+    "<|channel|>commentary to=functions.get_weather <|constrain|>json",
+    "<|channel|>commentary to=functions.get_weather<|constrain|>json",
+    "<|channel|>commentary to=functions.get_weather <|constrain|> json",
+    "<|channel|>commentary to=functions.get_weather json",
+    "<|channel|>commentary to=functions.get_weather code",
+    "<|channel|>commentary to=functions.get_weather",
+    "<|channel|>commentary to=get_weather <|constrain|>json",
+    "<|channel|>commentary functions.get_weather <|constrain|>json",
+    "<|channel|>commentary <|constrain|>json to=functions.get_weather",
+    "<|channel|>commentary <|constrain|>functions.get_weather",
+    "<|channel|>commentary to=functions.get_weather..commentary json",
+    "<|channel|>commentary to=assistant<|channel|>commentary to=functions.get_weather json",
+    "<|channel|>analysis to=functions.get_weather <|constrain|>json",
+    "<|channel|>analysis to=functions.get_weather code",
+    "<|channel|>analysis to=functions.get_weather",
+    "<|channel|>functions.get_weather",
+    " to=functions.get_weather<|channel|>commentary <|constrain|>json",
+    " to=functions.get_weather<|channel|>commentary json",
+    " to=functions.get_weather<|channel|>commentary",
+    " to=functions.get_weather<|channel|>analysis json",
+    " to=functions.get_weather code<|channel|>analysis",
+    " to=functions.get_weather <|constrain|>json",
+]
+"""The headers with which gpt-oss writes calls."""
+OSLO_CALL = {"type": "function_call", "name": "get_weather", "arguments": '{"place": "Oslo"}'}
+
+
+@pytest.mark.parametrize("header", CALL_HEADERS)
+async def test_header_of_a_call_is_no_other_clients_rendering(serve: Serve, header: str) -> None:
+    served = await serve(f'{header}<|message|>{{"place": "Oslo"}}<|call|>', final("Cold."))
+    first = check(await served.stream(input="x", tools=[WEATHER]))
+    (item,) = (item for item in first["output"] if item["type"] == "function_call")
+    assert item | OSLO_CALL == item and item["status"] == "completed"
+    check(await served.stream(input=resent(OSLO_CALL), tools=[WEATHER]))
+    assert engine_markup(served).count(OSLO) == 1
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        final("Cold."),
+        "<|channel|>final <|constrain|>json<|message|>Cold.<|return|>",
+        "<|channel|>final json<|message|>Cold.<|return|>",
+        "<|channel|>final<|message|>Cold.<|end|>",
+        "<|channel|>finalCold.<|return|>",
+        "<|channel|>commentary<|channel|>final<|message|>Cold.<|return|>",
+        "finalCold.<|return|>",
+        "Cold.<|return|>",
+    ],
+)
+async def test_header_of_an_answer_is_no_other_clients_rendering(serve: Serve, markup: str) -> None:
+    served = await serve(markup, final("Warm."))
+    first = check(await served.stream(input="x"))
+    (item,) = first["output"]
+    assert item["content"][0]["text"] == "Cold."
+    answer = {"type": "message", "role": "assistant", "content": "Cold.", "phase": "final_answer"}
+    check(await served.stream(input=resent(answer)))
+    assert "<|start|>assistant<|channel|>final<|message|>Cold.<|end|>" in engine_markup(served)
+
+
+def resent(item: dict[str, Any]) -> list[dict[str, Any]]:
+    """Another client's history that ends with the item, and with its result if it is a call."""
+    history = [{"role": "user", "content": "another client"}, item]
+    if item["type"] == "message":
+        return [*history, {"role": "user", "content": "And now?"}]
+    history[1] = item | {"call_id": "c"}
+    return [*history, {"type": "function_call_output", "call_id": "c", "output": "cold"}]
 
 
 CUT = '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"place":"Os<|call|>'

@@ -350,8 +350,7 @@ def test_response_cache_is_bounded() -> None:
 def test_token_memo_is_bounded() -> None:
     memo = TokenMemo(max_tokens=25)
     for name in "abc":
-        entry = Entry([0] * 10, item=name)
-        memo.remember_items({name: User(name)}, (entry,))
+        memo.remember(User(name), Entry([0] * 10))
     assert [name for name in "abc" if memo.recall(User(name))] == ["b", "c"]
     memo.set_vocabulary("another model's")
     assert not any(memo.recall(User(name)) for name in "abc")

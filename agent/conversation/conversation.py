@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 
 from agent.conversation.messages import (
+    NO_RESULT,
     Assistant,
     Developer,
     Message,
@@ -213,8 +214,10 @@ class Conversation:
             case ToolCallMessage(tool, arguments, json, function):
                 recipient = form.canonical_name(tool, function=function)
                 ids = form.tool_call(recipient, arguments, json=json)
-            case ToolResultMessage(tool, text, function):
-                self.add_result(form, form.canonical_name(tool, function=function), text)
+            case ToolResultMessage(tool, text, function, late):
+                recipient = form.canonical_name(tool, function=function)
+                if late is None or not self._replace_missing_result(form, recipient, text, late):
+                    self.add_result(form, recipient, text)
                 return
         if isinstance(form, SingleMessageFormat) and isinstance(
             message, Assistant | ReasoningMessage | ToolCallMessage
@@ -233,6 +236,22 @@ class Conversation:
             ids = form.tool_result(recipient, text)
         self._results = Entry(ids, role="result", recipient=recipient)
         self.entries.append(self._results)
+
+    def _replace_missing_result(
+        self, form: Format, recipient: str, text: str, late: tuple[int, int]
+    ) -> bool:
+        """Put a result in the place of the `NO_RESULT` that stands for it; false if that is not in the
+        prompt any more."""
+        missing = form.tool_result(recipient, NO_RESULT)
+        found = [at for at, entry in enumerate(self.entries) if entry.ids == missing]
+        number, count = late
+        if len(found) != count or found[number] < (self.compacted.end if self.compacted else 0):
+            return False
+        at = found[number]
+        ids = form.tool_result(recipient, text)
+        self.entries[at] = Entry(ids, role="result", recipient=recipient)
+        self.saved, self.shared = min(self.saved, at), min(self.shared, at)
+        return True
 
     def add_generated(self, form: Format, ids: Sequence[int], spans: Sequence[Span]) -> None:
         """Add the messages of one generation; ``spans``: where they are among its ``ids``."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+NO_RESULT = "Error: the call was not run: there is no result"
+"""The result of a client's call that was not answered."""
+
 
 @dataclass(frozen=True, slots=True)
 class User:
@@ -59,6 +62,8 @@ class ToolResultMessage:
     text: str
     function: bool = False
     """Whether the tool is a function that the client runs."""
+    late: tuple[int, int] | None = None
+    """Of a result that takes the place of a `NO_RESULT`: which one it is of how many of its tool."""
 
 
 @dataclass(frozen=True, slots=True)

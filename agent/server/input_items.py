@@ -31,6 +31,7 @@ from pydantic_core import from_json
 from agent import events as ev
 from agent.conversation.compaction import summary_message
 from agent.conversation.messages import (
+    NO_RESULT,
     Assistant,
     Developer,
     Message,
@@ -368,9 +369,10 @@ class ItemReader:
             case InputFunctionCallOutput():
                 # Codex's `exec` sends notices of a call that runs as further outputs.
                 again = item.type == "custom_tool_call_output"
+                late = self._missing_result(item.call_id)
                 name = self._call_name(item.call_id, param, again=again)
                 text = _content_text(item.output, f"{param}.output", self._pdfs)
-                self._add_result(item.call_id, ToolResultMessage(name, text, function=True))
+                self._add_result(item.call_id, ToolResultMessage(name, text, True, late))
             case InputMcpCall() | InputCodeInterpreterCall():
                 history.messages += self._server_call(item)
             case InputApprovalRequest():
@@ -436,6 +438,17 @@ class ItemReader:
         self._foreign_calls |= {item.id or call_id: call_id, call_id: call_id}
         self._note_call(call_id, name, text, json=is_json)
 
+    def _missing_result(self, call_id: str) -> tuple[int, int] | None:
+        """Which one, of how many of its tool, the result is that was added where this call had none;
+        None for a call that has none, or its own."""
+        known = self.history
+        if call_id in known.pending_calls or call_id in known.answered_calls:
+            return None
+        name = known.call_names.get(call_id)
+        settled = known.pending_calls.keys() | known.answered_calls
+        calls = [c for c, tool in known.call_names.items() if tool == name and c not in settled]
+        return (calls.index(call_id), len(calls)) if call_id in calls else None
+
     def _call_name(self, call_id: str, param: str, *, again: bool = False) -> str:
         name = self.history.call_names.get(call_id)
         if name is None:
@@ -499,7 +512,7 @@ def _unnamed_call(kind: str) -> str:
 
 
 def _no_result(tool: str) -> ToolResultMessage:
-    return ToolResultMessage(tool, "Error: the call was not run: there is no result", function=True)
+    return ToolResultMessage(tool, NO_RESULT, function=True)
 
 
 def abandoned_calls(items: Iterable[Mapping[str, Any]], pending: Iterable[str] = ()) -> set[str]:

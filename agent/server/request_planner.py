@@ -23,7 +23,12 @@ from typing import Any
 from agent import events as ev
 from agent.conversation import compaction
 from agent.conversation.conversation import Conversation
-from agent.conversation.messages import Developer, Message, ToolCallMessage
+from agent.conversation.messages import (
+    Developer,
+    Message,
+    ToolCallMessage,
+    ToolResultMessage,
+)
 from agent.engine.protocol import EngineBusyError, EngineError
 from agent.formats.protocol import Format, SingleMessageFormat
 from agent.models.loaded import LoadedModel
@@ -261,6 +266,9 @@ class TurnPlanner:
             begin = begin_with_message(loaded.format, begun, f"input[{len(items) - 1}]")
         if continued is not None:
             conversation = continued.conversation
+            if request.conversation_id is None and _replaces_result(history):
+                # What continues the same response without it goes on as before.
+                conversation = conversation.branch(new_id("conv"), len(conversation.entries))
             if input_items.ends_turn(history.messages):
                 conversation.end_turn()  # as if its items had been sent again
             if not messages and not conversation.entries and begin is None:
@@ -344,6 +352,12 @@ class TurnPlanner:
             await pretokenise(format, [Developer(declared)], context, memo, factor)
         limit = None if options.compact else context
         return await pretokenise(format, history.messages, limit, memo)
+
+
+def _replaces_result(history: InputHistory) -> bool:
+    """Whether a result comes that an earlier request went on without."""
+    messages = history.messages
+    return any(isinstance(message, ToolResultMessage) and message.late for message in messages)
 
 
 def _spelling(form: Format, ids: Sequence[int]) -> tuple[bytes, list[int]]:

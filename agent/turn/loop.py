@@ -17,7 +17,7 @@ from agent import events as ev
 from agent.conversation.compaction import NotCompactedError, make_room
 from agent.conversation.conversation import Conversation, Entry
 from agent.conversation.harmony_messages import response_messages
-from agent.conversation.messages import Message, Steering, User
+from agent.conversation.messages import NO_RESULT, Message, Steering, User
 from agent.conversation.summary import Generator
 from agent.engine.protocol import (
     EngineBusyError,
@@ -63,8 +63,6 @@ T = TypeVar("T")
 
 MIN_RESULT_TOKENS = 64
 """Of a result that is shortened; without them it would say nothing."""
-NO_RESULT = "Error: the call was not run: there is no result"
-"""The result of a call that an earlier turn left to a client which did not answer it."""
 
 
 @dataclass(frozen=True, slots=True)

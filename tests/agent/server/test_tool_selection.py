@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.turn.decoder import CALL_HEDGE
-from tests.support.endpoint import Serve, comparable, engine_markup
+from tests.support.endpoint import Serve, api_error, comparable, engine_markup
 from tests.support.invariants import check
 from tests.support.requests import CODE_INTERPRETER, PLAIN_SERVER, SEED_REQUEST
 from tests.support.scripts import HELLO, WEATHER, call, final, python, raw_call, thought
@@ -92,6 +92,71 @@ async def test_call_without_output_gets_error_result(serve: Serve, resent: bool)
     after = engine_markup(served).partition('{"place": "Oslo"}<|call|>')[2]
     assert after.startswith(f"{returned}Error: the call was not run: there is no result<|end|>")
     assert f"{{}}<|call|>{returned}warm<|end|>" in after and after.count("Error:") == 1
+
+
+def output_of(call_id: str, text: str) -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": call_id, "output": text}
+
+
+RETURNED = "<|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>"
+
+
+@pytest.mark.parametrize("model", [None, "qwen3-4b"])
+async def test_late_output_takes_the_place_of_the_missing_one(
+    serve: Serve, model: str | None
+) -> None:
+    """Of two calls of a function, the second one's output comes a request later, then the first's."""
+    if model is not None:
+        served = await serve("ok<|im_end|>", model=model)
+    else:
+        served = await serve(final("ok"))
+    calls = [
+        {"type": "function_call", "call_id": f"c{n}", "name": "get_weather", "arguments": f"[{n}]"}
+        for n in range(2)
+    ]
+    body: dict[str, Any] = {"input": [*calls, *NEXT_USER]}
+    response = first = check(await served.stream(tools=[WEATHER], **body))
+    for call_id, text in (("c1", "late-one"), ("c0", "late-zero")):
+        response = check(
+            await served.stream(
+                input=[output_of(call_id, text), *NEXT_USER],
+                previous_response_id=response["id"],
+                tools=[WEATHER],
+            )
+        )
+    turn = served.turns[-1]
+    prompt = b"".join(map(turn.format.token_bytes, turn.conversation.ids())).decode()
+    assert prompt.count("late-one") == prompt.count("late-zero") == 1
+    if model is None:
+        assert "there is no result" not in prompt
+        assert f"[0]<|call|>{RETURNED}late-zero<|end|>" in prompt
+        assert f"[1]<|call|>{RETURNED}late-one<|end|>" in prompt
+    api_error(
+        await served.post(
+            {"input": [output_of("c0", "x")], "previous_response_id": response["id"]}
+        ),
+        400,
+    )
+    check(await served.stream(input=NEXT_USER, previous_response_id=first["id"], tools=[WEATHER]))
+    again = served.turns[-1].conversation
+    prompt = b"".join(map(turn.format.token_bytes, again.ids())).decode()
+    assert prompt.count("there is no result") == 2, "another continuation reads what it read"
+
+
+async def test_late_output_takes_its_place_in_a_conversation(serve: Serve) -> None:
+    served = await serve(ASK, final("ok"))
+    client = served.client()
+    conversation = (await client.conversations.create()).id
+    body: dict[str, Any] = {"conversation": conversation, "tools": [WEATHER]}
+    first = check(await served.stream(input="Oslo?", **body))
+    check(await served.stream(input=NEXT_USER, **body))
+    assert "there is no result" in engine_markup(served)
+    late = output_of(first["output"][-1]["call_id"], "late")
+    await client.conversations.items.create(conversation, items=[late])  # type: ignore[list-item]
+    check(await served.stream(input=NEXT_USER, **body))
+    markup = engine_markup(served)
+    assert "there is no result" not in markup
+    assert f"<|call|>{RETURNED}late<|end|>" in markup and markup.count("late") == 1
 
 
 async def test_resent_hedge_is_not_read(serve: Serve) -> None:

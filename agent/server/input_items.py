@@ -120,6 +120,8 @@ class InputHistory:
     """The reasoning effort that an item has set."""
     text_format: TextFormat | None = None
     """The form of the answer that an item has set."""
+    unread: list[int] = field(default_factory=list)
+    """Positions of items of other servers that a lenient server could not read."""
 
     def copy(self) -> InputHistory:
         """A copy without messages and without the calls that the client has approved."""
@@ -164,7 +166,9 @@ def read_input(
         items = ()
     newest = newest_prompt(items)
     for index, item in enumerate(items):
+        reader.unread = False
         reader.add(item, f"input[{index}]", is_newest=index >= newest)
+        history.unread += [index] * reader.unread
     reader.answer_open_calls()
     history.messages = _without_old_reasoning(infer_phases(history.messages))
     for message in history.messages:
@@ -252,6 +256,8 @@ class ItemReader:
         self.unreadable: dict[int, ApiError] = {}
         """What is wrong with the reasoning that cannot be read, by the id() of its message: that of a
         finished turn may come from another server, as nobody reads it."""
+        self.unread = False
+        """Whether an item was passed over that cannot be read."""
         self._calls_of_input: dict[str, ToolCallMessage] = {}
         """The calls of this input by call_id, or by the id of their mcp_approval_request."""
         self._call_numbers = {call_id: n for n, call_id in enumerate(history.call_names)}
@@ -359,6 +365,8 @@ class ItemReader:
                     if self._refuse_unseen:
                         add(message := ReasoningMessage(""))
                         self.unreadable[id(message)] = error
+                    else:
+                        self.unread = True
                 else:
                     if text:
                         add(ReasoningMessage(text))
@@ -386,12 +394,15 @@ class ItemReader:
                 self._add_approval_response(item, param)
             case InputMcpListTools():
                 history.listed_servers.add(item.server_label)
-            case InputCompaction():
+            case InputCompaction(encrypted_content=None | ""):
+                pass
+            case InputCompaction(encrypted_content=str(token)):
                 try:
-                    summary = decode_summary(item.encrypted_content, param)
+                    summary = decode_summary(token, param)
                 except ApiError:
                     if self._refuse_unseen:
                         raise
+                    self.unread = True
                     add(Developer(UNREADABLE_SUMMARY))
                 else:
                     add(Developer(summary_message(summary)))

@@ -300,7 +300,7 @@ class TurnPlanner:
         tokens += len(prepared.begun_ids)
         if tokens >= runtime.context_length:
             raise context_length_exceeded(runtime.context_length, tokens)
-        ignored = (*request.ignored, *tools.left_out)
+        ignored = (*request.ignored, *tools.left_out, *request.sent_paths(history.unread))
         if ignored:
             log.warning("of the request is passed over: %s", ", ".join(ignored)[:200])
         inputs = None

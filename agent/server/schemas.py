@@ -10,7 +10,7 @@ llama.cpp's and vLLM's servers have too: ``top_k``, ``min_p``, ``seed``, ``prese
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -340,10 +340,13 @@ class InputWebSearchCall(RequestModel):
 
 
 class InputCompaction(RequestModel):
-    """A summary that this server made of the items before it (``POST /v1/responses/compact``)."""
+    """A summary of the items before it: this server's (``POST /v1/responses/compact``), or another's.
 
-    type: Literal["compaction"]
-    encrypted_content: str
+    The other types are those of Codex; what is only a mark has no content.
+    """
+
+    type: Literal["compaction", "compaction_summary", "context_compaction"]
+    encrypted_content: str | None = None
 
 
 class InputAdditionalTools(RequestModel):
@@ -415,6 +418,8 @@ def _item_type(item: object) -> str | None:
         return "message" if "role" in item else "item_reference" if "id" in item else None
     if not isinstance(kind, str):
         return None
+    if kind in ("compaction_summary", "context_compaction"):
+        return "compaction"
     return FOREIGN_TAG if kind in FOREIGN_ITEMS else kind
 
 
@@ -609,6 +614,13 @@ class CreateResponse(ConfigModel):
     def ignored(self) -> tuple[str, ...]:
         """Paths of the fields that are passed over."""
         return self._ignored
+
+    def sent_paths(self, positions: Iterable[int]) -> list[str]:
+        """The paths of items of the input in the body as it was sent: those before that are passed over
+        count in it."""
+        most = len(self.input or ()) + len(self._ignored)
+        paths = [path for at in range(most) if (path := f"input[{at}]") not in self._ignored]
+        return [paths[at] for at in positions]
 
     def set_ignored(self, paths: Sequence[str], *, refuses_unseen: bool) -> None:
         """Set what is passed over, and whether the rest is refused."""

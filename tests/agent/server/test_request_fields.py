@@ -397,6 +397,7 @@ async def test_lenient_passes_over_items_parts_and_summaries_of_others(serve: Se
     ignored = answer.headers["agent-ignored"].split(", ")
     assert {"input[3].content[0]", "input[5].content[1]"} <= {*ignored}
     assert {"input[0]", "input[2].status", "input[4]", "tools[0]", "tool_choice"} <= {*ignored}
+    assert {"input[1]", "input[6]"} <= {*ignored}, "their text cannot be read"
     markup = engine_markup(served)
     assert "There was a summary of earlier messages here" in markup
     assert "<|message|>yes<|end|>" in markup and "<|message|>y<|end|>" in markup

@@ -144,3 +144,23 @@ async def test_compact_refuses_a_conversation(serve: Serve) -> None:
             assert answer.status_code == 200
         else:
             assert api_error(answer, 400)["param"] == "conversation"
+
+
+@pytest.mark.parametrize("kind", ["compaction", "compaction_summary", "context_compaction"])
+async def test_compaction_of_another_server_is_read_where_it_is_text(
+    serve: Serve, kind: str
+) -> None:
+    """OpenAI's is encrypted; Codex sends it under all of these types, or as a mark without content."""
+    served = await serve(HELLO)
+    user = {"role": "user", "content": "And?"}
+    text = {"type": kind, "encrypted_content": "They like blue. The number is 7."}
+    assert (await served.post({"input": [text, user]})).status_code == 200
+    assert "They like blue. The number is 7." in engine_markup(served) and SUMMARY in (
+        engine_markup(served)
+    )
+    sealed = {"type": kind, "id": "cmp_1", "encrypted_content": "gAAAAABpJ9ab_-cd=="}
+    error = api_error(await served.post({"input": [sealed, user]}), 400)
+    assert error["param"] == "input[0].encrypted_content"
+    assert error["code"] == "invalid_encrypted_content" and "another server" in error["message"]
+    assert (await served.post({"input": [{"type": kind}, user]})).status_code == 200
+    assert SUMMARY not in engine_markup(served)

@@ -30,7 +30,9 @@ TOOL_ALIASES = {
     PYTHON_TOOL: PYTHON_TOOL,  # and what a model writes behind it: python.run
     "code_interpreter": PYTHON_TOOL,
     "shell": "container.exec",
-    "web_search": "browser.search",
+    **dict.fromkeys(
+        ("web_search", "web_search_preview", "web.run", "web.search"), "browser.search"
+    ),
 }
 """Other names of gpt-oss's own tools."""
 

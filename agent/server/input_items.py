@@ -147,6 +147,7 @@ def read_input(
     *,
     first: bool,
     refuse_unseen: bool = False,
+    is_answered: bool = True,
     pdfs: Mapping[str, PdfText] = NO_PDFS,
 ) -> InputHistory:
     """Read an input as messages.
@@ -155,7 +156,8 @@ def read_input(
     here, to name resent calls as the model knows them. ``find``: looks up the item that a reference
     means. ``first``: whether the request continues no response. ``refuse_unseen``: refuse a newest
     message of the user with content that the model cannot read; otherwise the model is told of it, as
-    it always is of earlier messages and of the outputs of functions. ``pdfs``: the attached PDFs, as
+    it always is of earlier messages and of the outputs of functions. ``is_answered``: the model answers
+    the newest message; else that is as the earlier ones. ``pdfs``: the attached PDFs, as
     they were read. Raises ApiError.
     """
     history = earlier.copy()
@@ -164,7 +166,7 @@ def read_input(
     if isinstance(items, str):
         history.messages.append(User(items))
         items = ()
-    newest = newest_prompt(items)
+    newest = newest_prompt(items) if is_answered else len(items)
     for index, item in enumerate(items):
         reader.unread = False
         reader.add(item, f"input[{index}]", is_newest=index >= newest)

@@ -57,6 +57,7 @@ from agent.server.tool_selection import (
 from agent.server.turn_options import turn_options
 from agent.store.event_codec import pack_official
 from agent.turn.constraints import ANSWER_SUBJECT, UnenforceableSchemaError
+from agent.turn.jobs import SummaryJob
 from agent.turn.loop import Turn, TurnJob
 from agent.turn.options import ApprovedCall, TurnOptions
 from agent.util.ids import new_id
@@ -253,6 +254,7 @@ class TurnPlanner:
             self._item_finder(request, cache),
             first=continued is None,
             refuse_unseen=request.refuses_unseen,
+            is_answered=not isinstance(job, SummaryJob),
             pdfs=await self._pdf_reader.read(items),
         )
         request = with_text_format(request, history)

@@ -34,7 +34,12 @@ from agent import events as ev
 from agent.conversation.messages import Assistant
 from agent.conversation.summary import shorten_entry
 from agent.formats.protocol import FunctionTool, Opened, SegmentKind
-from agent.formats.recipients import BUILTIN_TOOL_SERVERS, PYTHON_TOOL, Recipients
+from agent.formats.recipients import (
+    BUILTIN_TOOL_SERVERS,
+    PYTHON_TOOL,
+    TOOL_ALIASES,
+    Recipients,
+)
 from agent.formats.tokenizer_text import replace_surrogates
 from agent.formats.tool_arguments import (
     CUT_OFF,
@@ -67,6 +72,11 @@ from tools.types import Tool, ToolResult
 
 _BUILTIN_RECIPIENTS = Recipients(BUILTIN_TOOL_SERVERS, {"code_interpreter": PYTHON_TOOL})
 """GPT-OSS's own tools, also where they are not declared."""
+_SEARCH_RECIPIENTS = Recipients(
+    [f"browser.{name}" for name in ("search", "open", "find")],
+    {**TOOL_ALIASES, "web": "browser.search", "browser": "browser.open"},
+)
+"""The tools of OpenAI's web search, also where the browser has none of that name."""
 MAX_EQUAL_FAILURES = 3
 """This many equal failing calls in a row end the turn: a model that repeats itself will not stop."""
 INVALID_PARAMS_CODE, UNKNOWN_TOOL_CODE = -32602, -32601
@@ -140,6 +150,8 @@ class ToolCall:
                 return CodeWriter(output, name, self._context.conversation.id)
             if hosted.shows_search(server):
                 return SearchWriter(output, name, include_sources=hosted.include_sources)
+        elif hosted.web_search and (search := _SEARCH_RECIPIENTS.resolve(self.recipient)):
+            return SearchWriter(output, search.removeprefix("browser."))
         if (server, name) in hosted.approval_required and not approval_request_id:
             return ApprovalRequestWriter(output, server, name)
         return McpCallWriter(output, server, name, approval_request_id=approval_request_id)

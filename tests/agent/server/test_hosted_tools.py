@@ -14,7 +14,7 @@ import pytest
 from tests.support.endpoint import Serve, engine_markup
 from tests.support.invariants import check
 from tests.support.requests import APPLY_PATCH, CODE_CONTAINER, CODE_INTERPRETER
-from tests.support.scripts import HELLO, browser_call, final, python, thought
+from tests.support.scripts import HELLO, browser_call, final, python, raw_call, thought
 
 INTERPRETING_EVENT = "response.code_interpreter_call.interpreting"
 
@@ -234,6 +234,43 @@ def site(tmp_path: Path) -> Iterator[str]:
         config.write_text(f"[browser]\n{settings}")
         yield address
         serving.shutdown()
+
+
+SEARCH_NAMES = [
+    "browser.search",
+    "web_search",
+    "web_search_preview",
+    "web.run",
+    "web.search",
+    "search",
+    "functions.web_search",
+    "functions.browser.search",
+    "browser__search",
+    "mcp.browser.search",
+    "web_search.search",
+    "web_search<|channel|>commentary",
+]
+"""How models spell the recipient of a web search."""
+
+
+@pytest.mark.parametrize("name", SEARCH_NAMES)
+async def test_web_search_however_its_recipient_is_spelled(
+    serve: Serve, site: str, name: str
+) -> None:
+    served = await serve(raw_call(name, '{"query": "fox"}'), final("Dens."), tools="browser")
+    events = await served.stream(input="x", tools=[{"type": "web_search"}])
+    search, message = check(events)["output"]
+    assert (search["type"], search["status"]) == ("web_search_call", "completed")
+    assert search["action"] == {"type": "search", "query": "fox", "queries": ["fox"]}
+    assert message["content"][0]["text"] == "Dens."
+
+
+@pytest.mark.parametrize("name", [*SEARCH_NAMES, "browser.click", "web.fetch", "browser"])
+async def test_web_search_that_cannot_run_is_one_too(serve: Serve, name: str) -> None:
+    """Without a search engine the browser has no `search`."""
+    served = await serve(raw_call(name, '{"query": "fox"}'), final("No."), tools="browser")
+    search, _ = check(await served.stream(input="x", tools=[{"type": "web_search"}]))["output"]
+    assert (search["type"], search["status"]) == ("web_search_call", "failed")
 
 
 async def test_web_search_results_and_citations(serve: Serve, site: str) -> None:

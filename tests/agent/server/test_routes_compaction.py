@@ -164,3 +164,25 @@ async def test_compaction_of_another_server_is_read_where_it_is_text(
     assert error["code"] == "invalid_encrypted_content" and "another server" in error["message"]
     assert (await served.post({"input": [{"type": kind}, user]})).status_code == 200
     assert SUMMARY not in engine_markup(served)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "input_image", "image_url": "data:image/png;base64,AA=="},
+        {"type": "input_file", "file_id": "file_1"},
+        {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}},
+    ],
+    ids=lambda part: part["type"],
+)
+async def test_compact_tells_of_a_newest_image(serve: Serve, part: dict[str, Any]) -> None:
+    """Nobody answers it, so it is as in earlier messages."""
+    served = await serve(SUMMARY_REPLY, HELLO)
+    look = {"role": "user", "content": [{"type": "input_text", "text": "Look."}, part]}
+    history = [*HISTORY, look]
+    answer = await served.post({"model": None, "input": history}, "/compact")
+    assert answer.status_code == 200, answer.text
+    assert "Look.\n[There was " in engine_markup(served)
+    api_error(await served.post({"input": history}), 400)
+    again = [*answer.json()["output"], {"role": "user", "content": "Go on."}]
+    assert (await served.post({"input": again})).status_code == 200

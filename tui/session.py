@@ -97,7 +97,8 @@ class Session:
     async def begin(self) -> None:
         """Read the configuration, open the store, begin to connect the tools. Raises UserError."""
         runtime, options = await asyncio.to_thread(self._create_runtime)
-        self._opened = OpenedSession(runtime, options, self._open_store(runtime))
+        conversation = await asyncio.to_thread(self._open_store, runtime)
+        self._opened = OpenedSession(runtime, options, conversation)
         self._mark_welcomed()
         await runtime.start()
 
@@ -176,7 +177,7 @@ class Session:
 
         resumed = self._continue_latest or bool(self._resume)
         try:
-            self._store = Store(runtime.paths.store)
+            self._store = Store(runtime.paths.store, in_event_loop=True)
             self._recorder = TurnRecorder(self._store, self._on_store_error)
             if resumed:
                 return self._store.load(self._resume)
@@ -346,6 +347,7 @@ class Session:
             affinity_tokens=self.conversation.affinity_tokens,
         )
         if title:
+            await self.writable()
             self._write_store(lambda store: store.replace_title(conversation.id, before, title))
 
     def compact(self) -> Turn:
@@ -454,7 +456,9 @@ class Session:
         prompt = self.prompt_conversation(self.format).prompt(self.format)
         return await self.runtime.prefetcher.cached_tokens(prompt)
 
-    def change_prompt(self, choice: Callable[[Format, Conversation, int], None], at: int) -> None:
+    async def change_prompt(
+        self, choice: Callable[[Format, Conversation, int], None], at: int
+    ) -> None:
         """Make or undo a choice of `agent.conversation.prompt_choices`, and store it.
 
         Raises UserError.
@@ -462,6 +466,7 @@ class Session:
         from agent.conversation.prompt_choices import PromptChoiceError
         from agent.errors import UserError
 
+        await self.writable()
         form = self.require_format()
         self._require_no_turn()
         try:
@@ -524,6 +529,7 @@ class Session:
             if isinstance(error, EngineError):
                 raise UserError(str(error)) from error
             raise
+        await self.writable()
         return self._convert_conversation()
 
     def _convert_conversation(self) -> str | None:
@@ -553,6 +559,11 @@ class Session:
         if self._store is None:
             raise UserError("Conversations are not stored: the store cannot be written.")
         return self._store
+
+    async def writable(self) -> None:
+        """Wait until the store can be written, for what is about to write to it."""
+        if self._store is not None:
+            await self._store.writable()
 
     def _write_store(self, write: Callable[[Store], None]) -> None:
         """Write to the store; if that fails (a full disk), go on."""

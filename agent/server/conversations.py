@@ -88,25 +88,26 @@ class Conversations:
         """Create a conversation with items; ``sent``: these as they were sent."""
         conversation = Conversation(new_id("conv"))
         added = await self._render(conversation, [], items, sent)
-        with storing():
+        async with storing(self.store.store):
             self.store.create(conversation, metadata, self._runtime.model.name)
             if added:
                 self.store.write(conversation, added)
         return self.find(conversation.id)
 
-    def update(self, conversation_id: str, metadata: dict[str, str]) -> ApiConversation:
+    async def update(self, conversation_id: str, metadata: dict[str, str]) -> ApiConversation:
         """Replace a conversation's metadata."""
         self.find(conversation_id)
-        with storing():
+        async with storing(self.store.store):
             self.store.set_metadata(conversation_id, metadata)
         return self.find(conversation_id)
 
-    def delete(self, conversation_id: str) -> None:
+    async def delete(self, conversation_id: str) -> None:
         """Delete a conversation with its responses."""
         self.find(conversation_id)
-        with self.locked(conversation_id), storing():
-            delete_conversation(self.store.store, conversation_id)
-            self._cache.evict_conversation(conversation_id)
+        with self.locked(conversation_id):
+            async with storing(self.store.store):
+                delete_conversation(self.store.store, conversation_id)
+                self._cache.evict_conversation(conversation_id)
 
     # --- locks ---
 
@@ -190,7 +191,7 @@ class Conversations:
             turns = self.store.turns(conversation_id)
             conversation = self.store.store.read(conversation_id)
             added = await self._render(conversation, turns, items, sent)
-            with storing():
+            async with storing(self.store.store):
                 self.store.keep(conversation_id)
                 self.store.write(conversation, added)
         return [item for turn in added for item in turn_items(turn)]
@@ -221,7 +222,7 @@ class Conversations:
                     deleted.append(turn.id)
             await self._rewrite(before, turns, first, start, deleted)
             self._cache.evict_conversation(conversation_id)
-            with storing():
+            async with storing(self.store.store):
                 prompts = (turn.prompt for turn in turns if turn.prompt)
                 self.store.store.replace_title(conversation_id, title, next(prompts, ""))
                 self.store.empty_log()
@@ -252,7 +253,7 @@ class Conversations:
                 for message in await pretokenise(loaded.format, messages, None, self._memo):
                     conversation.add(loaded.format, message)
                 turn.upto = len(conversation.entries)
-        with storing():
+        async with storing(self.store.store):
             self.store.keep(before.id)
             self.store.write(conversation, turns[first:], deleted)
 
@@ -348,9 +349,10 @@ def _missing(message: str, kind: str) -> ApiError:
     return ApiError(404, message, code=f"{kind}_not_found")
 
 
-@contextmanager
-def storing() -> Iterator[None]:
-    """Make errors of the store those of the API; raises ApiError."""
+@asynccontextmanager
+async def storing(store: Store) -> AsyncIterator[None]:
+    """Write once no other program does; make errors of the store those of the API. Raises ApiError."""
+    await store.writable()
     try:
         yield
     except ConversationChangedError as error:

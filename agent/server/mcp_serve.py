@@ -81,7 +81,7 @@ async def _main(
 
 def _open_store(runtime: Runtime) -> Store | None:
     try:
-        return Store(runtime.paths.store)
+        return Store(runtime.paths.store, in_event_loop=True)
     except StoreError as error:
         echo(f"agent: {error} Conversations are not stored.", file=sys.stderr)
         return None

@@ -67,12 +67,13 @@ class _ConversationRoutes:
         """POST /v1/conversations/{id}: replace its metadata."""
         wanted = validate(UpdateConversation, await self._body(request))
         name = request.path_params["id"]
-        return JsonResponse(_conversation(self._conversations.update(name, wanted.metadata or {})))
+        updated = await self._conversations.update(name, wanted.metadata or {})
+        return JsonResponse(_conversation(updated))
 
     async def delete(self, request: Request) -> Response:
         """DELETE /v1/conversations/{id}: delete a conversation with its items and responses."""
         name = request.path_params["id"]
-        self._conversations.delete(name)
+        await self._conversations.delete(name)
         return JsonResponse({"id": name, "object": "conversation.deleted", "deleted": True})
 
     async def items(self, request: Request) -> Response:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent import events as ev
+from agent.server.conversations import storing
 from agent.server.errors import ApiError, invalid
 from agent.server.field_rules import ignored_header
 from agent.server.json_response import JsonResponse
@@ -98,9 +99,11 @@ class _ResponseRoutes:
         """DELETE /v1/responses/{id}: delete a response; a running one continues but is not stored."""
         response_id = request.path_params["id"]
         turn = self._running(response_id)
-        if turn is not None:
-            self._service.forget(turn)
-        if not self._service.cache.delete(response_id) and turn is None:
+        async with storing(self._service.conversations.store.store):
+            if turn is not None:
+                self._service.forget(turn)
+            deleted = self._service.cache.delete(response_id)
+        if not deleted and turn is None:
             raise _not_existing(response_id)
         return JsonResponse({"id": response_id, "object": "response", "deleted": True})
 

@@ -139,16 +139,16 @@ class ResponseService:
         self.running[turn] = plan
         await self._wait_admitted(turn)
         if plan.store and self._is_recorded(plan):
-            self._record(turn, plan)
+            await self._record(turn, plan)
         if plan.background:
             self.track(asyncio.create_task(self._finish_when_done(turn)))
         return turn
 
-    def _record(self, turn: Turn, plan: TurnPlan) -> None:
+    async def _record(self, turn: Turn, plan: TurnPlan) -> None:
         """Have a turn written down. Raises ApiError where it cannot extend its conversation; then it is
         stopped."""
         try:
-            with storing():
+            async with storing(self.conversations.store.store):
                 if (conversation := plan.request.conversation_id) is not None:
                     self.conversations.store.keep(conversation)
                 self._recorder.record(

@@ -7,9 +7,11 @@ the store is opened, with what was noted of it (`recovery.py`). Conversations fo
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -25,9 +27,14 @@ from agent.store.lookup import SHORT_ID_LENGTH
 from agent.store.reading import StoreReader
 from agent.store.records import Source, StoredTurn, title_from
 from agent.store.recovery import begun_here, cut_impossible_parents, mark_lost_turns, recover
-from agent.store.schema import connect, connect_memory, give_back_pages
+from agent.store.schema import LOCK_SECONDS, connect, connect_memory, give_back_pages
 from agent.store.tree import ConversationTree
 from agent.util.ids import new_id
+
+LOOP_LOCK_MS = 50
+"""Milliseconds that an event loop waits for another program's write, which is a matter of these."""
+LOCK_POLL_SECONDS = 0.05
+"""Seconds between two looks at whether another program still writes."""
 
 
 class StoreError(AgentError):
@@ -37,10 +44,11 @@ class StoreError(AgentError):
 class Store(StoreReader):
     """The conversations of one file."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, *, in_event_loop: bool = False) -> None:
         """Open or create the file; turns of processes that are gone are marked. Raises StoreError.
 
-        ``path``: None keeps everything in memory, at most `MAX_MEMORY_BYTES` of it.
+        ``path``: None keeps everything in memory, at most `MAX_MEMORY_BYTES` of it. ``in_event_loop``:
+        a write that another program keeps waiting fails soon: who writes awaits `writable` before.
         """
         damage = DamageLog()
         try:
@@ -49,10 +57,14 @@ class Store(StoreReader):
             cut_impossible_parents(db, damage)
             tree = ConversationTree(db)
             recover(db, damage)
+            self._busy_ms = LOOP_LOCK_MS if in_event_loop else int(LOCK_SECONDS * 1000)
+            db.execute(f"pragma busy_timeout = {self._busy_ms}")
         except (OSError, ValueError, sqlite3.Error) as error:
             raise StoreError(explain(path or Path("memory"), error)) from error
         super().__init__(db, tree, damage)
         self._path = path
+        self.lock_seconds = LOCK_SECONDS
+        """Seconds that `writable` waits at most."""
 
     @property
     def db(self) -> sqlite3.Connection:
@@ -69,6 +81,25 @@ class Store(StoreReader):
         self._db.close()
 
     # --- writing ---
+
+    def is_locked(self) -> bool:
+        """Whether another program writes now, so that a write would wait for it."""
+        try:
+            self._db.execute("pragma busy_timeout = 0")
+            try:
+                self._db.execute("begin immediate")
+                self._db.execute("rollback")
+            finally:
+                self._db.execute(f"pragma busy_timeout = {self._busy_ms}")
+        except sqlite3.Error as error:
+            return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+        return False
+
+    async def writable(self) -> None:
+        """Wait until no other program writes, or for `lock_seconds`; the event loop goes on."""
+        end = time.monotonic() + self.lock_seconds
+        while self.is_locked() and time.monotonic() < end:  # noqa: ASYNC110
+            await asyncio.sleep(LOCK_POLL_SECONDS)
 
     def begin(
         self,

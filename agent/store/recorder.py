@@ -18,6 +18,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 from agent import events as ev
@@ -68,14 +69,25 @@ class TurnRecorder:
         with; None: the next one. ``served``: for a response of the endpoint. Raises
         ConversationChangedError where it cannot extend its client's conversation any more.
         """
-        extra = None if served is None else served(turn.response)
+        begin = partial(
+            self._store.begin,
+            turn.conversation,
+            prompt,
+            turn.response,
+            start=len(turn.conversation.entries) if start is None else start,
+            served=None if served is None else served(turn.response),
+        )
+        waits = self._store.is_locked()
         try:
-            self._store.begin(turn.conversation, prompt, turn.response, start=start, served=extra)
+            if not waits:
+                begin()
         except sqlite3.Error as error:
             self._on_failure(error)
             return
         seconds = self._note_seconds if served is None else None
-        recording = _Recording(self._store, turn, self._ended, seconds, served, keep)
+        recording = _Recording(
+            self._store, turn, self._ended, seconds, served, keep, begin if waits else None
+        )
         if not recording.ended:
             self._recordings[turn.response.id] = recording
 
@@ -89,6 +101,7 @@ class TurnRecorder:
                 except sqlite3.Error as error:
                     self._on_failure(error)
 
+        turn.log.before_end(self._store.writable)
         turn.log.on_append(on_event)
 
     def discard(self, response_id: str) -> None:
@@ -113,8 +126,11 @@ class _Recording:
         note_seconds: float | None,
         served: MakeServedRecord | None,
         keep: Keep,
+        begin: Callable[[], None] | None,
     ) -> None:
+        """``begin``: writes the turn's row, where another program kept that waiting."""
         self._store, self._turn, self._ended = store, turn, ended
+        self._begin = begin
         self._served, self._keep = served, keep
         self._began = time.monotonic()
         self._base = turn.conversation.saved
@@ -129,6 +145,7 @@ class _Recording:
         self._follower: asyncio.Task[None] | None = None
         if note_seconds is not None:
             self._follower = asyncio.create_task(self._follow(note_seconds))
+        turn.log.before_end(store.writable)
         turn.log.on_append(self._on_event)
         if turn.log.events and isinstance(event := turn.log.events[-1], ev.Terminal):
             self._finish(event.response)
@@ -150,6 +167,7 @@ class _Recording:
 
     async def _follow(self, note_seconds: float) -> None:
         async for _ in self._turn.log.follow():
+            await self._store.writable()
             self._note()
             await asyncio.sleep(note_seconds)
 
@@ -162,14 +180,21 @@ class _Recording:
         return lines
 
     def _note(self) -> None:
-        if not self._writable:
-            return
-        note = {"base": self._base, "events": self._drain(), **self._entry_changes()}
+        if not self._writable or self._store.is_locked():
+            return  # the next note has it, or the end
         try:
+            self._begin_late()
+            note = {"base": self._base, "events": self._drain(), **self._entry_changes()}
             self._store.note(self._turn.response.id, json.dumps(note))
         except sqlite3.Error:
             log.warning("the journal cannot be written", exc_info=True)
             self._writable = False
+
+    def _begin_late(self) -> None:
+        """Write the turn's row, if it is not written. Raises sqlite3.Error."""
+        if self._begin is not None:
+            self._begin()
+            self._begin, self._base = None, self._turn.conversation.saved
 
     def _entry_changes(self) -> dict[str, Any]:
         """Entries that differ from the last note's: index, ids that stay, new ids, role, recipient."""
@@ -195,8 +220,10 @@ class _Recording:
         )
         try:
             if never_began and served is None:
-                self._store.discard(turn.conversation, response.id)
+                if self._begin is None:
+                    self._store.discard(turn.conversation, response.id)
             else:
+                self._begin_late()
                 extra = None if served is None else served(response)
                 self._store.finish(turn.conversation, response, self._packed(), extra)
         except sqlite3.Error as error:

@@ -33,6 +33,8 @@ from tools import private_files
 
 log = logging.getLogger(__name__)
 
+LOCK_SECONDS = 10.0
+"""Seconds that a program waits for another one that writes."""
 MAX_VACUUM_PAGES = 20_000
 """Pages of 4 KiB that one deletion gives back at most; the next one gives back more."""
 MAX_MEMORY_BYTES = 128 << 20
@@ -183,7 +185,8 @@ def connect_memory() -> sqlite3.Connection:
 
 def _open(path: Path, *, alone: bool = False) -> sqlite3.Connection:
     """``alone``: no other program may use it meanwhile; that needs no shared memory."""
-    db = sqlite3.connect(path, timeout=10, isolation_level=None)
+    # The app opens the store in a thread, and uses it in its event loop.
+    db = sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         if alone:
             db.execute("pragma locking_mode = exclusive")

@@ -7,7 +7,7 @@ No reader can stall the turn, and a slow one misses nothing: it catches up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from agent.events import Event
 
@@ -20,10 +20,20 @@ class EventLog:
         self.closed = False
         self._callbacks: list[Callable[[Event], None]] = []
         self._waiting: set[asyncio.Future[None]] = set()
+        self._before_end: list[Callable[[], Awaitable[None]]] = []
 
     def on_append(self, callback: Callable[[Event], None]) -> None:
         """Call ``callback`` with each further event, at once, before any reader of `follow` gets it."""
         self._callbacks.append(callback)
+
+    def before_end(self, wait: Callable[[], Awaitable[None]]) -> None:
+        """Have the turn await ``wait()`` before its last event."""
+        self._before_end.append(wait)
+
+    async def wait_for_end(self) -> None:
+        """Await what `before_end` was given."""
+        for wait in self._before_end:
+            await wait()
 
     def append(self, event: Event) -> None:
         """Add the next event; a closed log ignores it."""

@@ -336,13 +336,13 @@ class Turn:
             await self._load_model()
             incomplete = await self._run_job()
             self.exit_code = EXIT_INCOMPLETE if incomplete else EXIT_DONE
-            self._end("incomplete" if incomplete else "completed")
+            await self._end("incomplete" if incomplete else "completed")
         except TurnCancelledError:
             self.exit_code = EXIT_CANCELLED
             if self.stop_reason == "timeout":
                 self.exit_code = EXIT_INCOMPLETE
                 self.emit(ev.AgentNotice(level="warning", message=TIMED_OUT))
-            self._end("cancelled")
+            await self._end("cancelled")
         except (TurnFailedError, EngineBusyError) as error:
             if isinstance(error, EngineBusyError):
                 error = TurnFailedError(RATE_LIMIT, str(error), EXIT_UNAVAILABLE)
@@ -350,13 +350,13 @@ class Turn:
                 # A prompt that could not be run would make every later turn fail too.
                 self.conversation.truncate(self._prepared.first_entry)
             self.exit_code = error.exit_code
-            self._end("failed", ev.ResponseError(code=error.code, message=str(error)))
+            await self._end("failed", ev.ResponseError(code=error.code, message=str(error)))
         except EngineError as error:
-            self._end("failed", ev.ResponseError(code="server_error", message=str(error)))
+            await self._end("failed", ev.ResponseError(code="server_error", message=str(error)))
         except Exception:
             log.exception("the turn broke")
             message = "Something went wrong inside this program; the log file has the details."
-            self._end("failed", ev.ResponseError(code="server_error", message=message))
+            await self._end("failed", ev.ResponseError(code="server_error", message=message))
         finally:
             self.started_generating.set()
             self.runtime.end_turn()
@@ -377,9 +377,15 @@ class Turn:
                 private=self.options.private,
             )
 
-    def _end(self, status: ev.Status, error: ev.ResponseError | None = None) -> None:
+    async def _end(self, status: ev.Status, error: ev.ResponseError | None = None) -> None:
         if self._prepared is not None:
             self._prepared.calls.abort("the turn ended")
+        try:
+            await self.log.wait_for_end()
+        finally:
+            self._emit_end(status, error)
+
+    def _emit_end(self, status: ev.Status, error: ev.ResponseError | None) -> None:
         self.emit(self.usage.stats())
         limit_reached = ev.IncompleteDetails(reason="max_output_tokens")
         self.response = self.response.model_copy(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from textual.message import Message
 
 from tests.support.fake_app import ScreenDriver
+from tests.support.waiting import HANG_SECONDS
 from tui.app import AgentApp
 from tui.session import Session
 from tui.widgets.prompt import PromptInput
@@ -191,3 +194,46 @@ async def test_app_leaves_while_the_model_loads(
         await driver.wait_for(lambda: not driver.app.is_running)
         leaving.set()
     assert driver.app.return_code == 0
+
+
+async def test_app_works_while_another_program_writes_to_the_store(
+    open_app: Any, home: Path
+) -> None:
+    async with open_app() as driver:
+        app, store = driver.app, driver.app.session.store
+        store.lock_seconds = HANG_SECONDS
+        with closing(sqlite3.connect(home / "state/store.sqlite", isolation_level=None)) as other:
+            other.execute("begin immediate")
+            await driver.pilot.press(*"hello", "enter")
+            await driver.expect_text("Fine.")
+            await driver.pilot.press(*"typed")
+            assert app.prompt.text == "typed"
+            assert app.turn is not None, "it ends once it is stored"
+            other.execute("rollback")
+            await driver.wait_for(lambda: app.turn is None)
+            (stored,) = app.session.stored_turns()
+            assert stored.response.status == "completed" and stored.record.tokens
+            other.execute("begin immediate")
+            app.prompt.replace_with("/rename other")
+            await driver.pilot.press("enter", *"more")
+            assert app.prompt.text == "more"
+            other.execute("rollback")
+            await driver.expect_text("Title: other")
+        (summary,) = store.summaries()
+        assert summary.title == "other" and app.session.store_error is None
+
+
+async def test_turn_ends_if_another_program_writes_to_the_store_for_too_long(
+    open_app: Any, home: Path
+) -> None:
+    async with open_app() as driver:
+        app = driver.app
+        app.session.store.lock_seconds = 0
+        with closing(sqlite3.connect(home / "state/store.sqlite", isolation_level=None)) as other:
+            other.execute("begin immediate")
+            await driver.pilot.press(*"hello", "enter")
+            await driver.expect_text("Fine.", "could not be stored: database is locked.")
+        await driver.pilot.press(*"again", "enter")
+        await driver.wait_for(lambda: app.turn is None and len(app.session.stored_turns()) == 1)
+        roles = [entry.role for entry in app.session.store.load(None).entries]
+        assert roles == ["user", "assistant", "user", "assistant"], "the next turn writes all"

@@ -44,6 +44,7 @@ async def rename(app: CommandContext, title: str) -> None:
     if summary is None:
         raise UserError("There are no messages yet: the title comes with the first prompt.")
     if title:
+        await session.writable()
         session.store.rename(summary.id, title)
         app.notify(f"Title: {title}", markup=False)
         return

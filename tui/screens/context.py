@@ -286,10 +286,15 @@ class ContextScreen(ListScreen[None]):
             self._change(choice, turn)
 
     def _change(self, choice: Callable[[Format, Conversation, int], None], at: int) -> None:
+        self.run_worker(self._change_prompt(choice, at))
+
+    async def _change_prompt(
+        self, choice: Callable[[Format, Conversation, int], None], at: int
+    ) -> None:
         from agent.errors import UserError
 
         try:
-            self._session.change_prompt(choice, at)
+            await self._session.change_prompt(choice, at)
         except UserError as error:
             self.notify(str(error), severity="warning", markup=False)
             return

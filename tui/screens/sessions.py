@@ -55,11 +55,18 @@ class SessionsScreen(ListScreen[str]):
             self.notify(sentence, severity="warning", markup=False)
 
     def _change(self, change: Callable[[], object]) -> None:
-        """Change the store; a failure is shown."""
+        """Change the store, once no other program writes to it; a failure is shown."""
+        self.run_worker(self._change_store(change))
+
+    async def _change_store(self, change: Callable[[], object]) -> None:
+        await self._store.writable()
         try:
             change()
         except sqlite3.Error as error:
             self.notify(f"Nothing was changed: {error}.", severity="error", markup=False)
+            return
+        self._read_summaries()
+        self.refresh_rows()
 
     def make_rows(self, search: str) -> Sequence[ListRow]:
         """Return the conversations whose title or texts match."""
@@ -115,8 +122,6 @@ class SessionsScreen(ListScreen[str]):
         def rename(title: str | None) -> None:
             if title:
                 self._change(lambda: self._store.rename(summary.id, title))
-                self._read_summaries()
-                self.refresh_rows()
 
         await self.app.push_screen(TextDialog("Title", display_text(summary.title)), rename)
 
@@ -138,8 +143,6 @@ class SessionsScreen(ListScreen[str]):
                 from agent.store.deletion import delete_conversation  # rarely needed
 
                 self._change(lambda: delete_conversation(self._store, summary.id))
-                self._read_summaries()
-                self.refresh_rows()
 
         turns = f"{summary.turns} turn{'' if summary.turns == 1 else 's'}"
         question = f"Delete “{display_text(summary.title)}” ({turns}) for good?"

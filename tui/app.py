@@ -71,8 +71,8 @@ CLOCK_TICK_SECONDS = 0.5
 """Seconds between two repaints of elapsed times while a turn runs and no event comes."""
 WIDE_COLUMNS = 120
 """Columns from which on transcript and token view are side by side."""
-SECOND_CTRL_C_SECONDS = 2.0
-"""Seconds within which a second Ctrl-C ends the app."""
+SECOND_PRESS_SECONDS = 2.0
+"""Seconds within which a second Ctrl-C or Ctrl-D ends the app."""
 
 
 class AgentApp(Guarded, CommandContext):
@@ -96,6 +96,7 @@ class AgentApp(Guarded, CommandContext):
         bind("sessions", "open_screen('sessions')", priority=True),
         bind("models", "open_screen('models')", priority=True),
         bind("mcp", "open_screen('servers')", priority=True),
+        bind("history", "open_screen('history')", priority=True),
         bind("search", "search", priority=True),
         bind("palette", "command_palette", priority=True),
         bind("fold", "fold"),
@@ -148,7 +149,8 @@ class AgentApp(Guarded, CommandContext):
         self._probability_scale = probability_scale
         self.last_input_at = 0.0
         """When a key or the mouse was used last anywhere, by the monotonic clock."""
-        self._last_ctrl_c = -SECOND_CTRL_C_SECONDS
+        self._last_press = ("", 0.0)
+        """The key that ends the app if it is pressed again soon, and when it was pressed."""
         self._save_setting, self._on_first_paint = save_setting, on_first_paint
         for own_theme in themes.THEMES:
             self.register_theme(own_theme)
@@ -448,7 +450,6 @@ class AgentApp(Guarded, CommandContext):
 
     def action_interrupt_or_leave(self) -> None:
         """Copy the selection, else stop the turn, else clear the prompt, else end the app."""
-        now = self.clock()
         selection = self.screen.get_selected_text() or self.prompt.selected_text
         if selection:
             self.copy_to_clipboard(selection)
@@ -457,11 +458,19 @@ class AgentApp(Guarded, CommandContext):
             self.chat.stop()
         elif self.prompt.text:
             self.prompt.clear()
-        elif now - self._last_ctrl_c < SECOND_CTRL_C_SECONDS:
+        else:
+            self._leave_if_repeated("Ctrl-C")
+
+    def action_leave_if_repeated(self) -> None:
+        """End the app at the second press of the key for that."""
+        self._leave_if_repeated(self.key_bindings.label("quit"))
+
+    def _leave_if_repeated(self, key: str) -> None:
+        before, self._last_press = self._last_press, (key, self.clock())
+        if before[0] == key and self.clock() - before[1] < SECOND_PRESS_SECONDS:
             self.exit(0)
         else:
-            self._last_ctrl_c = now
-            self.notify("Press Ctrl-C again to quit.", timeout=SECOND_CTRL_C_SECONDS)
+            self.notify(f"Press {key} again to quit.", timeout=SECOND_PRESS_SECONDS)
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copy to the terminal's clipboard (OSC 52) and to the desktop's."""

@@ -420,6 +420,36 @@ async def test_ctrl_c_stops_then_clears_then_leaves() -> None:
         assert driver.app.return_code == 0
 
 
+async def test_ctrl_d_twice_in_an_empty_prompt_leaves() -> None:
+    async with drive_app() as driver:
+        app = driver.app
+        await driver.pilot.press(*"ab", "home", "ctrl+d", "ctrl+d")
+        assert app.prompt.text == "", "it deletes the character behind the cursor"
+        await driver.pilot.press("ctrl+c", "ctrl+d")
+        await driver.expect_text("Press Ctrl-D again to quit.")
+        assert app.is_running, "another key does not count"
+        await driver.pilot.press("ctrl+d")
+        await driver.wait_for(lambda: not app.is_running)
+        assert app.return_code == 0
+
+
+async def test_ctrl_r_searches_the_earlier_prompts() -> None:
+    async with drive_app() as driver:
+        prompt = driver.app.prompt
+        for text in ("count the lines\nof a.txt", "hello", "count to ten", "hello"):
+            prompt.prompt_history.add(text)
+        await driver.pilot.press(*"draft", "ctrl+r")
+        await driver.expect_text("Earlier prompts")
+        ids = [row.id for row in driver.app.screen.option_list.options]
+        assert len(ids) == 3, "the latest first, each once"
+        await driver.pilot.press(*"COUNT of", "enter")
+        await driver.wait_for(lambda: prompt.text == "count the lines\nof a.txt")
+        await driver.pilot.press("ctrl+z")
+        assert prompt.text == "draft"
+        await driver.pilot.press("ctrl+r", "escape")
+        assert prompt.text == "draft" and prompt.has_focus
+
+
 async def test_ctrl_y_copies_answer_as_markdown() -> None:
     async with drive_app() as driver:
         turn = await driver.ask("hello")

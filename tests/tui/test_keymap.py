@@ -62,7 +62,8 @@ async def test_keys_of_prompt_can_be_swapped() -> None:
 async def test_key_of_a_screen_stays_there() -> None:
     row = ModelRow("tiny", (), True, True, 1, "embedded", None, "")
     actions: list[Any] = []
-    async with drive_app(key_bindings=read_bindings({"sessions": "ctrl+d"})) as driver:
+    bindings = read_bindings({"sessions": "ctrl+d", "quit": "f10"})
+    async with drive_app(key_bindings=bindings) as driver:
         screen = ModelsScreen([row], lambda: [row], {}, "tiny", actions.append)
         await driver.app.push_screen(screen)
         await driver.expect_text("embedded")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tui.widgets.token_view import TokenView
     from tui.widgets.transcript import Transcript
 
-ScreenName = Literal["sessions", "models", "servers", "approvals", "import", "welcome"]
+ScreenName = Literal["sessions", "models", "servers", "approvals", "import", "welcome", "history"]
 """The screens that open over the conversation; ``import`` is the import of MCP servers."""
 
 

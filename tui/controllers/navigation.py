@@ -35,6 +35,7 @@ class Navigator:
             "approvals": self.approvals,
             "import": self.import_servers,
             "welcome": self.welcome,
+            "history": self.history,
         }
 
     async def open(self, name: ScreenName) -> None:
@@ -75,6 +76,19 @@ class Navigator:
 
         screen = SessionsScreen(store, current, running=app.turn is not None)
         await self._push(screen, on_close)
+
+    async def history(self) -> None:
+        """Open the list of earlier prompts; the one that is chosen replaces what is in the prompt."""
+        from tui.screens.history import HistoryScreen
+
+        prompt = self._app.prompt
+
+        async def on_close(chosen: str | None) -> None:
+            if chosen is not None:
+                prompt.prompt_history.add_unsent(prompt.draft)
+                prompt.replace_with(chosen)
+
+        await self._push(HistoryScreen(prompt.prompt_history.entries), on_close)
 
     async def welcome(self) -> None:
         """Open the welcome screen of the first start, unless the person has begun by then."""

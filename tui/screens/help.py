@@ -24,6 +24,7 @@ Prompt
   @steer           send to the running turn now (empty: oldest queued)
   @newline         new line
   ↑ ↓              prompt history; takes a queued prompt back first
+  @history         search your earlier prompts
   Esc              stop the answer; the partial answer is kept
   @editor          write in $EDITOR
   /  @             commands; files, whose text is sent with the prompt
@@ -70,6 +71,7 @@ Copying
 
 Quit
   Ctrl-Q           quit
+  @quit            in an empty prompt, twice: quit
   Ctrl-C           stops the answer; clears the prompt; twice: quits
 """
 """``@NAME`` stands for the keys of an action (`agent.config.keys`)."""

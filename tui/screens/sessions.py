@@ -65,8 +65,9 @@ class SessionsScreen(ListScreen[str]):
         except sqlite3.Error as error:
             self.notify(f"Nothing was changed: {error}.", severity="error", markup=False)
             return
-        self._read_summaries()
-        self.refresh_rows()
+        if self in self.app.screen_stack:
+            self._read_summaries()
+            self.refresh_rows()
 
     def make_rows(self, search: str) -> Sequence[ListRow]:
         """Return the conversations whose title or texts match."""

@@ -15,7 +15,8 @@ paste.
 
 Textual has no hook for this: ``patch_textual`` replaces ``XTermParser`` and
 ``getincrementaldecoder`` in ``textual.drivers.linux_driver``, both private (Textual 8.2;
-pyproject.toml pins ``>=8.2.8,<8.3``).
+pyproject.toml pins ``>=8.2.8,<8.3``), as are the parser's ``_sequence_to_key_events`` and
+``_character_to_key``.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from functools import partial
 
 from textual._xterm_parser import XTermParser
 from textual.drivers import linux_driver
+from textual.events import Key
+from textual.keys import _character_to_key
 from textual.message import Message
 
 START, END = "\x1b[200~", "\x1b[201~"
@@ -102,6 +105,17 @@ class PasteXTermParser(XTermParser):
         """Parse input into events; without ``data`` (the end of the input) as well."""
         filtered = self._scanner.scan(data)
         return super().feed(filtered) if filtered or not data else ()
+
+    def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[Key]:
+        """Make keys of a sequence; Alt with a digit or punctuation is no character (extends
+        Textual's, which does so for letters only)."""
+        is_alt = alt or (len(sequence) == 2 and sequence[0] == "\x1b")
+        for key in super()._sequence_to_key_events(sequence, alt):
+            if is_alt and key.is_printable and not key.key.startswith("alt+"):
+                name = _character_to_key(sequence[-1])
+                yield Key(f"alt+{name}", None)
+            else:
+                yield key
 
 
 def patch_textual() -> None:

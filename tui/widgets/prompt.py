@@ -55,6 +55,7 @@ class PromptInput(Guarded, WrappedArea):
         bind("previous_tab", "app.served(-1)"),
         bind("next_tab", "app.served(1)"),
         bind("close_tab", "delete_word_or_close"),
+        bind("quit", "delete_right_or_leave"),
         bind("select", "app.pick", priority=True),  # the keys typed next are for the message
         bind("steer", "app.steer"),
         bind("editor", "edit_outside"),
@@ -134,6 +135,7 @@ class PromptInput(Guarded, WrappedArea):
         bound = self._bindings.key_to_bindings
         self._bindings.apply_keymap(keymap)
         bound.setdefault("ctrl+w", [Binding("ctrl+w", "delete_word_left", show=False)])
+        bound.setdefault("ctrl+d", [Binding("ctrl+d", "delete_right", show=False)])
         for key in ",".join(keymap.values()).split(","):
             if not any(binding.id for binding in bound.get(key, ())):
                 bound.pop(key, None)
@@ -203,6 +205,13 @@ class PromptInput(Guarded, WrappedArea):
             self.action_delete_word_left()
         else:
             self.post_message(self.Closed())
+
+    async def action_delete_right_or_leave(self) -> None:
+        """Delete the character behind the cursor; in an empty prompt leave the app."""
+        if self.text:
+            self.action_delete_right()
+        else:
+            await self.run_action("app.leave_if_repeated")
 
     @property
     def full_text(self) -> str:

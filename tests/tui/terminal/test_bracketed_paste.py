@@ -31,6 +31,18 @@ def parsed(pieces: list[str]) -> tuple[str, list[str]]:
     return pasted, [event.key for event in parsed_events if isinstance(event, events.Key)]
 
 
+@pytest.mark.parametrize(
+    ("character", "name"), [(".", "full_stop"), ("1", "1"), ("=", "equals_sign")]
+)
+def test_alt_with_digit_or_punctuation_is_no_character(character: str, name: str) -> None:
+    parser = PasteXTermParser()
+    keys = [*parser._sequence_to_key_events(character, alt=True)]
+    keys += parser._sequence_to_key_events(f"\x1b{character}")
+    keys += [event for event in parser.feed(character) if isinstance(event, events.Key)]
+    assert {key.key for key in keys[:-1]} == {f"alt+{name}"}
+    assert keys[-1].character == character
+
+
 @pytest.mark.parametrize("step", [1, 2, 5, 7, 1000])
 def test_paste_scanner_any_pieces_hold_no_keys(step: int) -> None:
     data = f"a{START}{CLEAN}\x1b[A\x1b{END}b"

@@ -29,6 +29,7 @@ from agent.errors import UserError
 from agent.events import AgentNotice, AgentPrompt, AgentTokens, Event, Response, TokenEvent
 from agent.models.catalog import EMBEDDED_NOTICE
 from agent.store.conversations import Store, StoreError
+from agent.store.lookup import short_id
 from agent.store.recorder import TurnRecorder
 from agent.turn.continuation import begin_with
 from agent.turn.log import EventLog
@@ -199,6 +200,7 @@ async def _run(
         None if text is None else bootstrap.decode_argument(text)
         for text in (request.begin_thought, request.begin_answer)
     ]
+    conversation_id = conversation.id
     begin = begin_with(*begun) if any(text is not None for text in begun) else None
     turn = Turn(runtime, conversation, [User(prompt)], options, begin=begin)
     output_error: int | None = None
@@ -228,6 +230,12 @@ async def _run(
         response = await turn.done()
     finally:
         await runtime.close()
+    if conversation.id != conversation_id:
+        echo(
+            "agent: another program has continued this conversation: this turn is in a branch of it,"
+            f" {short_id(conversation.id)}.",
+            file=sys.stderr,
+        )
     _write_files(request, turn, response)
     if output_error is not None:
         return output_error

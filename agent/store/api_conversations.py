@@ -94,7 +94,10 @@ class ApiConversationStore:
             "select id, created, metadata from conversations where id = ? and not hidden",
             (conversation_id,),
         ).fetchone()
-        return row and ApiConversation(row[0], row[1], json.loads(row[2] or "{}"))
+        if row is None:
+            return None
+        created = self.store.system_time(row[0], row[1], "asc")
+        return ApiConversation(row[0], created, json.loads(row[2] or "{}"))
 
     def set_metadata(self, conversation_id: str, metadata: dict[str, str]) -> None:
         """Replace the metadata; from now on the conversation is kept until it is deleted."""

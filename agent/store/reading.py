@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from agent.conversation.conversation import CompactedPrefix, Conversation, Entry
 from agent.events import Response
+from agent.store.clock import MAX_TIME_SECONDS
 from agent.store.damage import READ_ERRORS, DamageLog
 from agent.store.event_codec import TimedEvent, read_record, unpack_events
 from agent.store.records import ConversationSummary, ServedTurn, StoredTurn, TurnRecord
@@ -116,11 +118,26 @@ class StoreReader:
             try:
                 if not all(isinstance(value, str) for value in row[:3]):
                     raise TypeError("its title or model is no text")
-                for seconds in row[3:5]:
+                created = self.system_time(row[0], row[3], "asc")
+                updated = self.system_time(row[0], row[4], "desc")
+                for seconds in (created, updated):
                     datetime.fromtimestamp(seconds)
-                yield ConversationSummary(*(*row, self._count(row[0])))
+                count = self._count(row[0])
+                yield ConversationSummary(*(*row[:3], created, updated, *row[5:], count))
             except READ_ERRORS as error:
                 self.damage.note(f"Conversation {row[0]}", error)
+
+    def system_time(self, name: str, stamp: float, order: Literal["asc", "desc"]) -> float:
+        """A conversation's stamp, or if it is ahead of the system's clock (`StoreClock`), what that
+        clock said at the first turn (``asc``) or at the last one."""
+        if not time.time() < stamp < MAX_TIME_SECONDS:
+            return stamp
+        query = (
+            "select json_extract(response, '$.created_at') from turns"
+            f" where conversation = ? and json_valid(response) order by created {order} limit 1"
+        )
+        rows = self._rows(f"Conversation {name}", query, (name,))
+        return next((float(seconds) for (seconds,) in rows if isinstance(seconds, int)), stamp)
 
     def search(self, text: str) -> set[str]:
         """Ids of the conversations that have this text in their title, prompts or answers.

@@ -38,9 +38,11 @@ async def test_app_works_while_command_waits_for_a_server(
         await driver.pilot.press(*"typed")
         assert app.prompt.text == "typed"
         await driver.pilot.press("enter")
-        assert app.queue_bar.prompts == ["typed"], "it is asked when the command has ended"
+        # It is asked when the command has ended.
+        await driver.wait_for(lambda: app.queue_bar.prompts == ["typed"])
         await driver.pilot.press("escape")
-        await driver.expect_text("Stopped.", "Fine.", gone="loading the model")
+        await driver.expect_text("Stopped.")
+        await driver.expect_text("Fine.", gone="loading the model")
         assert app.session.runtime.model.name != "far"
 
 
@@ -237,3 +239,29 @@ async def test_turn_ends_if_another_program_writes_to_the_store_for_too_long(
         await driver.wait_for(lambda: app.turn is None and len(app.session.stored_turns()) == 1)
         roles = [entry.role for entry in app.session.store.load(None).entries]
         assert roles == ["user", "assistant", "user", "assistant"], "the next turn writes all"
+
+
+async def test_prompt_too_long_for_the_context_goes_back(open_app: Any) -> None:
+    async with open_app(launch={"context": 512}) as driver:
+        prompt, text = driver.app.prompt, "many words " * 500
+        await driver.pilot.press(*"hello", "enter")
+        await driver.expect_text("Fine.")
+        await driver.wait_for(lambda: driver.app.turn is None)
+        prompt.replace_with(text)
+        await driver.pilot.press("enter")
+        await driver.wait_for(lambda: prompt.full_text == text)
+        assert driver.app.turn is None
+
+
+async def test_conversation_that_another_program_continued_is_a_branch(
+    open_app: Any, home: Path
+) -> None:
+    async with open_app() as driver:
+        await driver.pilot.press(*"hello", "enter")
+        await driver.wait_for(lambda: driver.app.turn is None and driver.app.chat.latest_turn)
+        before = driver.app.session.conversation.id
+        with closing(sqlite3.connect(home / "state/store.sqlite")) as other, other:
+            other.execute("update conversations set revision = revision + 1")
+        await driver.pilot.press(*"again", "enter")
+        await driver.expect_text("Another program has continued this conversation")
+        assert driver.app.session.conversation.parent == before

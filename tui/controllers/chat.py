@@ -257,7 +257,7 @@ class ChatController:
         """
         from tui.state.turn_view import TurnView
 
-        app = self._app
+        app, conversation_id = self._app, turn.conversation.id
         self.turn = self.latest_turn = turn
         app.prompt.set_turn_running(True)
         view = app.with_branch_position(TurnView(prompt, clock=app.clock, start=start))
@@ -268,6 +268,11 @@ class ChatController:
 
         async def follow() -> None:
             await app.follow_turn(turn, view, lambda: app.transcript.follow(view))
+            if turn.conversation.id != conversation_id:
+                app.transcript.add_notice(
+                    "Another program has continued this conversation: from this turn on it is a"
+                    f" branch. {app.key_bindings.label('sessions')} lists both."
+                )
             await self._finish(turn, view)
 
         app.run_worker(follow())
@@ -292,6 +297,8 @@ class ChatController:
             self.edited_texts.clear()
         elif view is self._first_in_branch and self.editing is None and not app.prompt.text:
             self.edit(view)
+        elif view is not self._first_in_branch and _is_refused(turn):
+            app.prompt.put_before(without_attachments(view.raw_prompt))
         await self.send_queued()
 
     def _left_nothing(self, turn: RunningTurn, view: TurnView) -> bool:
@@ -324,3 +331,9 @@ class ChatController:
         self._app.update_queue()
         waiting = [*reversed(steering), *self._app.queue_bar.take_all()]
         self._app.prompt.put_before("\n\n".join(map(without_attachments, waiting)))
+
+
+def _is_refused(turn: RunningTurn) -> bool:
+    """Whether a turn failed for its prompt, as one that is too long: the person has to change it."""
+    error = turn.response.error
+    return error is not None and error.code == "invalid_prompt"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -466,3 +467,21 @@ async def test_save_converted_of_changed_conversation_has_turns_of_before(
     assert store.load(converted.id).entries == converted.entries
     (summary,) = [each for each in store.summaries() if each.id == converted.id]
     assert summary.title == "go"
+
+
+def test_conversation_shows_the_systems_time_where_an_earlier_start_was_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, now = tmp_path / "store.sqlite", int(time.time())
+    ahead = now + 400 * 86400
+    for name, clock in (("a", now), ("b", ahead), ("c", now + 60), ("d", now + 120)):
+        monkeypatch.setattr(time, "time", lambda clock=clock: float(clock))
+        store = Store(path)
+        turn = response(name=f"resp_{name}").model_copy(update={"created_at": clock})
+        store.begin(Conversation(f"conv_{name}"), "hello", turn)
+        store.close()
+    summaries = Store(path).summaries()
+    assert [(each.id, each.updated) for each in summaries] == [
+        ("conv_d", now + 120), ("conv_c", now + 60), ("conv_b", ahead), ("conv_a", now),
+    ]  # fmt: skip
+    assert [each.created for each in summaries] == [each.updated for each in summaries]

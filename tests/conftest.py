@@ -14,9 +14,14 @@ import pytest
 from _pytest._code.code import ExceptionRepr
 from hypothesis.internal.conjecture import providers
 
-# Started in the background of a script, pytest ignores Ctrl-C, and every program that it starts would.
+from tests.support import forks
+
+# In the background of a script pytest ignores Ctrl-C, and under nohup the end of the terminal. So would
+# every program that it starts, but for a handler: it is not inherited.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 # Where processes share the cores, llama.cpp's threads wait for each other: two need 2.7 times the CPU
 # time of one, and are no faster.
@@ -32,7 +37,7 @@ sys.dont_write_bytecode = False
 providers._get_local_constants = lambda: providers._local_constants
 
 collect_ignore = ["clients"]  # they run in an environment of their own: make test-clients
-pytest_plugins = [
+PLUGINS = [
     "tests.support.program",
     "tests.support.runtimes",
     "tests.support.turns",
@@ -43,6 +48,7 @@ pytest_plugins = [
     "tests.support.model_hub",
     "tests.support.oauth",
     "tests.support.quiet_loop",
+    "tests.support.shared_styles",
 ]
 LONG_FILES = (
     "engine/remote/test_generation.py", "terminal/test_screen.py", "e2e/test_mcp.py",
@@ -86,6 +92,15 @@ def is_slow(path: Path) -> bool:
     """Return whether `make test-fast` leaves out the whole file."""
     name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
     return name.startswith(SLOW) and not name.startswith(FAST)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the fixtures, but not in the process that only hands out the tests of `make test`."""
+    if config.getoption("dist", "no") == "no" or config.option.collectonly:
+        for name in PLUGINS:
+            config.pluginmanager.import_plugin(name)
+    else:
+        forks.share_origins()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

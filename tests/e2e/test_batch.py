@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import forks
 from tests.support.program import RunAgent
 from tests.support.requests import ENDLESS
 from tests.support.waiting import HANG_SECONDS
@@ -109,7 +110,7 @@ def test_batch_stopped_goes_on_where_it_was(
     source, output = files
     endless = line("endless", input="x", **ENDLESS)
     source.write_text(line("a", input="Hello") + endless + line("b", input="Hi"))
-    command = [sys.executable, "-P", "-m", "agent", "batch", str(source), "-o", str(output)]
+    command = [*forks.relay(), "batch", str(source), "-o", str(output)]
     with subprocess.Popen(
         [*command, "--no-loop-guard", "--parallel", "2"],
         env={**os.environ, "AGENT_HOME": str(home)},

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import forks
 from tests.support.hosts import SERVERS_FOLDER, server_command, server_entry
 from tests.support.invariants import check, mcp_calls
 from tests.support.mcp_registry import serve_registry
@@ -192,7 +193,7 @@ def test_mcp_call_asks_on_terminal(home: Path) -> None:
     write_servers(home / "config" / "mcp.json", {"booking": server_entry("booking")})
     master, slave = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "agent", "mcp", "call", "booking", "book"],
+        [*forks.relay(), "mcp", "call", "booking", "book"],
         env={**os.environ, "AGENT_HOME": str(home)},
         stdin=slave,
         stdout=subprocess.PIPE,
@@ -214,7 +215,7 @@ def test_mcp_call_interrupted_at_a_question_ends(home: Path) -> None:
     write_servers(home / "config" / "mcp.json", {"booking": server_entry("booking")})
     master, slave = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "agent", "mcp", "call", "booking", "book"],
+        [*forks.relay(), "mcp", "call", "booking", "book"],
         env={**os.environ, "AGENT_HOME": str(home)},
         stdin=slave,
         stdout=subprocess.DEVNULL,
@@ -255,7 +256,7 @@ def test_mcp_list_prints_servers_as_they_settle(home: Path) -> None:
     hung = {"command": "sleep", "args": ["1000"], "startup_timeout_sec": 600}
     write_servers(home / "config" / "mcp.json", {"hung": hung, "plain": ENTRY})
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "agent", "mcp", "list"],
+        [*forks.relay(), "mcp", "list"],
         env={**os.environ, "AGENT_HOME": str(home)},
         stdout=subprocess.PIPE,
         text=True,

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import forks
 from tests.support.invariants import check, mcp_calls
 from tests.support.program import RunAgent
 from tests.support.scripts import DONE, REASONING, hold, python, reasoned_call, thought
@@ -377,7 +378,7 @@ def run_unread(
     """Start `agent run` with both outputs in a pipe, and return once the pipe is full."""
     reading, writing = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-I", "-m", "agent", "run", "go", *args],
+        [*forks.relay(), "run", "go", *args],
         cwd=folder, env={**os.environ, "AGENT_HOME": str(home)},
         stdin=subprocess.DEVNULL, stdout=writing, stderr=writing,
     )  # fmt: skip
@@ -458,7 +459,7 @@ def test_run_stdout_closed_cancels_silently(home: Path, script: Script, tmp_path
     """The turn is cancelled and stored; the exit code is that of SIGPIPE."""
     more = thought(" ".join(map(str, range(300)))) + reasoned_call("nothing")
     engine = script(hold(more, 10, tmp_path / "closed"), hold(DONE, after=0))
-    agent = f"{sys.executable} -I -m agent"
+    agent = shlex.join(forks.relay())
     os.mkfifo(tmp_path / "gone")
     done = subprocess.run(
         ["bash", "-c",
@@ -580,7 +581,7 @@ def test_run_output_items_in_start_order(agent: RunAgent, script: Script) -> Non
 
 
 def test_run_stdout_full_reports_error(home: Path, script: Script, tmp_path: Path) -> None:
-    command = f"{sys.executable} -I -m agent run go --engine {script(DONE)} > /dev/full"
+    command = f"{shlex.join(forks.relay())} run go --engine {script(DONE)} > /dev/full"
     done = subprocess.run(
         ["bash", "-c", command], cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_SECONDS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,42 +17,69 @@ from pathlib import Path
 from tests.support.waiting import HANG_SECONDS
 
 SUPPORT = Path(__file__).parent
+ORIGINS = {
+    "commands": [],
+    "app": [
+        "agent.cli.app", "tui.main", "tui.app", "tui.terminal.screen",
+        "tui.terminal.bracketed_paste", "tui.commands.app", "tui.commands.custom",
+        "tui.markdown.streaming", "tui.widgets.exchange", "tui.util.completion",
+    ],
+}  # fmt: skip
+"""What the processes that are forked import beside the modules of `program_forks.py`."""
+SHARED_FOLDER = "AGENT_TEST_FORKS"
+"""The variable with the folder of the addresses that the processes of a test run share."""
 READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_", "OMP_", "GGML_", "LLAMA_", "TEXTUAL_")
 """Beginnings of variables that a process, or a library, reads once: forks are too late for them."""
 
 
 @cache
-def origin(*modules: str) -> str:
-    """Start the process that is forked, which imports these modules too; return its address.
+def origin(name: str) -> str:
+    """Return the address of the process that is forked; ``name`` is one of ``ORIGINS``.
 
-    It ends with this process.
+    It is the one of all processes of the test run where there is one, or else ends with this one.
     """
+    shared = os.environ.get(SHARED_FOLDER)
+    return f"{shared}/{name}" if shared else _start(name, _new_folder())
+
+
+def share_origins() -> None:
+    """Let the processes that this one starts share the processes that are forked.
+
+    They import nothing before the first fork, and end with this process.
+    """
+    folder = _new_folder()
+    for name in ORIGINS:
+        _start(name, folder)
+    os.environ[SHARED_FOLDER] = folder
+
+
+def _new_folder() -> str:
     folder = tempfile.mkdtemp(prefix="forks-", dir="/tmp")
-    address = f"{folder}/forks"
+    atexit.register(shutil.rmtree, folder)
+    return folder
+
+
+def _start(name: str, folder: str) -> str:
+    address = f"{folder}/{name}"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
         process = subprocess.Popen(
-            [sys.executable, "-P", SUPPORT / "program_forks.py", str(listener.fileno()), *modules],
+            [sys.executable, "-P", SUPPORT / "program_forks.py", str(listener.fileno())]
+            + ORIGINS[name],
             pass_fds=(listener.fileno(),),
             # Pipes, as the forks' streams will be; the end of stdin ends it.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-
-    def end() -> None:
-        process.communicate(timeout=HANG_SECONDS)
-        Path(address).unlink()
-        Path(folder).rmdir()
-
-    atexit.register(end)
+    atexit.register(process.communicate, timeout=HANG_SECONDS)
     return address
 
 
-def relay(*modules: str) -> list[str]:
+def relay() -> list[str]:
     """Return the command that runs `agent` as a fork: its arguments follow."""
-    return [sys.executable, "-I", "-S", str(SUPPORT / "fork_relay.py"), origin(*modules)]
+    return [sys.executable, "-I", "-S", str(SUPPORT / "fork_relay.py"), origin("commands")]
 
 
 def is_read_at_start(environment: Mapping[str, str]) -> bool:
@@ -62,15 +90,13 @@ def is_read_at_start(environment: Mapping[str, str]) -> bool:
 class TerminalFork:
     """`agent` as a fork whose terminal this process has opened; used like a `subprocess.Popen`."""
 
-    def __init__(
-        self, args: Sequence[str], terminal: int, env: dict[str, str], cwd: Path, modules: list[str]
-    ) -> None:
+    def __init__(self, args: Sequence[str], terminal: int, env: dict[str, str], cwd: Path) -> None:
         self.returncode: int | None = None
         self._link = socket.socket(socket.AF_UNIX)
-        self._link.connect(origin(*modules))
+        self._link.connect(origin("app"))
         socket.send_fds(self._link, [b"t"], [terminal] * 3)
         self._link.sendall(ascii((list(args), str(cwd), env)).encode() + b"\n")
-        self.pid = int(self._link.recv(16))
+        self.pid = int(self._link.recv(16, socket.MSG_WAITALL))
 
     def poll(self) -> int | None:
         """Return the exit code, as a `subprocess.Popen` does; None while it runs."""

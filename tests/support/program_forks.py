@@ -1,16 +1,17 @@
 """Forks a process that has imported `agent`: most of the CPU time of a start is imports.
 
-``python program_forks.py FD MODULE …`` imports the modules too, and listens at the socket FD until its
-stdin ends. A `fork_relay.py` connects, passes its streams, and ends as its fork does. The fork has the
-relay's arguments, environment and folder, and ends as `python -m agent` does; if the first argument is
-the file of a script, it runs that. A `forks.TerminalFork`
-passes a terminal, which becomes the fork's. What a start imports by itself is left to the tests that
-start `python -m agent`.
+``python program_forks.py FD MODULE …`` listens at the socket FD until its stdin ends. It imports once
+something connects, the modules too. A `fork_relay.py` connects, passes its streams and later the
+signals that end programs, and ends as its fork does. The fork has the relay's arguments, environment
+and folder, and ends as `python -m agent` does; if the first argument is the file of a script, it runs
+that. A `forks.TerminalFork` passes a terminal, which becomes the fork's. What a start imports by itself
+is left to the tests that start `python -m agent`.
 """
 
 from __future__ import annotations
 
 import ast
+import atexit
 import fcntl
 import gc
 import importlib
@@ -22,8 +23,10 @@ import socket
 import sys
 import tempfile
 import termios
+import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 IMPORTED = (
     *("agent.cli.main", "agent.cli.run", "agent.cli.mcp_actions", "agent.models.loader"),
@@ -85,8 +88,8 @@ class Origin:
             if pid is None:
                 link.close()
             else:
-                if kind == TERMINAL:
-                    link.sendall(str(pid).encode())
+                with suppress(OSError):  # the relay was killed
+                    link.sendall(f"{pid:16}".encode())
                 self._forks[link] = pid
             return None
         arguments, folder, environment = ast.literal_eval(request)
@@ -107,6 +110,10 @@ class Origin:
 
 
 def main() -> None:
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    ready, _, _ = select.select([listener, sys.stdin], (), ())
+    if sys.stdin in ready:  # the end, and there was no fork
+        return
     for module in (*IMPORTED, *sys.argv[2:]):
         importlib.import_module(module)
     events = importlib.import_module("agent.events")
@@ -120,15 +127,41 @@ def main() -> None:
         encoding.load_encoding(ranks, Path(folder))
     tempfile.tempdir = None  # each fork reads TMPDIR by itself
     gc.freeze()  # else the first collection of each fork copies what they share
-    arguments = Origin(socket.socket(fileno=int(sys.argv[1]))).serve()
+    arguments = Origin(listener).serve()
+    if arguments is None:
+        return
+    try:
+        _run(arguments)
+    except SystemExit as end:
+        _end(end.code)
+    _end(0)
+
+
+def _run(arguments: list[str]) -> None:
     if arguments and arguments[0].endswith(".py"):
         sys.argv, sys.path[0] = arguments, str(Path(arguments[0]).parent)
         runpy.run_path(arguments[0], run_name="__main__")
-    elif arguments is not None:
+    else:
         from agent import __main__ as program
 
         sys.argv = [program.__file__, *arguments]
         program.main()
+
+
+def _end(code: object) -> NoReturn:
+    """End as Python does, but free nothing: that would copy most of the memory that forks share."""
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if not stream.closed:
+                stream.flush()
+        except OSError:
+            code = 120
+    os._exit((code or 0) & 0xFF)
 
 
 if __name__ == "__main__":

@@ -24,12 +24,6 @@ from tests.support.waiting import HANG_SECONDS, describe
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-I", "-m", "agent")
-APP_MODULES = [
-    "agent.cli.app", "tui.main", "tui.app", "tui.terminal.screen", "tui.terminal.bracketed_paste",
-    "tui.commands.app", "tui.commands.custom", "tui.markdown.streaming", "tui.widgets.exchange",
-    "tui.util.completion",
-]  # fmt: skip
-"""What a fork that is the app finds imported besides."""
 END_MARK = b"\0"
 """A byte that terminals ignore; written after the program's end, it marks the end of its output."""
 
@@ -67,7 +61,7 @@ class Terminal:
         self._window_closed = False
         self.process: subprocess.Popen[bytes] | TerminalFork
         if command is None:
-            self.process = TerminalFork(args, slave, env, cwd, APP_MODULES)
+            self.process = TerminalFork(args, slave, env, cwd)
         else:
             self.process = subprocess.Popen(
                 [*command, *args], stdin=slave, stdout=slave, stderr=slave, env=env, cwd=cwd,

@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -183,7 +182,7 @@ def test_pull_repository_asks_on_a_terminal(repository: ModelHub, tmp_path: Path
     ours, terminal = pty.openpty()
     os.write(ours, b"q2_k\n")
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "agent", "models", "pull", "org/repo"],
+        [*forks.relay(), "models", "pull", "org/repo"],
         env=environment(repository, tmp_path), stdin=terminal, stdout=subprocess.PIPE,
         stderr=terminal, text=True,
     ) as running:  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -47,7 +46,8 @@ GREEDY = Sampling(temperature=0)
 
 @pytest.fixture
 def model(tiny_gguf: Path, tmp_path: Path) -> Model:
-    path = Path(shutil.copy(tiny_gguf, tmp_path / "own.gguf"))
+    path = tmp_path / "own.gguf"
+    path.symlink_to(tiny_gguf)
     return Model("own", path=path, placement_request=PlacementRequest(context=2048))
 
 

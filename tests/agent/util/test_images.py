@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from textual import events
 
 from agent.util.images import is_image, is_pasted_image
+from tests.support import forks
 from tests.support.fake_app import FakeSession, drive_app
 from tests.support.waiting import HANG_SECONDS
 
@@ -80,7 +80,7 @@ async def test_app_attached_image_is_one_sentence(image: Path) -> None:
 
 def test_run_piped_image_is_one_sentence(home: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "agent", "run", "what is this?"],
+        [*forks.relay(), "run", "what is this?"],
         input=PNG, capture_output=True, env={"AGENT_HOME": str(home)}, timeout=HANG_SECONDS,
     )  # fmt: skip
     assert done.returncode == 2

@@ -24,6 +24,7 @@ from tui.screens.context import ContextScreen, read_row_state
 from tui.screens.text_editor import EditorArea, TextEditor
 from tui.state.timeline import Timeline, TimeSpan
 from tui.util.token_text import probability_style
+from tui.widgets.token_browser import TokenBrowser
 from tui.widgets.token_view import TokenPosition
 
 NOTES = "Notes on the garden.\n" + "Water the roses in the evening.\n" * 60
@@ -160,14 +161,20 @@ async def token_plain(driver: AppDriver) -> None:
 
 async def token_searched(driver: AppDriver) -> None:
     """The tokens are searched; the model cannot say how likely one is."""
+    looked_at: list[int] = []
 
     async def choices(position: TokenPosition) -> TokenChoices:
+        looked_at.append(position.number)
         raise EngineError("vllm does not say how likely the tokens of a prompt are.")
 
     driver.app.tokens.choices = choices  # type: ignore[method-assign]
     await raw(driver)
-    await driver.pilot.press("tab", "ctrl+f", *"ask")
-    await driver.expect_text("vllm does not say", "1/1")
+    await driver.pilot.press("tab", "ctrl+f", *"十八")  # in the last row
+    await driver.expect_text("1/1")
+    stream = driver.app.query_one(TokenBrowser)
+    # While it is typed, the cursor rests on other tokens, too.
+    await driver.wait_for(lambda: looked_at[-1:] == [stream.cursor])
+    await driver.expect_text("vllm does not say")
     driver.app.screen.query_one(Input).cursor_blink = False
 
 

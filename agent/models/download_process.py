@@ -15,6 +15,7 @@ from typing import Literal
 
 from agent.engine.protocol import EngineError
 from agent.errors import UserError
+from agent.util.own_modules import module_arguments
 
 REPORT_STEPS = 1000
 """Reports of progress in one download, at most."""
@@ -36,7 +37,7 @@ class Download:
     async def run(self) -> None:
         """Download until it is done, has failed or is cancelled; ``state`` says which."""
         self._process = process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "agent.models.download_process", self.name,
+            sys.executable, *module_arguments("agent.models.download_process"), self.name,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+from agent.util.own_modules import module_arguments
 from tools.config.servers import ServerConfig
 
 SERVER_NAMES = ("weather", "time", "notes")
@@ -18,7 +19,7 @@ EXAMPLES = (
 
 def demo_servers() -> list[ServerConfig]:
     """The servers of --demo-tools; naming that option is what trusts them."""
-    module = ("-P", "-m", "tools.demo.server")
+    module = module_arguments("tools.demo.server")
     return [_server(name, sys.executable, (*module, name)) for name in SERVER_NAMES]
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.engine.placement.cpu_probe_child import Speed
+from agent.util.own_modules import module_arguments
 from tools import private_files
 
 MIN_SPEEDUP = 1.05
@@ -28,7 +29,7 @@ load."""
 PROBE_TIMEOUT_SECONDS = 60.0
 """Seconds after which a child counts as dead."""
 
-CHILD_ARGUMENTS = ("-m", "agent.engine.placement.cpu_probe_child")
+CHILD_ARGUMENTS = module_arguments("agent.engine.placement.cpu_probe_child")
 """Arguments of the Python interpreter that run the child; the weight types follow."""
 
 

@@ -1,0 +1,5 @@
+"""``python -m agent_local``."""
+
+from agent_local import main
+
+main()

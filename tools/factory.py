@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.builtin.base import ToolError
+from tools.builtin.browser.extraction import missing_package
 from tools.builtin.browser.server import BrowserServer
 from tools.builtin.browser.settings import BrowserSettings
 from tools.builtin.files.server import FilesServer
@@ -20,7 +21,7 @@ from tools.config.file import folder_environment, read_file, read_servers
 from tools.config.named_files import NamedFiles, rule_files, server_files
 from tools.config.project import approved_servers, find_project
 from tools.config.project_files import PROJECT_FILES
-from tools.config.servers import ServerConfig, merge, parse_server
+from tools.config.servers import ConfigError, ServerConfig, merge, parse_server
 from tools.demo.settings import demo_servers
 from tools.mcp.host import Host
 from tools.policy.approval_store import ApprovalStore
@@ -101,6 +102,8 @@ def build_toolbox(
         project_servers = approved_servers(find_project(folder), store, trust=trust_project)
         servers += [server for server in project_servers if server.name not in taken]
     selected = select_servers(tools, servers)
+    if any(server.builtin is browser_server for server in selected) and (text := missing_package()):
+        raise ConfigError(text)
     host = Host(
         selected,
         max_result_chars=max_result_chars,

@@ -106,6 +106,7 @@ def _vocabulary(paths: Paths) -> Iterator[Check]:
 
 
 def _builtin_tools(paths: Paths) -> Iterator[Check]:
+    from tools.builtin.browser.extraction import missing_package
     from tools.sandbox.isolation import best_isolation
 
     active = best_isolation()
@@ -115,6 +116,9 @@ def _builtin_tools(paths: Paths) -> Iterator[Check]:
         yield "shell tool", "off", "turn it on with --tools all,shell"
     else:
         yield "shell tool", "none", "it needs isolation"
+    if problem := missing_package():
+        yield "browser tool", "none", problem
+        return
     browser = load_settings(paths).browser
     engine = browser and (
         private_files.redact_url(browser.searxng) if browser.searxng else browser.search

@@ -28,6 +28,7 @@ from tools.builtin.browser.page import matches_page, text_page
 from tools.builtin.browser.safe_fetch import FetchedPage, GuardedTransport
 from tools.builtin.browser.server import BrowserServer
 from tools.builtin.browser.settings import BrowserSettings
+from tools.config.servers import ConfigError
 from tools.factory import build_toolbox
 from tools.sandbox.isolation import Isolation
 from tools.types import Source
@@ -465,3 +466,12 @@ def test_toolbox_does_not_import_browser_libraries() -> None:
     code += f"print(*({heavy!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
+
+
+def test_browser_without_its_package_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "trafilatura", None)
+    with pytest.raises(ConfigError, match=r"install it with: pipx inject agent-local trafilatura"):
+        build_toolbox(tools="all,browser")
+    build_toolbox(tools="all")

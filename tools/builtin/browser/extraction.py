@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -20,6 +21,16 @@ EXTRACT_TIMEOUT_SECONDS = 30.0
 EXTRACT_LIMITS = ResourceLimits(memory=3 << 30, cpu=60)
 MAX_EXTRACT_BYTES = 16_000_000
 """Size of extract.py's answer, which a page may have made it write: it is not trusted."""
+
+
+def missing_package(package: str = "trafilatura") -> str:
+    """What to install before pages can be read; empty where it is there (the extra ``browser``)."""
+    if importlib.util.find_spec(package):
+        return ""
+    return (
+        f"The browser needs the package {package}; install it with: pipx inject agent-local {package}"
+        " (or with pip or uv: agent-local[browser])"
+    )
 
 
 class ExtractionError(AgentError):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import messages
 from tests.support.program import ROOT
 
 TEXTUAL = re.compile(
@@ -89,3 +90,39 @@ def test_public_modules_classes_and_functions_have_docstrings() -> None:
                 missing.append(f"{path}: the module")
             missing += undocumented(tree, path)
     assert missing == []
+
+
+def test_troubleshooting_page_has_every_message() -> None:
+    listed = messages.listed(messages.PAGE.read_text())
+    missing = messages.messages().keys() - set(listed)
+    gone = set(listed) - messages.messages().keys()
+    assert (missing, gone) == (set(), set()), "python -m tests.messages; then move what is new"
+    assert len(listed) == len(set(listed))
+
+
+def test_troubleshooting_page_every_group_of_messages_has_a_remedy() -> None:
+    groups = messages.PAGE.read_text().partition("## All messages")[2].split("\n## ")[1:]
+    assert len(groups) > 20
+    for group in groups:
+        _, remedy, *_ = group.split("\n\n")
+        assert not remedy.startswith("- `") and remedy.endswith("."), group
+
+
+def test_messages_of_exceptions_by_way_of_variables_and_functions() -> None:
+    source = """
+LATE = "It is too late now."
+class EngineError(AgentError): ...
+def reason(): return f"There is no {name!r} here."
+raise EngineError(LATE)
+raise EngineError(reason())
+raise EngineError(f"One is {'odd' if x else 'even'}" + ", so try again.")
+raise UserError("Yes, that is " + text if x else "It is over now.")
+raise ToolError("This is for the model.")
+"""
+    assert [messages.normal(text) for text in messages.raised(ast.parse(source))] == [
+        "It is too late now.",
+        "There is no … here.",
+        "One is …, so try again.",
+        "Yes, that is …",
+        "It is over now.",
+    ]

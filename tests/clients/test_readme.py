@@ -13,7 +13,7 @@ from tests.clients.conftest import Run, Scripted, documented_blocks
 
 EXPECTED_OUTPUT = {
     "curl": ['"type":"response.completed"', "56088", "data: [DONE]"],
-    "openai-python": ["56088", "168264"],
+    "openai-python": ["56088", "56188"],
     "openai-js": ["56088"],
     "Agents SDK": ["cloudy, 3 degrees"],
     "Codex CLI": ["The file is made.", "It is made.txt."],

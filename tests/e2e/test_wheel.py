@@ -119,6 +119,6 @@ def test_source_distribution_has_tests_and_pages(tmp_path: Path) -> None:
     )  # fmt: skip
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert names >= {"CHANGELOG.md", "README.md", "docs/server.md", "tests/e2e/test_wheel.py"}
+    assert names >= {"CHANGELOG.md", "README.md", "docs/install.md", "tests/e2e/test_wheel.py"}
     assert names >= {"packaging/wheel/agent_local/__init__.py", "Makefile", "models.toml"}
     assert not any(name.startswith((".venv", "agent/tiny/train")) for name in names)

@@ -10,11 +10,13 @@ import sys
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from agent.server.auth import is_loopback
 from tests.support.program import ROOT
 
 PACKAGING = ROOT / "packaging"
@@ -106,3 +108,15 @@ def test_formula_has_the_project() -> None:
     text = (PACKAGING / "homebrew" / f"{PROJECT['name']}.rb").read_text()
     assert f"agent_local-{PROJECT['version']}.tar.gz" in text
     assert f'license "{PROJECT["license"]}"' in text
+
+
+@pytest.mark.parametrize(
+    "name, line",
+    [
+        ("nginx.conf", r"proxy_set_header Host (\S+);"),
+        ("Caddyfile", r"reverse_proxy (\S+) \{[^}]*header_up Host \{upstream_hostport\}"),
+    ],
+)
+def test_proxy_sends_a_host_that_the_server_answers_to(name: str, line: str) -> None:
+    (host,) = re.findall(line, (PACKAGING / "proxy" / name).read_text())
+    assert is_loopback(urlsplit(f"//{host}").hostname or "")

@@ -28,7 +28,7 @@ PAGES = {
 NOT_FOR_READERS = ("agent/tiny/train", "agent/formats/markup/default_templates.py")
 _SENTENCE = re.compile(r"[A-Za-z]{2,}[^\n]* [^\n]*[a-z]{2,}")
 _CODE = re.compile(
-    r"\s*(select|insert|update|delete|drop|create|pragma|alter|savepoint|release|rollback|\{PATH\})\b"
+    r"\s*(import|select|insert|update|delete|drop|create|pragma|alter|savepoint|release|rollback|\{PATH\})\b"
     r"|.*(<\[\{|%llguidance|<\|im_start|\(allow |font: )",
     re.DOTALL,
 )

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from contextlib import ExitStack
+from itertools import dropwhile
 from pathlib import Path
 
 import pytest
@@ -59,11 +60,16 @@ def commands(text: str) -> list[list[str]]:
             if not set(word) <= set("|&;<>"):
                 words.append(word)
                 continue
-            before = [each for each in words if "=" in each or each in ("sudo", "do")]
-            if Path("/".join(words[len(before) : len(before) + 1])).name == "agent":
-                found.append(words[len(before) + 1 :])
+            program, *arguments = [*dropwhile(_is_before_program, words), ""]
+            if Path(program).name == "agent":
+                found.append(arguments[:-1])
             words = []
     return found
+
+
+def _is_before_program(word: str) -> bool:
+    """Whether a word is a setting (``NAME=value``), a keyword, or a part of sudo."""
+    return "=" in word or word in ("do", "sudo", "-u", "agent-local")
 
 
 @pytest.mark.parametrize("page", PAGES)

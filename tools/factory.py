@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agent.util.programs import set_root
 from tools.builtin.base import ToolError
 from tools.builtin.browser.extraction import missing_package
 from tools.builtin.browser.server import BrowserServer
@@ -17,7 +18,7 @@ from tools.builtin.browser.settings import BrowserSettings
 from tools.builtin.files.server import FilesServer
 from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
-from tools.config.file import folder_environment, read_file, read_servers
+from tools.config.file import folder_environment, own_servers, read_file, read_servers
 from tools.config.named_files import NamedFiles, rule_files, server_files
 from tools.config.project import approved_servers, find_project
 from tools.config.project_files import PROJECT_FILES
@@ -71,6 +72,7 @@ def build_toolbox(
     from ``user_config``, that a built-in one; a project's server replaces none. Raises ConfigError.
     """
     folder = (root or Path.cwd()).resolve()
+    set_root(folder)
     store = ApprovalStore(approvals_file, folder)
     files = FilesServer(
         root, work_folder=work_folder and work_folder / "changes", own_folders=own_folders
@@ -89,7 +91,7 @@ def build_toolbox(
     servers = merge(
         [ServerConfig(builtin.name, builtin=builtin) for builtin in builtins],
         demo_servers() if demo_tools else [],
-        user.servers if user else [],
+        own_servers(user) if user else [],
         # Naming a file on the command line trusts its servers, as naming a command there does.
         *(
             [replace(server, trusted=True) for server in read_servers(path, environment)]

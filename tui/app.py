@@ -24,6 +24,7 @@ from textual.worker import WorkerFailed
 
 from agent.config.keys import KeyBindings
 from agent.util import gc_tuning
+from agent.util.programs import open_in_browser
 from tui import theme as themes
 from tui.base_screen import BaseScreen
 from tui.commands.context import CommandContext
@@ -388,6 +389,10 @@ class AgentApp(Guarded, CommandContext):
             self.open_url(address)
         else:
             self.notify(address, title="Not opened: no web address", markup=False)
+
+    def open_url(self, url: str, *, new_tab: bool = True) -> None:
+        """Open a page in the person's browser, as `open_in_browser` does."""
+        open_in_browser(url)
 
     async def action_steer(self) -> None:
         """Give the prompt's text to the running turn."""

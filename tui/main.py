@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.util import gc_tuning
+from agent.util.programs import set_root
 from agent.util.sanitize import echo
 from tools import process_groups
 from tui.app import AgentApp
@@ -48,6 +49,7 @@ def main(
     from agent.config.settings import save_setting
 
     gc_tuning.defer()
+    set_root(launch.root)
     # Python's 5 ms would let a thread that renders or loads delay each paint by as much.
     sys.setswitchinterval(0.001)
     for name in ("COLUMNS", "LINES"):  # exported, they would fix the app's size for ever

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ import typer
 
 from agent.cli.completion import complete_setting
 from agent.config.defaults import DEFAULTS
+from agent.util.programs import find_program, require_program
 
 if TYPE_CHECKING:
     from agent.config.paths import Paths
@@ -121,7 +121,7 @@ def edit() -> None:
 
     path = settings_file(user_paths())
     configured = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
-    fallback = next((editor for editor in FALLBACK_EDITORS if shutil.which(editor)), "")
+    fallback = next((editor for editor in FALLBACK_EDITORS if find_program(editor)), "")
     try:
         command = shlex.split(configured or fallback)
     except ValueError:
@@ -130,7 +130,7 @@ def edit() -> None:
         raise UserError(f"No editor found: set EDITOR, or edit {path} yourself.")
     private_files.make_folder(path.parent)
     try:
-        code = subprocess.run([*command, str(path)]).returncode
+        code = subprocess.run([require_program(command[0]), *command[1:], str(path)]).returncode
     except OSError as error:
         raise UserError(f"Cannot run the editor {command[0]}: {error.strerror}.") from error
     if code:

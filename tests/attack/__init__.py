@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-GROUPS = ("sandbox", "exhaustion", "repositories", "swaps", "mcp_servers", "http_clients")
+GROUPS = ("sandbox", "exhaustion", "repositories", "later", "swaps", "mcp_servers", "http_clients")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -45,6 +45,20 @@ def read_file(path: Path, env: Mapping[str, str]) -> McpFile:
         except ConfigError as error:
             servers.append(ServerConfig(name, problem=f"cannot be used: {path}: {error}"))
     return McpFile(path, servers, _approval_rules(path, data), data)
+
+
+def own_servers(file: McpFile) -> list[ServerConfig]:
+    """Return the servers of the person's own file, which start in its folder: where they start, many
+    commands look for code. Those with a ``cwd`` start there; those that name ``${workspaceFolder}``,
+    in the working folder, unless their command would take a package or module from it."""
+    servers = []
+    for server in file.servers:
+        names_folder = "${workspaceFolder" in json.dumps(file.entries().get(server.name))
+        takes_code = server.runs_package or "-m" in server.args
+        if not server.cwd and (takes_code or not names_folder):
+            server = replace(server, start_folder=file.path.parent)
+        servers.append(server)
+    return servers
 
 
 def read_servers(path: Path, env: Mapping[str, str]) -> list[ServerConfig]:

@@ -27,6 +27,9 @@ _INTERPRETER = re.compile(
     r"(bash|bun|dash|deno|lua|node|perl|php|pypy3?|python[\d.]*|ruby|sh|tsx|zsh)(\.exe)?\Z"
 )
 _PYTHON = re.compile(r"(pypy3?|pythonw?[\d.]*)(\.exe)?\Z")
+_PACKAGE = re.compile(r"(?!\.)[\w.~-]+(/[\w.~-]+)?")
+PACKAGE_SETTINGS = (".npmrc", ".yarnrc", ".yarnrc.yml", "package.json")
+"""What tells npx and its like where packages come from, and what is a project."""
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\w+)|import[ \t]+([\w., \t]+))", re.MULTILINE)
 _MODULE_FILE = re.compile(r"(\w+)\.(?:.*\.)?(?:py|pyc|pyd|pyw|so)\Z")
 
@@ -64,6 +67,9 @@ def server_files(root: Path, servers: Iterable[ServerConfig]) -> NamedFiles:
             if takes_paths or "/" in word or "." in word or _exists(path):
                 named.add(path)
             runs_python |= _PYTHON.match(path.name) is not None
+        if server.runs_package:
+            for start in filter(None, (folder, server.start_folder)):
+                paths.update(_package_files(server, start, root))
         for path in named:
             paths.update(_with_surroundings(path, root))
     scripts = {path for path in paths if path.parent == root and path.suffix in (".py", ".pyw")}
@@ -132,6 +138,19 @@ def _words(server: ServerConfig) -> Iterator[str]:
                 yield from (module, f"{module}.py", f"{module}/__init__.py")
             yield f"{'/'.join(parts)}/__main__.py"
         previous = text
+
+
+def _package_files(server: ServerConfig, folder: Path, root: Path) -> Iterator[Path]:
+    """Yield what npx and its like look at before they fetch a package, from the folder that they start
+    in up to the root."""
+    words = (word.removeprefix("@") for word in server.args)
+    names = {word.partition("@")[0] for word in words if not word.startswith("-")}
+    for parent in dict.fromkeys((folder, *folder.parents)):
+        if parent.is_relative_to(root):
+            yield from (parent / name for name in PACKAGE_SETTINGS)
+            yield parent / "node_modules" / ".bin"
+            for name in filter(_PACKAGE.fullmatch, names):
+                yield from (parent / "node_modules" / form for form in (name, f"@{name}"))
 
 
 def _with_surroundings(path: Path, root: Path) -> Iterator[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
 
 from agent.errors import AgentError
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 Rule = Literal["allow", "ask", "deny", "auto"]
 """Whether a tool may run. auto: a tool that only reads runs, others ask."""
+
+
+_PACKAGE_RUNNERS = frozenset(("bun", "bunx", "npm", "npx", "pnpm", "pnpx", "yarn"))
 
 
 class ConfigError(AgentError):
@@ -45,6 +49,8 @@ class ServerConfig:
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the few variables that a server inherits."""
     cwd: str | None = None
+    start_folder: Path | None = None
+    """Where it starts without a ``cwd``; None: in this process's working folder."""
     url: str | None = None
     transport: Literal["", "http", "sse"] = ""
     """Of a URL; empty: streamable HTTP, or SSE where the server knows only that."""
@@ -87,6 +93,11 @@ class ServerConfig:
         """Return whether the settings let the model see this tool."""
         enabled = self.enabled_tools is None or tool in self.enabled_tools
         return enabled and tool not in self.disabled_tools
+
+    @property
+    def runs_package(self) -> bool:
+        """Whether its command looks for a package in the folder that it starts in, and above it."""
+        return PurePath(self.command).name in _PACKAGE_RUNNERS
 
     @property
     def tries_sse(self) -> bool:

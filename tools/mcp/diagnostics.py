@@ -9,6 +9,7 @@ import mcp.types as T
 from mcp import MCPError
 from pydantic import ValidationError
 
+from agent.util.programs import is_left_out
 from tools import private_files
 from tools.config.servers import ServerConfig
 from tools.mcp.login import LoginChallenge
@@ -63,6 +64,11 @@ def describe_error(
         case FileNotFoundError() if config.cwd and error.filename == config.cwd:
             return f"cannot be started: no such folder: {config.cwd}"
         case FileNotFoundError():
+            if is_left_out(config.command):
+                return (
+                    f"cannot be started: {config.command} is only in the folder that you work in, from"
+                    " which no program is started by its name: write its path in the settings"
+                )
             hint = missing_command_hint(config.command)
             return f"cannot be started: no such command: {config.command}{hint}"
         case httpx2.HTTPError() if config.url and "content type" in str(error):

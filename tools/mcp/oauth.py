@@ -7,7 +7,6 @@ challenge that some request was refused with, and each of its own requests is lo
 from __future__ import annotations
 
 import asyncio
-import webbrowser
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -20,6 +19,7 @@ from mcp.client.auth.utils import union_scopes
 from mcp.shared.auth import AuthorizationCodeResult
 from pydantic_core import from_json
 
+from agent.util.programs import open_in_browser
 from tools.config.servers import ServerConfig
 from tools.mcp.bearer_auth import client_metadata, oauth_error
 from tools.mcp.credentials import CredentialStore
@@ -233,7 +233,7 @@ class _LoginFlow(OAuthClientProvider):
         self._page.authorization_url = url
         self._dialog.show(url, "")
         if self._dialog.browser:
-            await asyncio.to_thread(webbrowser.open, url)
+            open_in_browser(url)
 
     async def _wait(self) -> AuthorizationCodeResult:
         assert self._page is not None

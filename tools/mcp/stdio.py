@@ -21,6 +21,7 @@ import psutil
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from agent.util.programs import require_program, search_path
 from tools import process_groups
 from tools.config.servers import ServerConfig
 from tools.mcp.limits import (
@@ -105,10 +106,10 @@ class StdioTransport:
         process = asyncio.subprocess.Process(
             *await loop.subprocess_exec(
                 _ProcessProtocol,
-                self.config.command,
+                require_program(self.config.command),
                 *self.config.args,
                 env=environment(self.config),
-                cwd=self.config.cwd,
+                cwd=self.config.cwd or self.config.start_folder,
                 # Its own session: the terminal's Ctrl-C is for us; one signal reaches all of it.
                 start_new_session=True,
             ),
@@ -230,6 +231,9 @@ def environment(config: ServerConfig) -> dict[str, str]:
         for name, value in os.environ.items()
         if name in _INHERITED_VARIABLES or name.startswith(("LC_", "XDG_"))
     }
+    inherited["PATH"] = search_path()
+    if config.start_folder and "-m" in config.args:
+        inherited["PYTHONSAFEPATH"] = "1"  # python -m looks for modules in the working folder first
     return inherited | dict(config.env)
 
 

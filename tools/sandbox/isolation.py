@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from agent.util.programs import require_program
 from tools.sandbox.protection import Protection
 from tools.temporary_folders import process_folder
 
@@ -275,7 +275,7 @@ _PROCESS_FILES = (
 def _bubblewrap(
     readable: Sequence[str], writable: Sequence[Path], start: Path, more: Sequence[str] = ()
 ) -> list[str]:
-    options = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent"]
+    options = [require_program("bwrap"), "--unshare-all", "--die-with-parent"]
     options += ["--new-session"]  # bubblewrap itself is out of reach of signals to the group
     options += ["--proc", "/proc", "--dev", "/dev"]
     for path in [*readable, str(SANDBOX_FOLDER / "confine.py")]:
@@ -341,4 +341,4 @@ def _sandbox_exec(
 (allow signal (target self))
 {more}
 """
-    return ["sandbox-exec", "-p", profile]
+    return [require_program("sandbox-exec"), "-p", profile]

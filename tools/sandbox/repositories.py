@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.git import run_git
 from tools.sandbox.protection import move_aside
 
 CLOCK_STEP_NS = 1_000_000_000
@@ -201,26 +202,11 @@ def _has_links(repository: Path) -> bool:
 def _is_config_inert(config: Path) -> bool:
     if config.is_symlink() or not config.is_file() or config.stat().st_nlink > 1:
         return False
-    command = [
-        "git",
-        "config",
-        "--file",
-        str(config),
-        "--no-includes",
-        "--list",
-        "--name-only",
-        "-z",
-    ]
+    words = ["config", "--file", str(config), "--no-includes", "--list", "--name-only", "-z"]
+    top = Path("/")
     try:
-        listed = subprocess.run(
-            command,
-            cwd="/",
-            env={"PATH": os.environ.get("PATH", os.defpath), "GIT_CONFIG_NOSYSTEM": "1"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=GIT_TIMEOUT_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        listed = run_git(*words, work_tree=top, folder=top, seconds=GIT_TIMEOUT_SECONDS)
+    except (OSError, subprocess.SubprocessError):
         return False
-    keys = listed.stdout.decode("utf-8", "replace").split("\0")[:-1]
-    return listed.returncode == 0 and all(map(_INERT_KEYS.fullmatch, keys))
+    keys = listed.decode("utf-8", "replace").split("\0")[:-1]
+    return all(map(_INERT_KEYS.fullmatch, keys))

@@ -56,7 +56,7 @@ def main() -> None:
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         try:
-            os.execvp(command[0], command)
+            os.execv(command[0], command)
         except OSError as error:
             os.write(2, f"{command[0]}: {error.strerror}\n".encode())
             os._exit(127)

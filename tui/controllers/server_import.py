@@ -40,7 +40,7 @@ async def offer_import(app: AppContext) -> None:
 def add_servers(app: AppContext, entries: dict[str, Any]) -> None:
     """Add servers to the person's configuration file and connect them."""
     from tools.config import edit
-    from tools.config.file import folder_environment, read_file
+    from tools.config.file import folder_environment, own_servers, read_file
     from tools.config.servers import ConfigError
 
     path = app.session.runtime.paths.mcp_json
@@ -48,7 +48,7 @@ def add_servers(app: AppContext, entries: dict[str, Any]) -> None:
     try:
         edit.add(path, entries)
         file = read_file(path, environment)
-        servers = [server for server in file.servers if server.name in entries]
+        servers = [server for server in own_servers(file) if server.name in entries]
         app.session.runtime.host.add_servers(servers)
     except ConfigError as error:
         app.notify(f"{error}.", severity="error", markup=False)

@@ -12,6 +12,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+from agent.util.programs import require_program
 from tools import process_groups
 from tui.state.shell_run import ShellRun
 
@@ -111,7 +112,7 @@ class ShellCommands:
         )
         try:
             process = await asyncio.create_subprocess_exec(
-                os.environ.get("SHELL") or "/bin/sh", "-c", entries.run.command,
+                require_program(os.environ.get("SHELL") or "/bin/sh"), "-c", entries.run.command,
                 stdin=asyncio.subprocess.DEVNULL, stdout=writable, stderr=writable,
                 cwd=self._app.session.launch.root.expanduser(), env={**os.environ, **ENVIRONMENT},
                 start_new_session=True,

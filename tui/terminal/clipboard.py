@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+
+from agent.util.programs import find_program
 
 PROGRAM_TIMEOUT_SECONDS = 2.0
 """Time that a clipboard program may take."""
@@ -15,12 +16,12 @@ PROGRAM_TIMEOUT_SECONDS = 2.0
 def copy_to_desktop(text: str) -> bool:
     """Copy with the first clipboard program that works; return whether one did. Blocks."""
     for command in _copy_commands():
-        if shutil.which(command[0]) is None:
+        if (program := find_program(command[0])) is None:
             continue
         try:
             subprocess.run(
-                command, input=text.encode(), timeout=PROGRAM_TIMEOUT_SECONDS, check=True,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                [program, *command[1:]], input=text.encode(), timeout=PROGRAM_TIMEOUT_SECONDS,
+                check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError):
             continue

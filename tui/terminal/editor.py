@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import os
 import shlex
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from agent.util.programs import find_program, require_program
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -51,7 +52,7 @@ async def edit_text(app: App[int], text: str) -> str:
 
 def _editor_command() -> list[str]:
     configured = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
-    fallback = next((name for name in FALLBACK_EDITORS if shutil.which(name)), "")
+    fallback = next((name for name in FALLBACK_EDITORS if find_program(name)), "")
     return shlex.split(configured or fallback)
 
 
@@ -62,6 +63,6 @@ async def _run_on_terminal(app: App[int], command: list[str]) -> None:
         stack.enter_context(app.batch_update())
         # The descriptors 1 and 2 lead to the log file; these two are the terminal.
         process = await asyncio.create_subprocess_exec(
-            *command, stdout=sys.__stdout__, stderr=sys.__stderr__
+            require_program(command[0]), *command[1:], stdout=sys.__stdout__, stderr=sys.__stderr__
         )
         await process.wait()

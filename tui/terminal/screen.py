@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 from agent.errors import AgentError
+from agent.util.programs import require_program, search_path
 from tools import private_files
 
 RESET_SEQUENCES = "".join(
@@ -133,8 +134,9 @@ class _TerminalRestorer:
         """Start the shell; without one, a crash leaves the terminal as any other program would."""
         try:
             waiting, alive = os.pipe()
+            words = ["-c", _RESTORE_SCRIPT, "sh", self._stty_settings(), RESET_SEQUENCES]
             shell = subprocess.Popen(
-                ["sh", "-c", _RESTORE_SCRIPT, "sh", self._stty_settings(), RESET_SEQUENCES],
+                [require_program("sh"), *words], env={**os.environ, "PATH": search_path()},
                 stdin=waiting, stdout=self._terminal, stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         except OSError:
@@ -147,7 +149,8 @@ class _TerminalRestorer:
         master, slave = os.openpty()
         try:
             termios.tcsetattr(slave, termios.TCSANOW, self._settings)
-            result = subprocess.run(["stty", "-g"], stdin=slave, capture_output=True, text=True)
+            command = [require_program("stty"), "-g"]
+            result = subprocess.run(command, stdin=slave, capture_output=True, text=True)
             return result.stdout.strip()
         finally:
             os.close(master)

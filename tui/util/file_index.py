@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tools.git import run_git
+
 MAX_FILES = 30_000
 """Files that are indexed; those beyond are not offered."""
 REFRESH_SECONDS = 5.0
@@ -73,17 +75,21 @@ def _rank(path: str, query: str) -> tuple[bool, bool, int, str]:
 
 
 def _git_files(root: Path) -> list[str] | None:
-    """List what git tracks or would add; None outside of a repository or without git."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    """List what git does not ignore, by the names alone: git is shown an empty repository in place of
+    the folder's own, whose configuration could run programs. None outside of one or without git."""
+    root = root.resolve()
+    top = next((each for each in (root, *root.parents) if (each / ".git").exists()), None)
+    if top is None:
+        return None
+    words = ["ls-files", "-z", "--others", "--exclude-standard"]
+    if (excluded := top / ".git" / "info" / "exclude").is_file():
+        words.append(f"--exclude-from={excluded}")
     try:
-        listed = subprocess.run(
-            command, cwd=root, capture_output=True, timeout=_LISTING_SECONDS, check=True,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        listed = run_git(*words, work_tree=top, folder=root, seconds=_LISTING_SECONDS)
     except (OSError, subprocess.SubprocessError):
         return None
-    paths = listed.stdout.decode("utf-8", "replace").split("\0")
-    return list(dict.fromkeys(filter(None, paths[:MAX_FILES])))
+    paths = listed.decode("utf-8", "replace").split("\0")
+    return [path for path in paths[:MAX_FILES] if path and not path.endswith("/")]
 
 
 def _walk(root: Path) -> Iterator[str]:

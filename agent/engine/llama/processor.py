@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from agent.util.programs import find_program
 
 SYSTEM_FOLDER = Path("/sys")
 """Where Linux describes its devices."""
@@ -74,7 +75,7 @@ def _performance_cores_of_macos() -> int | None:
 
 def _run_command(*command: str) -> str:
     """What a command of the system prints; empty where it is missing or fails."""
-    if (program := shutil.which(command[0])) is None:
+    if (program := find_program(command[0])) is None:
         return ""
     try:
         return subprocess.run(

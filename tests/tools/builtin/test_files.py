@@ -67,7 +67,7 @@ def test_glob_patterns(files: FileReader) -> None:
 def searcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where ripgrep is installed, and where it is not."""
     if request.param == "own":
-        monkeypatch.setattr(reading.shutil, "which", lambda program: None)
+        monkeypatch.setattr(reading, "find_program", lambda program: None)
     elif shutil.which("rg") is None:
         pytest.skip("ripgrep is not installed")
 

@@ -14,6 +14,7 @@ from tools.builtin.shell.server import ShellServer
 from tools.config.file import read_servers
 from tools.config.servers import ConfigError, ServerConfig, merge, parse_server
 from tools.factory import build_toolbox
+from tools.mcp.stdio import environment
 from tools.policy.approvals import Policy
 from tools.sandbox.isolation import Isolation
 from tools.selection import select_servers
@@ -203,6 +204,30 @@ def test_toolbox_servers_name_the_folder(tmp_path: Path) -> None:
         config = box.host.server_config(name)
         assert config is not None and config.args == (f"{tmp_path}/src",)
         assert config.cwd == str(Path.home()) and "${workspaceFolder}" in config.command_line
+
+
+def test_toolbox_own_servers_start_in_their_file_s_folder(tmp_path: Path) -> None:
+    """A stranger's folder has modules and packages of any name; an absolute path needs no folder."""
+    entries: dict[str, dict[str, Any]] = {
+        "module": {"command": "python3", "args": ["-m", "mcp_server_time"]},
+        "folder_module": {"command": "python3", "args": ["-m", "x", "${workspaceFolder}"]},
+        "package": {"command": "npx", "args": ["-y", "fs", "${workspaceFolder}"]},
+        "script": {"command": "node", "args": ["/srv/server.js"]},
+        "folder": {"command": "fs", "env": {"ROOT": "${workspaceFolder}"}},
+        "cwd": {"command": "npx", "args": ["fs"], "cwd": "${workspaceFolder}"},
+    }
+    (tmp_path / "config").mkdir()
+    write(tmp_path, entries).rename(tmp_path / ".mcp.json")
+    mine = write(tmp_path / "config", entries)
+    box = build_toolbox(user_config=mine, root=tmp_path, mcp=["typed=python3 -m x"])
+    configs = {name: box.host.server_config(name) for name in (*entries, "typed")}
+    folders = {name: config and config.start_folder for name, config in configs.items()}
+    there = tmp_path / "config"
+    assert folders == dict.fromkeys(entries, there) | dict.fromkeys(("folder", "cwd", "typed"))
+    safe = {
+        n for n, config in configs.items() if config and "PYTHONSAFEPATH" in environment(config)
+    }
+    assert safe == {"module", "folder_module"}
 
 
 def test_secrets_digest_changes_with_environment(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,10 @@ async def test_servers_screen_tools_are_switched(
         await driver.expect_text("Fine.")
 
 
+def open_in_thread(page: str) -> None:
+    threading.Thread(target=lambda: asyncio.run(open_page(page))).start()
+
+
 @pytest.mark.parametrize("oauth_server", [3600], indirect=True)
 async def test_servers_screen_log_in_opens_browser(
     open_app: Any,
@@ -75,7 +80,7 @@ async def test_servers_screen_log_in_opens_browser(
     oauth_server: ServerConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("webbrowser.open", lambda page: asyncio.run(open_page(page)))
+    monkeypatch.setattr("tools.mcp.oauth.open_in_browser", open_in_thread)
     async with open_app(launch=configured(home, guarded={"url": oauth_server.url})) as driver:
         await driver.pilot.press("f7", *"guarded")
         await driver.expect_text("✗ guarded", "requires a login")
@@ -95,7 +100,7 @@ def test_parameter_lines_odd_schema_never_fails(schema: dict[str, Any]) -> None:
 async def test_login_is_offered_on_a_card(
     open_app: Any, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webbrowser.open", lambda page: asyncio.run(open_page(page)))
+    monkeypatch.setattr("tools.mcp.oauth.open_in_browser", open_in_thread)
     async with run_oauth_server() as oauth:
         launch = configured(home, guarded={"url": oauth.config.url})
         async with open_app(launch=launch) as driver:

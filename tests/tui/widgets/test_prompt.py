@@ -163,6 +163,28 @@ def test_file_index_ignored_files_are_left_out(tmp_path: Path) -> None:
     assert files.search(f"{tmp_path}/no", 9) == [f"{tmp_path}/node_modules/"]
 
 
+def test_file_index_runs_nothing_of_a_repository(tmp_path: Path) -> None:
+    """Neither of one that is found, nor of one that a folder is made to look like."""
+    clone, marker = tmp_path / "clone", tmp_path / "ran"
+    docs = clone / "docs"
+    subprocess.run(["git", "init", "-q", clone], check=True)
+    subprocess.run(["git", "init", "-q", "--bare", docs], check=True)
+    (docs / "wt").mkdir()
+    (docs / "guide.md").touch()
+    for config in (clone / ".git" / "config", docs / "config"):
+        config.write_text(
+            f'[core]\n\tbare = false\n\tworktree = {docs}/wt\n\tfsmonitor = "touch {marker}; false"\n'
+            f"\tpager = touch {marker}\n\thooksPath = {docs}\n"
+        )
+    (clone / "excluded").touch()
+    (clone / ".git" / "info" / "exclude").write_text("excluded\n")
+    for folder, path in ((clone, "docs/guide.md"), (docs, "guide.md")):
+        files = FileIndex(folder)
+        files.refresh()
+        assert path in files.search("guide", 9) and not files.search("excluded", 9)
+    assert not marker.exists()
+
+
 async def test_prompt_input_long_paste_is_folded_until_sent() -> None:
     page = "\n".join(f"line\t{n}" for n in range(10_000))
     async with drive_app() as driver:

@@ -8,7 +8,6 @@ import fnmatch
 import io
 import itertools
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+from agent.util.programs import find_program
 from tools.builtin.base import ToolError
 from tools.builtin.files.root_folder import RootFolder
 
@@ -153,7 +153,7 @@ class FileReader:
         self, query: str, start: Path, cancellation: SearchCancellation
     ) -> Generator[Path]:
         """Yield the real paths of files that may have the query, in order."""
-        if ripgrep := shutil.which("rg"):
+        if ripgrep := find_program("rg"):
             yield from self._ripgrep(ripgrep, query, start, cancellation)
         else:
             yield from self._walk(start)

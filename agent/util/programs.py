@@ -1,0 +1,127 @@
+"""Finds the programs that this one starts, and none in a folder that others decide about.
+
+PATH often names folders of the project that one works in: an activated virtual environment,
+``node_modules/.bin``, an empty entry. What a stranger's repository or a command of the model has put
+there must not run outside of the sandbox, so such entries count for nothing. Every start of a process
+in this program gets its executable here, or is Python itself (``sys.executable``).
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import stat
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+MAX_LINKS = 40
+"""Symbolic links on the way to a file, as many as Linux follows."""
+_roots: list[Path] = []
+_programs: dict[tuple[object, ...], str] = {}
+
+
+def set_root(root: Path) -> None:
+    """Take no program from ``root`` from now on; it replaces the one before."""
+    _roots[:] = [root]
+
+
+def find_program(name: str) -> str | None:
+    """Return the absolute path of a program; None if PATH has none outside of root and working folder.
+
+    A name with a slash is returned as it is: whoever wrote it means that file.
+    """
+    if "/" in name:
+        return name
+    path, avoided = os.environ.get("PATH", os.defpath), _avoided()
+    key = (name, path, avoided)
+    if key not in _programs:
+        for folder in _folders(path, avoided):
+            file = f"{folder}/{name}"
+            if os.access(file, os.X_OK) and Path(file).is_file() and not _enters(file, avoided):
+                _programs[key] = file
+                break
+    return _programs.get(key)
+
+
+def require_program(name: str) -> str:
+    """Do what `find_program` does; raises FileNotFoundError."""
+    if (program := find_program(name)) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    return program
+
+
+def is_left_out(name: str) -> bool:
+    """Return whether PATH has a program of this name, but in a folder that does not count."""
+    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return find_program(name) is None and any(
+        os.access(f"{e or '.'}/{name}", os.X_OK) for e in entries
+    )
+
+
+def search_path() -> str:
+    """Return the entries of PATH that count, for programs that start others by name."""
+    return os.pathsep.join(_folders(os.environ.get("PATH", os.defpath), _avoided()))
+
+
+def open_in_browser(url: str) -> None:
+    """Open a page in the person's browser, in the background."""
+
+    def run() -> None:
+        with suppress(OSError):
+            subprocess.run(
+                [sys.executable, "-I", "-m", "webbrowser", url],
+                env={**os.environ, "PATH": search_path()},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+
+    threading.Thread(target=run, name="browser", daemon=True).start()
+
+
+def _avoided() -> frozenset[tuple[int, int]]:
+    """Return device and inode of the root and of the working folder, unless that is ``/``."""
+    identities = set()
+    for folder in (*_roots, Path()):
+        with suppress(OSError):
+            status = folder.stat()
+            identities.add((status.st_dev, status.st_ino))
+    return frozenset(identities - {_identity("/")})
+
+
+@functools.cache
+def _identity(path: str) -> tuple[int, int]:
+    status = os.stat(path)  # noqa: PTH116
+    return status.st_dev, status.st_ino
+
+
+@functools.lru_cache(8)
+def _folders(path: str, avoided: frozenset[tuple[int, int]]) -> tuple[str, ...]:
+    entries = dict.fromkeys(path.split(os.pathsep))
+    return tuple(e for e in entries if e.startswith("/") and not _enters(e, avoided))
+
+
+def _enters(path: str, avoided: frozenset[tuple[int, int]]) -> bool:
+    """Return whether an absolute path is at or below one of these folders, or any link on its way
+    is: who may write there decides where it leads. A path that leads nowhere counts as such too."""
+    here, ahead, links = "/", path.split("/")[::-1], 0
+    while ahead:
+        if not (name := ahead.pop()):
+            continue
+        here = os.path.normpath(f"{here.rstrip('/')}/{name}")
+        try:
+            status = os.lstat(here)
+            if (status.st_dev, status.st_ino) in avoided or links > MAX_LINKS:
+                return True
+            if stat.S_ISLNK(status.st_mode):
+                target = os.readlink(here)  # noqa: PTH115 - its text as it is
+                here = "/" if target.startswith("/") else str(Path(here).parent)
+                ahead += target.split("/")[::-1]
+                links += 1
+        except OSError:
+            return True
+    return False

@@ -1,0 +1,61 @@
+"""Runs git outside of the sandbox so that nothing in a folder makes it run a program.
+
+Git obeys the configuration of the repository that it finds: monitors, hooks, pagers, helpers. Here it
+finds none, but gets an empty repository of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from agent.util.programs import require_program, search_path
+from tools.temporary_folders import process_folder
+
+_INERT = {
+    "core.editor": "false",
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.pager": "cat",
+    "core.sshCommand": "false",
+    "core.untrackedCache": "false",
+    "credential.helper": "",
+    "diff.external": "",
+    "protocol.allow": "never",
+    "safe.bareRepository": "explicit",
+}
+
+
+def run_git(*arguments: str, work_tree: Path, folder: Path, seconds: float) -> bytes:
+    """Return what git prints, in a ``folder`` of ``work_tree``. Raises OSError, SubprocessError."""
+    options = [word for key, value in _INERT.items() for word in ("-c", f"{key}={value}")]
+    return subprocess.run(
+        [
+            require_program("git"),
+            "--no-optional-locks",
+            "--literal-pathspecs",
+            *options,
+            *arguments,
+        ],
+        cwd=folder,
+        env={
+            "PATH": search_path(),
+            "HOME": str(Path.home()),
+            "GIT_DIR": str(_empty_repository()),
+            "GIT_WORK_TREE": str(work_tree),
+            "GIT_ATTR_NOSYSTEM": "1",
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=seconds,
+        check=True,
+    ).stdout
+
+
+def _empty_repository() -> Path:
+    repository = process_folder() / "empty.git"
+    for name in ("objects", "refs"):
+        (repository / name).mkdir(parents=True, exist_ok=True)
+    (repository / "HEAD").write_text("ref: refs/heads/none\n")
+    return repository

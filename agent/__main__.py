@@ -56,10 +56,10 @@ def _run_command() -> None:
 
 def _run_app(*, continue_latest: bool = False, **launch: Any) -> None:
     require_app_terminal()
-    from agent.cli.trust import confirm_project_servers
+    from agent.cli.trust import confirm_folder
     from agent.config.launch import LaunchOptions
 
-    launch_options = confirm_project_servers(LaunchOptions(**launch))
+    launch_options = confirm_folder(LaunchOptions(**launch))
     from agent.cli.app import run_app
 
     sys.exit(run_app(launch_options, continue_latest=continue_latest))

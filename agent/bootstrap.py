@@ -79,6 +79,7 @@ def create_runtime(
             credentials_file=paths.credentials,
             own_folders=paths.folders,
             trust_project=launch.trust_project,
+            allow_home=launch.allow_home,
         )
     except (EngineError, ConfigError) as error:
         raise UserError(str(error)) from error

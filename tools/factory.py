@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,13 +20,14 @@ from tools.builtin.shell.server import ShellServer
 from tools.config.file import folder_environment, own_servers, read_file, read_servers
 from tools.config.named_files import NamedFiles, rule_files, server_files
 from tools.config.project import approved_servers, find_project
-from tools.config.project_files import PROJECT_FILES
 from tools.config.servers import ConfigError, ServerConfig, merge, parse_server
 from tools.demo.settings import demo_servers
 from tools.mcp.host import Host
 from tools.policy.approval_store import ApprovalStore
 from tools.policy.approvals import Policy
 from tools.policy.audit import AuditLog
+from tools.run_later import holds_home
+from tools.sandbox.isolation import own_paths
 from tools.selection import select_servers, unselected_names
 from tools.types import Tool, ToolResult
 
@@ -59,13 +59,14 @@ def build_toolbox(
     credentials_file: Path | None = None,
     own_folders: Sequence[Path] = (),
     trust_project: bool | str = False,
+    allow_home: bool = False,
 ) -> Toolbox:
     """Build a toolbox and start nothing.
 
-    ``tools``, ``mcp_config``, ``mcp``, ``demo_tools``, ``approve``, ``root``, ``trust_project``: the
-    values of the command line options of these names. ``work_folder``: where built-in servers have
-    their folders (None: temporary ones). ``user_config``: the person's own mcp.json, if it exists.
-    ``approvals_file``, ``audit_file``, ``credentials_file``: where approvals, decisions and logins
+    ``tools``, ``mcp_config``, ``mcp``, ``demo_tools``, ``approve``, ``root``, ``trust_project``,
+    ``allow_home``: the values of the command line options of these names. ``work_folder``: where
+    built-in servers have their folders (None: temporary ones). ``user_config``: the person's own
+    mcp.json, if it exists. ``approvals_file``, ``audit_file``, ``credentials_file``: where approvals, decisions and logins
     are stored (None: not at all). ``own_folders``: this program's folders, which no tool may change.
 
     Of two servers with the same name, one from ``mcp`` replaces one from ``mcp_config``, that one
@@ -75,7 +76,9 @@ def build_toolbox(
     set_root(folder)
     store = ApprovalStore(approvals_file, folder)
     files = FilesServer(
-        root, work_folder=work_folder and work_folder / "changes", own_folders=own_folders
+        root,
+        work_folder=work_folder and work_folder / "changes",
+        own_folders=[*own_folders, *own_paths()],
     )
     browser_server = BrowserServer(browser, work_folder=work_folder and work_folder / "pages")
     python = PythonServer(
@@ -106,6 +109,8 @@ def build_toolbox(
     selected = select_servers(tools, servers)
     if any(server.builtin is browser_server for server in selected) and (text := missing_package()):
         raise ConfigError(text)
+    if holds_home(folder) and any(map(_changes_root, selected)):
+        _require_home_allowed(folder, store, allow_home)
     host = Host(
         selected,
         max_result_chars=max_result_chars,
@@ -122,18 +127,42 @@ def build_toolbox(
         audit=audit,
     )
     own_files = (user_config, approvals_file, audit_file, credentials_file, *mcp_config)
-    own_paths = [path for path in own_files if path is not None]
+    settings = [path for path in own_files if path is not None]
 
     def list_named_files() -> NamedFiles:
         named = server_files(folder, [*servers, *_running_servers(host)])
-        projects = (path for name in PROJECT_FILES if os.path.lexists(path := folder / name))
         rules = rule_files(folder, policy.granted_rules())
-        paths = (*own_paths, *projects, *named.paths, *rules)
+        paths = (*settings, *named.paths, *rules)
         return NamedFiles(paths, named.modules, (*own_folders, *named.folders))
 
     shell.protect_files(list_named_files)
+    files.protect_files(list_named_files)
     browser_server.search_with(host.find_tool, partial(_call_search_tool, Toolbox(host, policy)))
     return Toolbox(host, policy)
+
+
+def _changes_root(server: ServerConfig) -> bool:
+    """Return whether a server offers commands, or tools that change files."""
+    if not isinstance(server.builtin, FilesServer | ShellServer):
+        return False
+    return any(server.offers(tool.name) and not tool.read_only for tool in server.builtin.tools)
+
+
+def _require_home_allowed(folder: Path, store: ApprovalStore, allow: bool) -> None:
+    """Raise ConfigError unless the person lets tools change their home folder; remembers it."""
+    if store.allows_home():
+        return
+    if not allow:
+        is_home = folder == Path.home().resolve()
+        raise ConfigError(
+            f"{folder} {'is' if is_home else 'holds'} your home folder, where commands and the files"
+            " tools could change nearly all that is yours; choose a folder with --root, or allow it"
+            " with --allow-home"
+        )
+    try:
+        store.allow_home()
+    except OSError as error:
+        raise ConfigError(f"{store.path} cannot be written: {error.strerror}") from error
 
 
 def _running_servers(host: Host) -> list[ServerConfig]:

@@ -224,7 +224,7 @@ def chat(
     if continue_latest and resume is not None:
         raise UserError("--continue and --resume exclude each other.")
     require_app_terminal()
-    launch = trust.confirm_project_servers(launch)
+    launch = trust.confirm_folder(launch)
     from agent.cli.app import run_app
 
     options = ServerOptions(

@@ -238,6 +238,13 @@ TrustOption = Annotated[
         "--trust-project", help="Trust the servers of the folder's .mcp.json, now and later."
     ),
 ]
+HomeOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-home",
+        help="Let commands and the files tools work in your home folder, now and later.",
+    ),
+]
 
 
 def make_launch_options(
@@ -263,6 +270,7 @@ def make_launch_options(
     approve: ApproveOption = None,
     root: RootOption = Path(),
     trust_project: TrustOption = False,
+    allow_home: HomeOption = False,
     system: SystemOption = None,
     project_instructions: ProjectOption = None,
     log_level: LogOption = "warning",
@@ -291,6 +299,7 @@ def make_launch_options(
         approve=approve,
         root=root,
         trust_project=trust_project,
+        allow_home=allow_home,
         system=system,
         project_instructions=project_instructions,
         log_level=log_level,

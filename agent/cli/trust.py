@@ -1,4 +1,5 @@
-"""Asks whether the MCP servers of a project's .mcp.json may be started, before the app opens."""
+"""Asks what a folder needs a yes for, before the app opens: the MCP servers of its .mcp.json, and
+tools that change files in the home folder."""
 
 from __future__ import annotations
 
@@ -13,6 +14,47 @@ if TYPE_CHECKING:
 
 MAX_COMMAND_CHARACTERS = 4000
 """Longest command lines that are shown; of more, a person would see only the end."""
+
+
+CHANGING_TOOLS = ("container", "files", "shell")
+"""First words of what --tools names for commands and changes of files."""
+
+
+def confirm_folder(launch: LaunchOptions) -> LaunchOptions:
+    """Ask what the root needs a yes for, and return the options with the answers in them.
+
+    It asks only on a terminal; what got no yes is refused later, with a sentence.
+    """
+    return confirm_project_servers(confirm_home(launch))
+
+
+def confirm_home(launch: LaunchOptions) -> LaunchOptions:
+    """Ask once whether tools may change the root if that is the home folder, or holds it."""
+    names = (launch.tools or "").split(",")
+    if launch.allow_home or not any(n.strip().partition(".")[0] in CHANGING_TOOLS for n in names):
+        return launch
+    from agent.config.paths import user_paths
+    from tools.policy.approval_store import ApprovalStore
+    from tools.run_later import holds_home
+
+    root = launch.root.resolve()
+    if not holds_home(root) or ApprovalStore(user_paths().approvals, root).allows_home():
+        return launch
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return launch
+    echo(
+        f"{root} is or holds your home folder: with your yes to each call, or a rule, commands and the"
+        " files tools can change nearly all of your files there. Shell start files, autostart entries"
+        " and the like stay read-only for commands, keys unreadable.",
+        file=sys.stderr,
+    )
+    return replace(launch, allow_home=_agrees("Work there, now and later?"))
+
+
+def _agrees(question: str) -> bool:
+    print(f"{question} [y/N] ", end="", file=sys.stderr)
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def confirm_project_servers(launch: LaunchOptions) -> LaunchOptions:
@@ -52,10 +94,6 @@ def confirm_project_servers(launch: LaunchOptions) -> LaunchOptions:
     echo(f"{project.path} wants to start these MCP servers on this machine:", file=sys.stderr)
     for command in commands:
         echo(f"  {command}", file=sys.stderr)
-    print(
-        "Start them, now and later, as long as they stay the same? [y/N] ", end="", file=sys.stderr
-    )
-    sys.stderr.flush()
-    answer = sys.stdin.readline().strip().lower()
+    yes = _agrees("Start them, now and later, as long as they stay the same?")
     # The digest, not True: the file may be another one by the time they are started.
-    return replace(launch, trust_project=project.digest if answer in ("y", "yes") else False)
+    return replace(launch, trust_project=project.digest if yes else False)

@@ -42,6 +42,8 @@ class LaunchOptions:
     root: Path = Path()
     trust_project: bool | str = False
     """A text: the digest of the project's servers that the person has agreed to."""
+    allow_home: bool = False
+    """Let tools change the root where it is the home folder, or holds it."""
     system: str | None = None
     project_instructions: bool | None = None
     """Read AGENTS.md files; None: as config.toml says."""

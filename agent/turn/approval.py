@@ -62,7 +62,9 @@ class ApprovalGate:
             policy.decide,
             tool, config, values, by_name_only=sampling, exposure=self._exposure(tool),
         )  # fmt: skip
-        extra = None if sampling else _extra_permission(config, tool, values)
+        extra = None
+        if not sampling:
+            extra = await asyncio.to_thread(_extra_permission, config, tool, values)
         if extra is not None and verdict.decision != "deny":
             own = policy.decide(replace(tool, name=extra.name), config, by_name_only=True)
             if own.decision != "allow":

@@ -15,6 +15,8 @@ from tools.config.servers import ServerConfig
 from tools.policy.rules import explain_rule
 from tools.types import Tool
 
+Kind = Literal["rule", "tool", "servers", "home"]
+
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
@@ -54,9 +56,9 @@ class StoredApproval:
 
     folder: str
     """The folder in which it counts."""
-    kind: Literal["rule", "tool", "servers"]
+    kind: Kind
     subject: str
-    """The rule as it is stored; ``server · tool``; or the digest of a folder's mcp.json."""
+    """The rule as it is stored; ``server · tool``; the digest of a folder's mcp.json; or empty."""
 
     @property
     def id(self) -> str:
@@ -67,7 +69,8 @@ class StoredApproval:
     @property
     def title(self) -> str:
         """What is allowed, in one line."""
-        return "the servers of its mcp.json" if self.kind == "servers" else self.subject
+        titles = {"servers": "the servers of its mcp.json", "home": "the home folder as a root"}
+        return titles.get(self.kind, self.subject)
 
     @property
     def explanation(self) -> str:
@@ -77,12 +80,14 @@ class StoredApproval:
                 return explain_rule(self.subject)
             case "servers":
                 return "they start; a changed mcp.json asks again"
+            case "home":
+                return "commands and the files tools may be offered there"
         if self.subject == "shell · exec":
             return "of a version without rules: it allows nothing any more"
         return "with any arguments, as long as the tool's definition stays the same"
 
 
-def _subjects(table: dict[str, Any]) -> Iterator[tuple[Literal["rule", "tool", "servers"], str]]:
+def _subjects(table: dict[str, Any]) -> Iterator[tuple[Kind, str]]:
     """Yield the kinds and subjects of a folder's approvals; what is none is left out."""
     rules, servers = table.get("rules"), table.get("tools")
     for rule in rules if isinstance(rules, list) else ():
@@ -93,6 +98,8 @@ def _subjects(table: dict[str, Any]) -> Iterator[tuple[Literal["rule", "tool", "
             yield "tool", f"{server} · {tool}"
     if "servers" in table:
         yield "servers", str(table["servers"])
+    if table.get("home") is True:
+        yield "home", ""
 
 
 class ApprovalStore:
@@ -134,6 +141,15 @@ class ApprovalStore:
         with self._changed() as data:
             self._folder(data)["servers"] = digest
 
+    def allows_home(self) -> bool:
+        """Return whether the person lets tools change this folder although it holds the home."""
+        return self._folder(self._read()).get("home") is True
+
+    def allow_home(self) -> None:
+        """Let tools change this folder although it holds the home; raises OSError."""
+        with self._changed() as data:
+            self._folder(data)["home"] = True
+
     # --- all that is stored, of every folder ---
 
     def approvals(self) -> list[StoredApproval]:
@@ -158,8 +174,8 @@ class ApprovalStore:
                 case "tool":
                     server, _, tool = approval.subject.partition(" · ")
                     table.get("tools", {}).get(server, {}).pop(tool, None)
-                case "servers":
-                    table.pop("servers", None)
+                case "servers" | "home":
+                    table.pop(approval.kind, None)
 
     def _folder(self, data: dict[str, Any]) -> dict[str, Any]:
         table: dict[str, Any] = data.setdefault("folders", {}).setdefault(self._root, {})

@@ -5,7 +5,8 @@ Run as a script, ``python -I confine.py SPEC SCRIPT`` or ``… SPEC PROGRAM ARGU
 of ours. By hand, with ctypes, because there is no maintained Python package for Landlock or seccomp.
 SPEC is JSON: ``{"memory": bytes, "file_size": bytes, "cpu": seconds,
 "seccomp": "" | "alone" | "namespace" | "landlock", "processes": 0 (a script) or how many,
-"landlock": null | {"read": [paths], "write": [paths], "partly": {folder: [names not to write]}},
+"landlock": null | {"read": [paths], "write": [paths], "partly": {folder: [names not to write]},
+"hidden": [paths of those that are not read either]},
 "identities": {path: [device, inode]}}``. It ends if a path of ``identities`` is another file by now.
 """
 
@@ -136,6 +137,25 @@ DENIED_REQUESTS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     # SO_SNDBUF, SO_RCVBUF, and the same by force: buffers of the kernel, up to megabytes a socket
     "setsockopt": (54, 208, 32, (7, 8, 32, 33)),
 }
+# Refused where their mode has one of these bits: set-uid, set-gid, and the bit that tells a device from
+# a pipe and a socket. Numbers of the call, offset of the mode, offset of the flags or None: where these
+# do not create a file, the mode is no argument.
+MODE_CALLS: dict[str, tuple[int | None, int | None, int, int | None]] = {
+    "chmod": (90, None, 24, None),
+    "fchmod": (91, 52, 24, None),
+    "fchmodat": (268, 53, 32, None),
+    "fchmodat2": (452, 452, 32, None),
+    "creat": (85, None, 24, None),
+    "mkdir": (83, None, 24, None),
+    "mkdirat": (258, 34, 32, None),
+    "mknod": (133, None, 24, None),
+    "mknodat": (259, 33, 32, None),
+    "open": (2, None, 32, 24),
+    "openat": (257, 56, 40, 32),
+}
+SPECIAL_MODES, CREATING_FLAGS = 0o26000, 0o100 | 0o20000000
+OPENAT2 = (437, 437)
+"""Its mode is in memory, where the filter cannot look: programs then use openat."""
 # Only pairs of streams (asyncio needs them): one of datagrams can be sent to any socket of the machine.
 SOCKETPAIR, AF_UNIX, SOCK_STREAM, OTHER_SOCKET_TYPES = (53, 199), 1, 1, 0xE
 CLONE, CLONE3, CAPSET = (56, 220), (435, 435), (126, 91)
@@ -151,6 +171,7 @@ LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 READ_ACCESS = (
     1 << 0 | 1 << 2 | 1 << 3
 )  # execute (shared libraries are mapped so), read file, read folder
+LIST_ACCESS = 1 << 3
 FILE_ACCESS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -213,12 +234,15 @@ def landlock_abi() -> int:
     return max(int(libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)), 0)
 
 
-def restrict_paths(read: list[str], write: list[str], partly: dict[str, list[str]]) -> None:
+def restrict_paths(
+    read: list[str], write: list[str], partly: dict[str, list[str]], hidden: list[str]
+) -> None:
     """Apply Landlock: from now on only these paths can be opened, and no TCP port.
 
     ``partly``: folders whose entries can be written except those of these names; parents first.
     Landlock cannot take back a part of what it grants, so each other entry is granted by itself, and
-    in the folder itself nothing can be created.
+    in the folder itself nothing can be created. ``hidden``: entries of these folders that cannot be
+    read either, so that the others are granted one by one, and only names for all.
     """
     abi = landlock_abi()
     if abi < 1:
@@ -230,15 +254,25 @@ def restrict_paths(read: list[str], write: list[str], partly: dict[str, list[str
     ruleset = check(
         libc.syscall(LANDLOCK_CREATE, attributes, ctypes.c_size_t(size), 0), "landlock ruleset"
     )
-    for paths, access in (([*read, *list(partly)[:1]], READ_ACCESS), (write, handled)):
+    top = list(partly)[:1]
+    reading = [(read, READ_ACCESS), (top, LIST_ACCESS if hidden else READ_ACCESS)]
+    for paths, access in (*reading, (write, handled)):
         for path in paths:
             try:
                 fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
             except OSError:
                 continue
             grant(ruleset, fd, access & handled)
-    for fd in writable_entries(partly):
+    for fd in entries_except(partly, partly):
         grant(ruleset, fd, handled)
+    if hidden:
+        ways: dict[str, list[str]] = {path: [] for path in partly}
+        for path in (*hidden, *partly):
+            folder, _, name = path.rpartition("/")
+            if folder in ways:
+                ways[folder].append(name)
+        for fd in entries_except(partly, ways):
+            grant(ruleset, fd, READ_ACCESS)
     check(libc.syscall(LANDLOCK_RESTRICT, ruleset, 0), "landlock")
     os.close(ruleset)
 
@@ -253,15 +287,16 @@ def grant(ruleset: int, fd: int, access: int) -> None:
     os.close(fd)
 
 
-def writable_entries(partly: dict[str, list[str]]) -> Iterator[int]:
-    """Open the entries of folders but those named; no link is followed, whoever puts one there now."""
+def entries_except(partly: dict[str, list[str]], excluded: dict[str, list[str]]) -> Iterator[int]:
+    """Open the entries of the folders of ``partly`` but those that ``excluded`` names; no link is
+    followed, whoever puts one there now."""
     folders: dict[str, int] = {}
-    for path, names in partly.items():
+    for path in partly:
         parent, _, name = path.rpartition("/")
         near = folders.get(parent)
         mode = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         folders[path] = folder = os.open(path if near is None else name, mode, dir_fd=near)
-        for entry in set(os.listdir(folder)) - set(names):  # noqa: PTH208
+        for entry in set(os.listdir(folder)) - set(excluded[path]):  # noqa: PTH208
             try:
                 fd = os.open(entry, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             except OSError:
@@ -314,6 +349,8 @@ def filter_program(
         number is an unsupported call? then EOPNOTSUPP  (one test for each)
         clone3?                        then ENOSYS: the C library falls back to clone
         clone?                         then by its flags: threads only, or no new namespaces
+        openat2?                       then ENOSYS
+        chmod, mknod, open, ...?       then EPERM for set-uid, set-gid, devices
         socketpair?                    then only of connected streams
         fcntl, ioctl, setsockopt?      then EPERM for some of their requests
         a call only on oneself?        then allowed if its first argument is 0 or ``pid``
@@ -347,6 +384,13 @@ def filter_program(
         rules += [(bits, 0, 1, CLONE_THREAD), allow, no]
     else:
         rules += [(bits, 0, 1, CLONE_NAMESPACES), no, allow]
+    rules += [(equal, 0, 1, OPENAT2[arch]), (ret, 0, 0, refuse | ENOSYS_ERRNO)]
+    for *call, mode_offset, flags_offset in MODE_CALLS.values():
+        if (value := call[arch]) is not None:
+            test = [(load, 0, 0, mode_offset), (bits, 0, 1, SPECIAL_MODES), no, allow]
+            if flags_offset is not None:
+                test = [(load, 0, 0, flags_offset), (bits, 0, 3, CREATING_FLAGS), *test]
+            rules += [(equal, 0, len(test), value), *test]
     rules += [(equal, 0, 7, SOCKETPAIR[arch]), (load, 0, 0, argument), (equal, 0, 4, AF_UNIX)]
     rules += [(load, 0, 0, second), (bits, 2, 0, OTHER_SOCKET_TYPES), (bits, 0, 1, SOCK_STREAM)]
     rules += [allow, no]

@@ -199,6 +199,7 @@ def shell_command(
         case "landlock":
             partly = protection.partly_writable(root)
             spec |= _landlock(readable, [work_folder] if partly else [work_folder, root], partly)
+            spec["landlock"]["hidden"] = protection.unreadable
             spec["seccomp"] = "landlock"
         case "sandbox-exec":
             wrapper = _sandbox_exec(
@@ -216,11 +217,13 @@ def shell_command(
 
 
 def own_paths() -> set[Path]:
-    """Return the folders of this program and its Python."""
-    own = {SANDBOX_FOLDER.parent.parent.resolve() / name for name in ("tools", "agent")}
+    """Return the files and folders of this program and its Python."""
+    own = {SANDBOX_FOLDER.parent.parent.resolve() / name for name in OWN_NAMES}
     return own | {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
 
 
+OWN_NAMES = ("agent", "tools", "tui", "models.toml", "pyproject.toml")
+"""The packages that are imported, the catalog, and what an installation is made of."""
 _COMMAND_READABLE = (
     "/etc/alternatives",
     "/etc/group",
@@ -254,7 +257,7 @@ def _landlock(
     read = [*readable, *(f"/proc/self/{name}" for name in _PROCESS_FILES)]
     read += ["/proc/cpuinfo", "/proc/meminfo"]
     write = [*map(str, writable), *devices]
-    return {"landlock": {"read": read, "write": write, "partly": partly or {}}}
+    return {"landlock": {"read": read, "write": write, "partly": partly or {}, "hidden": []}}
 
 
 _PROCESS_FILES = (
@@ -330,6 +333,8 @@ def _sandbox_exec(
     if protection is not None:
         filters = [f"(subpath {quoted(path)})" for path in protection.read_only]
         filters += [f"(literal {quoted(path)})" for path in protection.pinned]
+        hidden = " ".join(f"(subpath {quoted(path)})" for path in protection.unreadable)
+        more += f"\n(deny file-read* {hidden})" if hidden else ""
         more += f"\n(deny file-write* {' '.join(filters)})" if filters else ""
     profile = f"""(version 1)
 (deny default)
@@ -337,6 +342,7 @@ def _sandbox_exec(
 (allow file-read-metadata)
 (allow file-read* {readable} {files})
 (allow file-write* {own} (literal "/dev/null"))
+(deny file-write-setugid)
 (allow sysctl-read)
 (allow signal (target self))
 {more}

@@ -22,6 +22,8 @@ class Protection:
     pinned: Sequence[str] = ()
     """The folders between the root and those, the upper first. Whoever could rename them could put
     another in their place."""
+    unreadable: Sequence[str] = ()
+    """Those of ``read_only`` that cannot be read either."""
     identities: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Device and inode of each path: what is mounted is compared with them."""
     links: dict[str, str] = field(default_factory=dict)
@@ -37,7 +39,14 @@ class Protection:
         """Return the options of bubblewrap. A mount point cannot be renamed, so the folders on the
         way become some too."""
         pins = [part for path in self.pinned for part in ("--bind", path, path)]
-        return pins + [part for path in self.read_only for part in ("--ro-bind", path, path)]
+        for path in self.read_only:
+            if path not in self.unreadable:
+                pins += ["--ro-bind", path, path]
+            elif Path(path).is_dir():
+                pins += ["--tmpfs", path, "--remount-ro", path]
+            else:
+                pins += ["--ro-bind", "/dev/null", path]
+        return pins
 
     def partly_writable(self, root: Path) -> dict[str, list[str]]:
         """Return folders, the upper first, with the names in them that no write access is granted
@@ -65,8 +74,11 @@ class Protection:
         return replaced
 
 
-def protect(root: Path, paths: Iterable[Path]) -> Protection:
-    """Return the protection of those of ``paths`` that exist below ``root``, which has no links."""
+def protect(root: Path, paths: Iterable[Path], keys: Iterable[Path] = ()) -> Protection:
+    """Return the protection of those of ``paths`` that exist below ``root``, which has no links.
+
+    ``keys``: those that cannot be read either.
+    """
     statuses: dict[str, os.stat_result] = {}
     links: dict[str, str] = {}
     read_only: set[str] = set()
@@ -86,10 +98,12 @@ def protect(root: Path, paths: Iterable[Path]) -> Protection:
             read_only.add(last)
     outermost = sorted(path for path in read_only if read_only.isdisjoint(_parents(path)))
     pinned = {parent for path in outermost for parent in _parents(path) if parent in statuses}
-    used = {path: statuses[path] for path in (*pinned, *outermost)}
+    unreadable = sorted(set(map(str, keys)).intersection(outermost))
+    used = {path: statuses[path] for path in (*pinned, *outermost) if path not in unreadable}
     return Protection(
         outermost,
         sorted(pinned, key=lambda path: path.split("/")),
+        unreadable,
         {path: (status.st_dev, status.st_ino) for path, status in used.items()},
         links,
     )

@@ -1,4 +1,5 @@
-"""Finds the git repositories at and below a folder, and what of them makes git run programs.
+"""Finds the git repositories at and below a folder, and what of them makes git run programs; and the
+files and folders of the table `run_later`.
 
 A plain ``git status`` obeys the configuration and the hooks of the repository that it finds: whoever
 writes those runs programs outside of any sandbox.
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.git import run_git
+from tools.run_later import MAX_DEPTH, is_run_later
 from tools.sandbox.protection import move_aside
 
 CLOCK_STEP_NS = 1_000_000_000
@@ -34,6 +36,11 @@ _INERT_KEYS = re.compile(
 """What ``git init``, ``git clone`` and ``git commit`` need in a configuration."""
 
 
+_COMMENTS = re.compile(r"^\s*#.*", re.MULTILINE)
+_VARIABLES = re.compile(r"\$\w+|\$\{\w+\}")
+_WORDS = re.compile(r"[\w./@+~-]+")
+
+
 @dataclass(frozen=True, slots=True)
 class _Listing:
     """What matters of a folder's entries, as they were at its change time."""
@@ -43,6 +50,8 @@ class _Listing:
     folders: tuple[str, ...]
     git_names: tuple[str, ...]
     """``.git``, however it is spelled; or ``.``: the folder itself is a bare repository."""
+    run_later: tuple[str, ...]
+    """Names of `run_later`."""
 
 
 class RepositoryFinder:
@@ -51,10 +60,13 @@ class RepositoryFinder:
     def __init__(self, root: Path) -> None:
         self._root = str(root)
         self._listings: dict[str, _Listing] = {}
+        self.run_later: set[Path] = set()
+        """What `find` saw of the table `run_later`."""
 
     def find(self) -> set[Path]:
         """Return the ``.git`` entries and the bare repositories at and below the root; blocks."""
         found: set[Path] = set()
+        self.run_later = set()
         fresh: dict[str, _Listing] = {}
         now_ns = time.time_ns()
         folders = [self._root]
@@ -67,19 +79,22 @@ class RepositoryFinder:
                 if listing is None or listing.changed != changed:
                     if not status.st_mode & stat.S_IRUSR and status.st_uid == os.geteuid():
                         os.chmod(path, stat.S_IMODE(status.st_mode) | 0o500)  # noqa: PTH101
-                    listing = _list_folder(path, changed)
+                    depth = path.count("/") - self._root.count("/")
+                    depth += MAX_DEPTH * ("/node_modules" in path)  # packages bring their own
+                    listing = _list_folder(path, changed, depth)
             except OSError:
                 continue
             if status.st_ctime_ns < now_ns - CLOCK_STEP_NS:
                 fresh[path] = listing
             found.update(Path(path, name) for name in listing.git_names)
+            self.run_later.update(Path(path, name) for name in listing.run_later)
             if "." not in listing.git_names or path == self._root:
                 folders += [f"{path}/{name}" for name in listing.folders]
         self._listings = fresh
         return found
 
 
-def _list_folder(path: str, changed: tuple[int, int, int]) -> _Listing:
+def _list_folder(path: str, changed: tuple[int, int, int], depth: int) -> _Listing:
     names, folders, git_names = set(), [], []
     with os.scandir(path) as entries:
         for entry in entries:
@@ -91,7 +106,8 @@ def _list_folder(path: str, changed: tuple[int, int, int]) -> _Listing:
                 folders.append(entry.name)
     if "HEAD" in names and ({"objects", "refs"} <= names or "commondir" in names):
         git_names.append(".")
-    return _Listing(changed, tuple(folders), tuple(git_names))
+    run_later = tuple(name for name in names if is_run_later(name, depth))
+    return _Listing(changed, tuple(folders), tuple(git_names), run_later)
 
 
 def configured_files(repository: Path) -> Iterator[Path]:
@@ -107,7 +123,7 @@ def configured_files(repository: Path) -> Iterator[Path]:
     common = folder
     with contextlib.suppress(OSError, ValueError):
         common = folder / (folder / "commondir").read_text("utf-8").strip()
-    yield from _links_in(common / "hooks")
+    yield from _hook_files(common / "hooks", tree)
     configs = [common / "config", common / "config.worktree", folder / "config.worktree"]
     seen: set[Path] = set()
     while configs:
@@ -118,18 +134,33 @@ def configured_files(repository: Path) -> Iterator[Path]:
                 configs.append(path)
             with contextlib.suppress(OSError):  # a word that is too long for a name
                 if key == "hookspath":
-                    yield from _links_in(path)
+                    folders = [path, path.parent] if path.parent.name == ".husky" else [path]
+                    for hooks in folders:
+                        yield from _hook_files(hooks, tree)
                 if key == "hookspath" or path.is_file() or not path.exists():
                     yield path
         seen.add(config)
 
 
-def _links_in(hooks: Path) -> list[Path]:
-    """Return the hooks that are links: they lead to programs elsewhere."""
+def _hook_files(hooks: Path, tree: Path) -> Iterator[Path]:
+    """Yield the hooks that are links, and the files that hooks name from the working tree or their own
+    folder: scripts and settings. Of missing ones, those whose path begins with a dot."""
     try:
-        return [path for path in hooks.iterdir() if path.is_symlink()]
+        entries = [path for path in hooks.iterdir() if path.suffix != ".sample"]
     except OSError:
-        return []
+        return
+    for hook in entries:
+        if hook.is_symlink():
+            yield hook
+        with contextlib.suppress(OSError):
+            if not hook.is_file() or hook.stat().st_size > MAX_CONFIG_BYTES:
+                continue
+            text = _COMMENTS.sub("", hook.read_text("utf-8", "replace"))
+            for word in set(_WORDS.findall(_VARIABLES.sub("", text))):
+                for folder in (tree, hooks) if "/" in word or "." in word else ():
+                    path = folder / word.lstrip("/")
+                    if path.is_file() or (word.startswith("./") and not path.exists()):
+                        yield path
 
 
 def _config_words(config: Path) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from tools.builtin.shell.server import ShellServer
 from tools.config.named_files import rule_files
 from tools.factory import Toolbox, build_toolbox
 from tools.policy.approval_store import ApprovalStore
+from tools.sandbox import isolation as sandbox_isolation
 
 SETTINGS = ("config/mcp.json", "config/models.toml", "config/AGENTS.md", "state/approvals.json")
 
@@ -243,3 +245,209 @@ def test_rule_files_odd_rules_name_nothing(tmp_path: Path) -> None:
         "run ./b.py\0",
     ]
     assert list(rule_files(tmp_path, rules)) == [tmp_path / "a.sh"]
+
+
+SETTINGS_OF_OTHERS = (
+    ".vscode/tasks.json",
+    ".idea/workspace.xml",
+    ".claude/settings.json",
+    ".envrc",
+)
+SETTINGS_OF_OTHERS += (".codex/config.toml", ".cursor/mcp.json", ".hg/hgrc", ".jj/config.toml")
+SETTINGS_OF_OTHERS += (".gitmodules", ".ripgreprc", ".mcp.json", ".husky/pre-commit", ".bashrc")
+
+
+async def test_exec_settings_of_other_programs_read_only_also_missing(shell: Commands) -> None:
+    root = shell.builtin.root
+    own = (*SETTINGS_OF_OTHERS, "AGENTS.md", ".agent/commands/a.md", "mcp.json")
+    write(root, *(f"sub/{name}" for name in SETTINGS_OF_OTHERS), *own[1:])
+    for name in (*own[1:], *(f"sub/{name}" for name in SETTINGS_OF_OTHERS)):
+        folder = str(Path(name).parent)
+        await shell(
+            f"echo 2 > {name}; rm -rf {name}; mv {folder} x; mkdir -p {folder}; echo 2 > {name}"
+        )
+        assert (root / name).read_text() == "1\n", name
+    for name in (own[0], f"x/y/{own[0]}", *(f"new/{name}" for name in SETTINGS_OF_OTHERS)):
+        text = await shell(f"mkdir -p $(dirname {name}) && echo 2 > {name}")
+        assert "refused" in text or "Permission denied" in text, name
+        assert not (root / name).exists(), name
+    assert "refused" not in await shell("mkdir -p sub/node_modules/p/.vscode sub/a/b/c/.vscode")
+
+
+async def test_exec_folders_of_path_read_only_also_missing(
+    shell: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = shell.builtin.root
+    write(root, "env/bin/old")
+    monkeypatch.setenv("PATH", f"{root}/env/bin:{root}/sub/later:{os.environ['PATH']}:{root}:.")
+    await shell("echo 2 > env/bin/old; echo 2 > env/bin/rg; mv env e")
+    text = await shell("mkdir sub/later && echo 2 > sub/later/rg")
+    assert [path.name for path in (root / "env" / "bin").iterdir()] == ["old"]
+    assert '"sub/later" is now later.refused' in text
+
+
+async def test_exec_packages_of_servers_read_only_also_missing(
+    shell: Commands, tmp_path: Path
+) -> None:
+    root = shell.builtin.root
+    write(root, "package.json", "sub/package.json", "node_modules/@a/server/i.js")
+    write(root, "node_modules/.bin/other", "node_modules/b/i.js")
+    write_servers(
+        tmp_path,
+        a={"command": "npx", "args": ["-y", "@a/server@1.2"]},
+        b={"command": "pnpm", "args": ["dlx", "later"], "cwd": str(root / "sub")},
+    )
+    toolbox = use_toolbox(shell, tmp_path)
+    names = ("package.json", "node_modules/@a/server/i.js", "node_modules/.bin/other")
+    for name in (*names, "sub/package.json"):
+        await shell(f"echo 2 > {name}; rm -f {name}; echo 2 > {name}")
+        assert (root / name).read_text() == "1\n", name
+    for name in (".npmrc", "node_modules/.bin/server", "sub/node_modules/later/i.js"):
+        await shell(f"mkdir -p $(dirname {name}); echo 2 > {name}")
+        assert not (root / name).exists(), name
+    assert await shell("echo 2 > node_modules/b/i.js") == "[exit code 0]"
+    files = toolbox.host.server_config("shell")
+    assert files is not None and isinstance(files.builtin, ShellServer) and files.builtin._files
+    for name in (*names, ".npmrc", "sub/node_modules/later/i.js"):
+        assert files.builtin._files.extra_permission("write", {"path": name, "content": ""}), name
+
+
+def test_files_what_runs_later_needs_own_permission(tmp_path: Path) -> None:
+    files = FilesServer(tmp_path)
+    write(tmp_path, "sub/.vscode/tasks.json", "a.py")
+    (tmp_path / "link").symlink_to("sub/.vscode")
+    names = [*SETTINGS_OF_OTHERS, *(f"x/y/z/{name}" for name in SETTINGS_OF_OTHERS), "AGENTS.md"]
+    for name in (*names, "link/tasks.json", ".agent/commands/a.md", ".VSCode/tasks.json"):
+        extra = files.extra_permission("write", {"path": name, "content": "2"})
+        assert extra is not None and extra.name == "changes_run_later", name
+    for name in ("a.py", "sub/AGENTS.md", "vscode/tasks.json"):
+        assert files.extra_permission("write", {"path": name, "content": "2"}) is None, name
+    patch = (
+        "*** Begin Patch\n*** Update File: a.py\n*** Move to: .husky/a\n@@\n-1\n+2\n*** End Patch"
+    )
+    assert files.extra_permission("apply_patch", {"input": patch})
+    shell = ShellServer(tmp_path, files=files)
+    assert shell.extra_permission("exec", {"cmd": ["apply_patch", patch]})
+
+
+@pytest.mark.slow
+def test_run_what_runs_later_is_not_covered_by_approving_files(
+    agent: RunAgent, script: Callable[..., str], tmp_path: Path
+) -> None:
+    write_tasks = (
+        "<|channel|>commentary to=functions.files__write<|message|>"
+        '{"path":".vscode/tasks.json","content":"2"}<|call|>'
+    )
+    (tmp_path / "root").mkdir()
+    options = ("run", "go", "--tools", "files", "--root", str(tmp_path / "root"), "--json-events")
+    for approve, exists in (("files", False), ("files,files.changes_run_later", True)):
+        ran = agent(*options, "--approve", approve, "--engine", script(write_tasks, DONE))
+        check_stream(ran.events)
+        assert (tmp_path / "root" / ".vscode" / "tasks.json").exists() == exists, approve
+
+
+@pytest.mark.parametrize(
+    "order", [("HEAD", "objects/k", "refs/k", "config"), ("config", "commondir", "HEAD")]
+)
+async def test_files_no_bare_repository(tmp_path: Path, order: tuple[str, ...]) -> None:
+    files = FilesServer(tmp_path)
+    with pytest.raises(ToolError, match="makes a git repository"):
+        for name in order:
+            await files.call("write", {"path": f"lib/{name}", "content": "x"})
+    assert not {"HEAD", "objects", "refs"} <= {path.name for path in (tmp_path / "lib").iterdir()}
+    added = "".join(f"*** Add File: p/{name}\n+x\n" for name in (*order, "refs/x", "objects/x"))
+    with pytest.raises(ToolError, match="makes a git repository"):
+        await files.call("apply_patch", {"input": f"*** Begin Patch\n{added}*** End Patch"})
+    write(tmp_path, "bare/HEAD", "bare/objects/k", "bare/refs/k")
+    with pytest.raises(ToolError, match="makes a git repository"):
+        await files.call("write", {"path": "bare/config", "content": "x"})
+    await files.close()
+
+
+def test_toolbox_program_s_own_files_not_changed() -> None:
+    """A checkout in which the program runs, as the README sets it up."""
+    checkout = Path(sandbox_isolation.__file__).parents[2]
+    toolbox = build_toolbox(tools="files", root=checkout)
+    config = toolbox.host.server_config("files")
+    assert config is not None and isinstance(config.builtin, FilesServer)
+    for name in ("tui/app.py", "agent/new.py", "tools/x.py", "models.toml", "pyproject.toml"):
+        with pytest.raises(ToolError, match="of this program"):
+            config.builtin.preview("write", {"path": name, "content": "x"})
+    assert config.builtin.preview("write", {"path": "docs/new.md", "content": "x"})
+
+
+def test_own_paths_are_all_that_is_packaged() -> None:
+    checkout = Path(sandbox_isolation.__file__).parents[2]
+    packages = {path.parent.name for path in checkout.glob("*/__init__.py")} - {"tests"}
+    names = {path.name for path in sandbox_isolation.own_paths() if path.parent == checkout}
+    assert packages | {"models.toml", "pyproject.toml"} <= names
+
+
+async def test_exec_no_set_uid_file_or_device(shell: Commands) -> None:
+    lines = ["chmod 4755 f", "chmod u+s f", "chmod g+s f", "install -m 4755 /bin/true g"]
+    lines += ["mknod c c 1 3", "python3 -c 'import os; os.mknod(\"m\", 0o104755)'"]
+    lines += ["python3 -c 'import os; os.open(\"o\", os.O_CREAT | os.O_WRONLY, 0o6755)'"]
+    await shell("cp /bin/true f; mkdir d; chmod 2777 d; " + "; ".join(lines))
+    for path in shell.builtin.root.rglob("*"):
+        assert path.is_dir() or path.is_file(), path
+        assert not path.lstat().st_mode & 0o6000, path
+    assert await shell("touch x; chmod 755 x; mkfifo p; mkdir -m 1777 t; rm p") == "[exit code 0]"
+
+
+IN_HOME = (".bashrc", ".profile", ".ssh/authorized_keys", ".ssh/id", ".local/bin/git", ".gitconfig")
+IN_HOME += (".config/systemd/user/a.service", ".config/autostart/a.desktop", ".gnupg/k", ".netrc")
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_exec_home_as_root_start_files_read_only_and_keys_unreadable(
+    shell: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    root = shell.builtin.root
+    monkeypatch.setenv("HOME", str(root))
+    keys = (".ssh/id", ".gnupg/k", ".netrc")
+    if exists:
+        write(root, *IN_HOME, ".config/other/file", "notes/a", text="of the person\n")
+    toolbox = use_toolbox(shell, tmp_path, allow_home=True)
+    for name in IN_HOME:
+        folder = str(Path(name).parent)
+        await shell(
+            f"mkdir -p {folder}; echo 2 > {name}; rm -rf {name}; mv {folder} x; echo 2 > {name}"
+        )
+        path = root / name
+        assert path.read_text() == "of the person\n" if exists else not path.exists(), name
+    if exists:
+        text = await shell(f"cat {' '.join(keys)}; cat notes/a; ls; echo 2 > .config/other/file")
+        assert text.count("of the person") == 1 and "notes" in text
+        assert (root / ".config" / "other" / "file").read_text() == "2\n"
+        files = FilesServer(root)
+        for name in keys:
+            with pytest.raises(ToolError, match="files with keys"):
+                await files.call("read", {"path": name})
+            with pytest.raises(ToolError, match="files with keys"):
+                await files.call("write", {"path": name, "content": "2"})
+        assert "of the person" not in await files.call(
+            "search", {"query": "person", "path": ".ssh/.."}
+        ) or ("notes/a:1" in await files.call("search", {"query": "person"}))
+        assert files.extra_permission("write", {"path": ".local/bin/git", "content": "2"})
+    await toolbox.host.close()
+
+
+@pytest.mark.slow
+def test_run_home_as_root_needs_option(
+    agent: RunAgent, script: Callable[..., str], tmp_path: Path
+) -> None:
+    root = tmp_path / "people" / "me"
+    root.mkdir(parents=True)
+    engine = ("--engine", script(DONE))
+    for folder, verb in ((root, "is"), (root.parent, "holds")):
+        options = ("run", "go", "--root", str(folder), *engine)
+        for tools in ("shell", "files", "files.write"):
+            refused = agent(*options, "--tools", tools, env={"HOME": str(root)})
+            assert refused.code == 2 and f"{verb} your home folder" in refused.err
+            assert "--allow-home" in refused.err and "Traceback" not in refused.err
+        assert agent(*options, "--tools", "python,files.read", env={"HOME": str(root)}).code == 0
+    allowed = agent(*options, "--tools", "shell", "--allow-home", env={"HOME": str(root)})
+    assert allowed.code == 0
+    assert agent(*options, "--tools", "files", env={"HOME": str(root)}).code == 0, "asked once"
+    listed = agent("approvals", "list", "--root", str(root.parent), env={"HOME": str(root)})
+    assert "the home folder as a root" in listed.out

@@ -18,6 +18,7 @@ def verdict(
     abi: int = confine.SCOPED_LANDLOCK_ABI,
     second: int = 0,
     third: int = 0,
+    fourth: int = 0,
 ) -> str | int:
     """What the kernel would do: allow, kill, or answer with an error number."""
     data = {
@@ -26,6 +27,7 @@ def verdict(
         16: argument,
         24: second,
         32: third,
+        40: fourth,
     }
     rules = confine.filter_program(arch, PID, mode, abi)
     at = value = 0
@@ -121,3 +123,32 @@ def test_filter_sockets_and_descriptors_signal_nobody(arch: int, mode: str) -> N
     for option in (7, 8, 32, 33):  # SO_SNDBUF, SO_RCVBUF, and by force
         assert verdict(arch, setsockopt, 3, mode=mode, second=1, third=option) == refused
     assert verdict(arch, setsockopt, 3, mode=mode, second=1, third=20) == ALLOW
+
+
+@pytest.mark.parametrize("arch", [0, 1])
+@pytest.mark.parametrize("mode", ["alone", "namespace", "landlock"])
+def test_filter_no_set_uid_set_gid_or_device(arch: int, mode: str) -> None:
+    eperm, ignored = confine.EPERM_ERRNO, {0} if mode != "namespace" else {ALLOW}
+    for name, (*call, mode_offset, flags_offset) in confine.MODE_CALLS.items():
+        if (number := call[arch]) is None:
+            continue
+        pretended = name in confine.IGNORED_CALLS and mode != "namespace"
+
+        def of(
+            bits: int,
+            flags: int = 0o100,
+            number: int = number,
+            offsets: tuple[int | None, int] = (flags_offset, mode_offset),
+        ) -> str | int:
+            arguments = {None: "third", 24: "second", 32: "third", 40: "fourth"}
+            values = {arguments[offset]: 0 for offset in offsets} | {arguments[offsets[0]]: flags}
+            return verdict(arch, number, mode=mode, **(values | {arguments[offsets[1]]: bits}))
+
+        for bits in (0o644, 0o755, 0o1777, 0o100644, 0o10644, 0o140755):
+            assert of(bits) in (ignored if pretended else {ALLOW}), (name, oct(bits))
+        for bits in (0o4755, 0o2755, 0o6000, 0o104755, 0o20666, 0o60666):
+            assert of(bits) == (0 if pretended else eperm), (name, oct(bits))
+        if flags_offset is not None:
+            assert of(0o4755, 0) == ALLOW, "the mode of a file that is not created means nothing"
+            assert of(0o4755, 0o20200002) == eperm, "O_TMPFILE"
+    assert verdict(arch, confine.OPENAT2[arch], mode=mode) == confine.ENOSYS_ERRNO

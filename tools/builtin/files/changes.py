@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import hashlib
+import itertools
 import json
 import os
 import secrets
@@ -74,6 +75,27 @@ def plan_patch(root: RootFolder, text: str) -> list[FileChange]:
             put(real, None)
         put(target, after)
     return list(changes.values())
+
+
+def refuse_repositories(root: RootFolder, changes: list[FileChange]) -> None:
+    """Raise ToolError if a change is in a folder that is, or would become, a bare git repository: git
+    runs what the configuration in it says."""
+    names: dict[Path, set[str]] = {}
+    for change in changes:
+        steps = [change.path, *change.path.parents]
+        for path, folder in itertools.pairwise(steps[: steps.index(root.path) + 1]):
+            created = names.setdefault(folder, set())
+            if change.after is not None:
+                created.add(path.name.casefold())
+    for folder, created in names.items():
+        there = created | {
+            name.casefold() for name in _REPOSITORY_NAMES if root.entry(folder / name) is not None
+        }
+        if "head" in there and ({"objects", "refs"} <= there or "commondir" in there):
+            raise ToolError(f"Error: this makes a git repository of {root.name(folder)}")
+
+
+_REPOSITORY_NAMES = ("HEAD", "objects", "refs", "commondir")
 
 
 def _decode(data: bytes, path: str) -> str:

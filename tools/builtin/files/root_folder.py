@@ -17,6 +17,7 @@ from typing import IO
 
 from tools.builtin.base import ToolError
 from tools.builtin.files import beneath
+from tools.run_later import key_paths
 
 MAX_FILE_BYTES = 5_000_000
 """Size of the largest file that is searched or changed."""
@@ -38,6 +39,7 @@ class RootFolder:
         descriptor."""
         self.path = path.resolve()
         self._own_folders = tuple(own_folders)
+        self._keys = [path.resolve() for path in key_paths(self.path)]
         self.max_file_bytes = max_file_bytes
         self._open_folder = open_folder
 
@@ -62,6 +64,8 @@ class RootFolder:
             raise ToolError(f"Error: not a path: {path!r}") from None
         if not real.is_relative_to(self.path):
             raise ToolError(f"Error: outside the root folder: {path}")
+        if any(map(real.is_relative_to, self._keys)):
+            raise ToolError(f"Error: files with keys are neither read nor changed: {path}")
         return real
 
     def writable(self, path: str) -> Path:
@@ -133,6 +137,8 @@ class RootFolder:
     def open(self, real: Path) -> IO[bytes]:
         """Open a regular file, by its real path, for reading; raises ToolError, OSError."""
         name = self.name(real)
+        if any(map(real.is_relative_to, self._keys)):  # what a search comes upon
+            raise ToolError(f"Error: files with keys are not read: {name}")
         try:
             with self.parent(real) as (folder, entry):
                 # O_NONBLOCK: a pipe is not waited for.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import threading
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.builtin.base import ToolError, conversation_id, object_schema
+from tools.builtin.base import ExtraPermission, ToolError, conversation_id, object_schema
 from tools.builtin.conversation_folders import (
     MAX_CONVERSATION_FOLDERS,
     conversation_folder,
@@ -20,7 +21,9 @@ from tools.builtin.files import changes
 from tools.builtin.files.changes import MAX_UNDO_STEPS, FileChange, UndoJournal
 from tools.builtin.files.reading import FileReader, SearchCancellation
 from tools.builtin.files.root_folder import RootFolder
+from tools.config.named_files import NamedFiles
 from tools.policy.rules import Requirement, write_requirements
+from tools.run_later import names_run_later, root_paths
 from tools.temporary_folders import make_temporary_folder
 from tools.types import UNKNOWN_LABELS, Access, Label, Tool
 
@@ -88,6 +91,7 @@ class FilesServer:
         self._work_folder = work_folder
         self._temporary: Path | None = None
         self._change_lock = threading.Lock()
+        self._named_files: Callable[[], NamedFiles] = NamedFiles
 
     def is_safe(self, name: str) -> bool:
         """Return whether the tool only reads."""
@@ -115,6 +119,30 @@ class FilesServer:
             return None
         changed = [change.path for change in self._plan(name, arguments)]
         return write_requirements(changed, self.root.path)
+
+    def protect_files(self, named_files: Callable[[], NamedFiles]) -> None:
+        """Take each change of these files as one that needs a permission of its own."""
+        self._named_files = named_files
+
+    def extra_permission(self, name: str, arguments: dict[str, Any]) -> ExtraPermission | None:
+        """Return that a call changes what runs later outside of any sandbox. May block."""
+        if name in READ_TOOLS:
+            return None
+        try:
+            changed = [change.path for change in self._plan(name, arguments)]
+        except (ToolError, OSError):
+            return None  # the call fails with it
+        root, named = self.root.path, self._named_files().paths
+        later = [*named, *root_paths(root)]
+        forms = {form for path in later for form in (path, Path(os.path.realpath(path)))}
+        folders = {path for path in forms if path != root and path.is_relative_to(root)}
+        for path in changed:
+            relative = path.relative_to(root)
+            if names_run_later(relative) or not folders.isdisjoint((path, *path.parents)):
+                return ExtraPermission(
+                    "changes_run_later", f"other programs run what {relative} says"
+                )
+        return None
 
     async def start(self) -> None:
         """Do nothing: no process stays between calls."""
@@ -153,11 +181,13 @@ class FilesServer:
     def _plan(self, name: str, arguments: dict[str, Any]) -> list[FileChange]:
         match name:
             case "write":
-                return changes.plan_write(self.root, arguments["path"], arguments["content"])
+                plan = changes.plan_write(self.root, arguments["path"], arguments["content"])
             case "apply_patch":
-                return changes.plan_patch(self.root, arguments["input"])
+                plan = changes.plan_patch(self.root, arguments["input"])
             case _:
                 return self._journal().plan_undo()
+        changes.refuse_repositories(self.root, plan)
+        return plan
 
     def _change(self, name: str, arguments: dict[str, Any]) -> str:
         with self._change_lock:

@@ -12,6 +12,7 @@ from typing import Any
 from tools import private_files
 from tools.builtin.base import ToolError
 from tools.config.named_files import NamedFiles, module_files
+from tools.run_later import key_paths, root_paths
 from tools.sandbox.changes import SNAPSHOT_SECONDS, compare, take_snapshot
 from tools.sandbox.protection import move_aside, protect
 from tools.sandbox.repositories import RepositoryFinder, configured_files, disarm
@@ -20,6 +21,7 @@ USED_BY_GIT = "a configuration names it, so it can be created only with changes_
 RUN_LATER = (
     "a server or an approval rule names it, so no command can create it; the files tools can"
 )
+SETTINGS = "other programs run what it says, so no command can create it; the files tools can"
 IMPORTED = "a server's Python would import it, so no command can create it; the files tools can"
 
 
@@ -56,23 +58,29 @@ class CommandGuard:
         self, guard: RootGuard, paths: list[Path], named_files: NamedFiles, changes_git: bool
     ) -> None:
         self._guard, self._changes_git = guard, changes_git
-        self._repositories = set() if changes_git else guard.finder.find()
+        repositories = guard.finder.find()
+        self._repositories = set() if changes_git else repositories
+        self._run_later = self._settings(guard.finder.run_later)
         if guard.root in self._repositories:
             raise ToolError(
                 f"Error: {guard.root} is a git repository's own folder: this needs changes_git"
             )
         named = [path for each in self._repositories for path in configured_files(each)]
         run_later = [form for path in named_files.paths for form in _forms(path)]
-        paths += [*self._repositories, *named, *run_later]
+        always = self._settings(root_paths(guard.root))
+        settings = [form for path in always for form in _forms(path)]
+        paths += [*self._repositories, *named, *run_later, *self._run_later, *settings]
         self._missing = dict.fromkeys(self._missing_below_root(run_later), RUN_LATER)
         self._missing |= dict.fromkeys(self._missing_below_root(named), USED_BY_GIT)
+        self._missing |= dict.fromkeys(self._missing_below_root(settings), SETTINGS)
         """What would be used as soon as it was there, and why it must not be."""
         self._modules = named_files.modules
         self._module_files = module_files(guard.root, self._modules)
-        self.protection = protect(guard.root, paths)
+        keys = [form for path in key_paths(guard.root) for form in _forms(path)]
+        self.protection = protect(guard.root, paths, keys)
         if self.protection.is_too_large:
             raise ToolError(
-                f"Error: {guard.root} holds too many git repositories to protect them all;"
+                f"Error: {guard.root} holds too many files that run later to protect them all;"
                 " choose a smaller folder with --root"
             )
         self.notes: list[str] = []
@@ -90,14 +98,22 @@ class CommandGuard:
                 self._refuse(missing, why)
         for module in sorted(module_files(root, self._modules) - self._module_files):
             self._refuse(module, IMPORTED)
+        repositories = self._guard.finder.find() - self._repositories
+        for setting in sorted(self._settings(self._guard.finder.run_later) - self._run_later):
+            if os.path.lexists(setting):
+                self._refuse(setting, SETTINGS)
         if not self._changes_git:
-            for repository in sorted(self._guard.finder.find() - self._repositories):
+            for repository in sorted(repositories):
                 self._disarm(repository)
         self.changes = {"unknown": "there are too many files to compare"}
         if self._before is not None:
             after = take_snapshot(root, self._guard.snapshot_seconds)
             if after is not None:
                 self.changes = compare(self._before, after).summary()
+
+    def _settings(self, paths: Iterable[Path]) -> set[Path]:
+        """Return paths of `run_later`, without git's own if the command may change git's data."""
+        return {p for p in paths if not (self._changes_git and p.name == ".gitmodules")}
 
     def _missing_below_root(self, paths: Iterable[Path]) -> Iterator[Path]:
         for path in map(_absolute, paths):

@@ -125,7 +125,10 @@ class ShellServer:
         return None
 
     def extra_permission(self, name: str, arguments: dict[str, Any]) -> ExtraPermission | None:
-        """Return that a command is to change git's data."""
+        """Return that a command is to change git's data, or a patch what runs later."""
+        if self._files and (patch := _patch_in(arguments["cmd"])):
+            patch_arguments = self._patch_arguments(patch, arguments)
+            return self._files.extra_permission("apply_patch", patch_arguments)
         if arguments.get("changes_git") is not True:
             return None
         return ExtraPermission(

@@ -25,10 +25,22 @@ TEXT_OPTIONS = ("--model", "--tools", "--approve", "--system")
 
 def main() -> None:
     """Run the command in ``sys.argv``; always ends the process with an exit code."""
+    _leave_checkout()
     gc_tuning.defer()
     asks_completion = "_AGENT_COMPLETE" in os.environ  # the shell asks without arguments
     app_options = None if asks_completion else _simple_app_options(sys.argv[1:])
     run_guarded(_run_command if app_options is None else lambda: _run_app(**app_options))
+
+
+def _leave_checkout() -> None:
+    """Take the folder of a checkout off the import path, where an editable install puts it: besides the
+    program's packages it has none, and whoever writes there could add modules that others look for."""
+    import tools  # noqa: F401 - found while the folder is on the path
+    import tui  # noqa: F401
+
+    checkout = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # noqa: PTH120
+    if os.path.exists(f"{checkout}/pyproject.toml"):  # noqa: PTH110 - pathlib costs milliseconds
+        sys.path[:] = [path for path in sys.path if os.path.realpath(path) != checkout]
 
 
 def _simple_app_options(arguments: list[str]) -> dict[str, Any] | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,3 +108,17 @@ def test_bypasses_are_seen(tmp_path: Path) -> None:
     body = "".join(f"    {start}\n" for start in starts)
     (tmp_path / "tools" / "a.py").write_text(f"def start(words):\n{body}")
     assert len(bypasses(tmp_path)) == len(starts)
+
+
+def test_start_takes_no_module_from_checkout(tmp_path: Path) -> None:
+    """An editable install has the checkout on its path: a file there stands for any missing module."""
+    code = (
+        "import sys, agent.__main__ as entry; entry._leave_checkout()\n"
+        f"import tui.palette, tools.types; print({str(ROOT)!r} in sys.path)"
+    )
+    environment = {"AGENT_HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        env=environment, cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.stdout == "False\n", ran.stderr

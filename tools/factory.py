@@ -66,8 +66,9 @@ def build_toolbox(
     ``tools``, ``mcp_config``, ``mcp``, ``demo_tools``, ``approve``, ``root``, ``trust_project``,
     ``allow_home``: the values of the command line options of these names. ``work_folder``: where
     built-in servers have their folders (None: temporary ones). ``user_config``: the person's own
-    mcp.json, if it exists. ``approvals_file``, ``audit_file``, ``credentials_file``: where approvals, decisions and logins
-    are stored (None: not at all). ``own_folders``: this program's folders, which no tool may change.
+    mcp.json, if it exists. ``approvals_file``, ``audit_file``, ``credentials_file``: where approvals,
+    decisions and logins are stored (None: not at all). ``own_folders``: this program's folders, which
+    no tool may change.
 
     Of two servers with the same name, one from ``mcp`` replaces one from ``mcp_config``, that one
     from ``user_config``, that a built-in one; a project's server replaces none. Raises ConfigError.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass
@@ -56,6 +58,21 @@ def complete(root: Path, toolbox: Toolbox) -> None:
     FileIndex(root).refresh()
 
 
+def find_special(root: Path, toolbox: Toolbox) -> None:
+    """Look for set-uid files and devices."""
+    for path in root.rglob("*"):
+        mode = path.lstat().st_mode
+        if mode & 0o6000 or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            (root.parent / "marker").touch()
+
+
+async def write_bare_repository(root: Path, toolbox: Toolbox) -> None:
+    """Write the files of a bare repository, as a rule for the folder would allow."""
+    for name in ("config", "objects/k", "HEAD", "refs/k"):
+        with contextlib.suppress(ToolError):
+            await FilesServer(root).call("write", {"path": f"lib/{name}", "content": "x"})
+
+
 FSMONITOR = '[core]\n\tbare = false\n\tfsmonitor = "touch {marker}; false"\n'
 PACKAGE = '{"name": "a-server", "version": "9.9.9", "bin": {"a-server": "bin/a-server"}}'
 CASES = [
@@ -73,6 +90,31 @@ CASES = [
          ("node_modules/a-server/package.json", PACKAGE), ("bin/shadow", PROGRAM),
          ("node_modules/a-server/bin/a-server", PROGRAM), ("package.json", '{"name": "x"}')),
          then=start_servers),
+    Case("a package for the person's servers", "mkdir -p node_modules/.bin node_modules/a-server;"
+         " cp p node_modules/.bin/a-server; echo '{}' > node_modules/a-server/package.json",
+         (("p", PROGRAM),), start_servers, ("node_modules/.bin/a-server", "node_modules/a-server")),
+    Case("shadow programs that stay", "echo 2 > bin/rg", (("bin/other", ""),),
+         unchanged=("bin/rg",)),
+    Case("a hook of husky", "echo x > .husky/pre-commit; echo x > .husky/new; echo x > lint/check.sh",
+         ((".git/HEAD", ""), (".git/config", "[core]\n\thooksPath = .husky/_\n"),
+          (".husky/pre-commit", "lint/check.sh\n"), (".husky/_/pre-commit", ""),
+          ("lint/check.sh", "")), unchanged=(".husky/pre-commit", ".husky/new", "lint/check.sh")),
+    Case("a script of a hook", "for f in scripts/check.sh ci.yaml new/a; do mkdir -p $(dirname $f);"
+         " echo x > $f; done",
+         ((".git/HEAD", ""), (".git/hooks/pre-commit", '#!/bin/sh\nexec "$ROOT/scripts/check.sh"'
+          " --config=ci.yaml && ./new/a\n"), ("scripts/check.sh", ""), ("ci.yaml", "")),
+         unchanged=("scripts/check.sh", "ci.yaml", "new/a")),
+    *(Case(f"settings: {name}", f"mkdir -p $(dirname {name}) sub; echo x > {name}; mv $(dirname {name})"
+           f" sub/; mkdir -p sub/a/$(dirname {name}); echo x > sub/a/{name}",
+           (), unchanged=(name, f"sub/a/{name}"))
+      for name in (".vscode/tasks.json", ".idea/w.xml", ".claude/a.json", ".codex/a.toml", ".envrc",
+                   ".cursor/mcp.json", ".hg/hgrc", ".jj/c.toml", ".gitmodules", ".ripgreprc")),
+    *(Case(f"what this program reads: {name}", f"mkdir -p $(dirname {name}); echo x > {name}",
+           unchanged=(name,))
+      for name in ("AGENTS.md", ".agent/commands/a.md", ".mcp.json", "mcp.json")),
+    Case("a set-uid program", "cp /bin/true s; chmod 4755 s; chmod g+s s; install -m 6755 s t;"
+         " python3 -c 'import os; os.open(\"u\", 65, 0o4755)'; mknod d c 1 3", then=find_special),
+    Case("a bare repository by the files tools", then=write_bare_repository, unchanged=("lib/refs/k",)),
 ]  # fmt: skip
 NAMES = [case.name for case in CASES]
 
@@ -88,6 +130,7 @@ async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:
 
 async def _try(each: Isolation, case: Case, folder: Path) -> Attempt:
     root, marker = folder / "root", folder / "marker"
+    root.mkdir()
     for name, content in case.files:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

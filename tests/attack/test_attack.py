@@ -16,7 +16,13 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="what Linux offers"),
 ]
-SHARES = {"exhaustion": 240, "repositories": 200, "mcp_servers": 300, "http_clients": 92}
+SHARES = {
+    "exhaustion": 240,
+    "repositories": 200,
+    "later": 6,
+    "mcp_servers": 300,
+    "http_clients": 92,
+}
 """Of these groups every so many attacks are tried."""
 
 

@@ -28,12 +28,10 @@ def find_mismatch(table: Mapping[str, Any], specs: Mapping[str, FieldSpec]) -> s
 
 
 def is_text(value: object) -> bool:
-    """Whether a value is a TOML string."""
     return isinstance(value, str)
 
 
 def is_flag(value: object) -> bool:
-    """Whether a value is a TOML boolean."""
     return isinstance(value, bool)
 
 

@@ -27,7 +27,6 @@ class Paths:
 
     @property
     def folders(self) -> tuple[Path, Path, Path]:
-        """All three."""
         return self.config, self.cache, self.state
 
     @property
@@ -70,7 +69,6 @@ class Paths:
 
     @property
     def log_file(self) -> Path:
-        """The program's own log."""
         return self.state / "agent.log"
 
 

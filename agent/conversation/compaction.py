@@ -99,10 +99,7 @@ async def compact(
     emit: Emit,
     on_generation: OnGeneration,
 ) -> None:
-    """Summarise all turns but the last in the prompt, as a person asked for.
-
-    Raises NotCompactedError.
-    """
+    """Summarise all turns in the prompt but the last, as a person asked. Raises NotCompactedError."""
     compaction = _Compaction(generator, conversation, emit, on_generation)
     end = _last_in_prompt(conversation, compaction.starts)
     if end is None:
@@ -296,10 +293,7 @@ class _Compaction:
         }
 
     async def summary(self, end: int, sampling: Sampling) -> str:
-        """The model's summary of what comes before ``end``.
-
-        Raises NoSummaryError, NotCompactedError.
-        """
+        """The model's summary of what is before ``end``. Raises NoSummaryError, NotCompactedError."""
         notice = f"Summarising {self._turns(end)} …"
         self._emit(ev.AgentNotice(level="info", message=notice))
         conversation, form = self._conversation, self._generator.format

@@ -18,14 +18,11 @@ class PastTurn(Protocol):
     """A turn of a stored conversation."""
 
     @property
-    def prompt(self) -> str:
-        """What the user wrote."""
-        ...
+    def prompt(self) -> str: ...
 
     @property
     def response(self) -> Response:
         """What came of it."""
-        ...
 
 
 def convert_vocabulary(

@@ -97,7 +97,6 @@ class _Closer:
         return closed
 
     def _close_each(self, closed: dict[str, Any], keyword: str, path: _Path) -> None:
-        """Close each of a keyword's subschemas."""
         match closed.get(keyword):
             case Mapping() as parts:
                 closed[keyword] = {

@@ -29,11 +29,9 @@ class ForcedTokens:
         return None
 
     def upcoming(self, limit: int) -> list[int]:
-        """The next ids, ``limit`` at most."""
         return list(self.ids[self._next : self._next + max(0, limit)])
 
     def accept(self, token: int) -> bool:
-        """Take the token if it is the next one."""
         if self._next < len(self.ids) and token != self.ids[self._next]:
             return False
         self._next += 1

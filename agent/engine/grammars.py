@@ -154,7 +154,6 @@ class VocabularyTexts:
 
     @classmethod
     def from_tokens(cls, tokens: Sequence[bytes]) -> VocabularyTexts:
-        """Find them in the bytes of each id."""
         digits = {id: len(text) for id, text in enumerate(tokens) if text.isdigit()}
         return cls(tokens, digits, tokens.index(b'"') if b'"' in tokens else -1)
 

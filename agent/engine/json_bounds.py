@@ -44,7 +44,6 @@ class JsonBounds:
         return self._depth_to_reach is not None
 
     def push(self, token: int) -> None:
-        """Append a token to the text."""
         self._ids.append(token)
         self._read(self._texts[token])
         if self._depth_to_reach is not None and len(self._starts) <= self._depth_to_reach:

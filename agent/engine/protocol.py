@@ -131,17 +131,14 @@ class Constraint(Protocol):
     def pending(self) -> Future[Any] | None:
         """The compilation that the next `accept` or `allowed` would block on; None: neither
         blocks."""
-        ...
 
     def accept(self, token: int) -> bool:
         """Take the token as the next one and return True; or change nothing and return False.
         Called for every sampled token, so it must be cheap."""
-        ...
 
     def allowed(self) -> npt.NDArray[np.intp]:
         """Return the ids that may come next, (n,) intp, ascending. Slow: called after a reject, or to
         show them."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,14 +234,12 @@ class Generation(Protocol):
     def __aiter__(self) -> AsyncIterator[Prefill | Waiting | Tokens | Finished]:
         """Yield Prefill, Waiting (only if a server runs the model), Tokens, Finished. Raises
         EngineError when the engine fails on the way."""
-        ...
 
     def cancel(self) -> None:
         """End it at the next token or prefill chunk; it then yields ``Finished("cancelled")``.
 
         Safe from any thread, at any time, more than once.
         """
-        ...
 
 
 class Engine(Protocol):
@@ -256,16 +251,13 @@ class Engine(Protocol):
     @property
     def context_length(self) -> int:
         """Tokens that prompt and output may have together; exact once loaded."""
-        ...
 
     @property
     def unfinished(self) -> int:
         """Number of generations that run or wait, without background ones."""
-        ...
 
     async def load(self, progress: Callable[[float], None] | None = None) -> None:
         """Load the model; ``progress`` gets 0…1. Does nothing when loaded. Raises EngineError."""
-        ...
 
     def generate(self, request: Request) -> Generation:
         """Start generating; needs a running event loop and a loaded engine.
@@ -273,8 +265,6 @@ class Engine(Protocol):
         ``max_tokens=0`` only prefills. Raises ContextOverflowError, EngineBusyError when too many
         wait, or EngineError when the model is not loaded or the prompt is empty or has unknown ids.
         """
-        ...
 
     async def close(self) -> None:
         """Cancel running generations and free everything."""
-        ...

@@ -139,7 +139,6 @@ class Metrics:
         Gauge(name, description, registry=self._registry).set_function(value)
 
     def render(self) -> bytes:
-        """The page of all metrics, of content type `CONTENT_TYPE`."""
         return generate_latest(self._registry)
 
     def follow(self, turn: RunningTurn) -> None:
@@ -150,15 +149,12 @@ class Metrics:
         turn.log.on_append(count)
 
     def count_repair(self, rule: str) -> None:
-        """Count a repair of malformed markup."""
         self._repairs.labels(rule).inc()
 
     def observe_call(self, call: ev.Item, seconds: float) -> None:
-        """Observe how long a tool's call took."""
         self._tools.labels(self._server_label(call)).observe(seconds)
 
     def count_turn(self, response: ev.Response, stats: ev.AgentStats | None) -> None:
-        """Count a turn that ended."""
         if stats is not None:
             self._record_stats(stats, response.usage or ev.Usage())
         self._turns.labels(response.status).inc()

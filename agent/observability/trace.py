@@ -100,7 +100,6 @@ class Trace:
         self._write("b", name, EVENT_ROW, args or {}, cat=kind, id=id)
 
     def end(self, kind: str, name: str, id: str, args: dict[str, Any]) -> None:
-        """End a span."""
         self._write("e", name, EVENT_ROW, args, cat=kind, id=id)
 
     def _write(self, phase: str, name: str, row: int, args: dict[str, Any], **more: Any) -> None:
@@ -144,7 +143,6 @@ class TracedGeneration:
         self._form, self._id = form, f"generation {number}"
 
     def cancel(self) -> None:
-        """Cancel the generation."""
         self._trace.instant(EVENT_ROW, "cancel", {"generation": self._id})
         self._generation.cancel()
 

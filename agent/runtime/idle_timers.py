@@ -72,7 +72,6 @@ class IdleTimers:
             self._probing.cancel()
 
     async def close(self) -> None:
-        """Cancel the timers and wait for the chores that run."""
         self.cancel()
         if running := {task for task in (self._probing, self._unloading) if task is not None}:
             await asyncio.wait(running)

@@ -60,7 +60,6 @@ class Prefetcher:
         return self._task is not None
 
     async def wait(self) -> None:
-        """Wait until the latest prefill has ended."""
         if self._task is not None:
             await self._task
 

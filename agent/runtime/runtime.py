@@ -351,10 +351,7 @@ class Runtime:
             log.info("%s was unloaded", self.model.name)
 
     async def switch(self, model: Model, *, context: int | None = None) -> None:
-        """Run another model from now on; the old one's memory is free when this returns.
-
-        Raises EngineError while a turn runs.
-        """
+        """Run another model; the old one's memory is free then. Raises EngineError in a turn."""
         if not self.running_turns:
             await self.unload()  # a turn may begin while this waits for a load
         if self.running_turns:

@@ -53,7 +53,6 @@ class Batch:
         """Ids of the last fill whose logits can be read."""
 
     def fill(self, spans: Sequence[BatchSpan]) -> None:
-        """Replace the batch's tokens by those of some spans, in order."""
         end = total = 0
         for seq_id, ids, position, outputs in spans:
             start = end

@@ -387,7 +387,6 @@ def _read_header(path: Path, start: int) -> StoredSegment | None:
 
 
 def _ignore(path: Path) -> None:
-    """Remove a file that cannot be used."""
     log.warning("the cached prefix %s is damaged: it is removed", path)
     with suppress(OSError):
         path.unlink()

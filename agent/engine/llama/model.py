@@ -70,10 +70,7 @@ class LlamaModel:
     """A loaded GGUF with one context, which several sequences share."""
 
     def __init__(self, path: Path, placement: Placement, progress: Callable[[float], bool]) -> None:
-        """Load `path` as `placement` says; `progress` gets 0…1 and returns False to abort the load.
-
-        Raises EngineError.
-        """
+        """Load `path`; `progress` gets 0…1 and returns False to abort the load. Raises EngineError."""
         self._model: object = None
         self._context: object = None
         self._balance: ThreadBalance | None = None
@@ -143,7 +140,6 @@ class LlamaModel:
         self._logit_rows: dict[int, Logits] = {}
 
     def set_threads(self, decode: int, prefill: int) -> None:
-        """Set the number of threads for single tokens and for batches."""
         lib.llama_set_n_threads(self._context, decode, prefill)
 
     def balance_threads(self, threads: ThreadCounts, most: int) -> None:
@@ -159,11 +155,7 @@ class LlamaModel:
         self._balance = ThreadBalance(threads.decode, most, apply)
 
     def decode(self, spans: Sequence[BatchSpan]) -> DecodeOutcome:
-        """Compute at most `ubatch` tokens; unless the result is ``done``, the KV cache is
-        unchanged.
-
-        Raises EngineError.
-        """
+        """Compute `ubatch` tokens at most; only ``done`` changes the KV cache. Raises EngineError."""
         self._batch.fill(spans)
         if self._balance is None:
             code = lib.llama_decode(self._context, self._batch.native)
@@ -221,7 +213,6 @@ class LlamaModel:
         self._abort_flag[0] = b"\1"
 
     def clear_abort(self) -> None:
-        """Undo `abort`."""
         self._abort_flag[0] = b"\0"
 
     def first_position(self, seq_id: int) -> int:
@@ -239,11 +230,9 @@ class LlamaModel:
         lib.llama_memory_seq_cp(self._memory, source, target, 0, count)
 
     def clear(self) -> None:
-        """Empty the KV cache."""
         lib.llama_memory_clear(self._memory, False)
 
     def save_window(self, seq_id: int) -> WindowState:
-        """Copy the windows of a sequence's sliding layers."""
         return self._save_state(seq_id, STATE_SEQ_FLAGS_SWA_ONLY)
 
     def restore_window(self, seq_id: int, state: WindowState) -> bool:
@@ -282,7 +271,6 @@ class LlamaModel:
         return bool(done == size)
 
     def close(self) -> None:
-        """Free the context and the model; the object is unusable afterwards."""
         if self._context:
             lib.llama_free(self._context)
         if self._model:

@@ -64,7 +64,6 @@ class Penalties:
             logits[tokens] = before
 
     def record(self, token: int) -> None:
-        """Record that a token was generated."""
         self._recent.append(token)
         if not (self._presence or self._frequency):
             return

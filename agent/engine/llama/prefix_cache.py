@@ -217,7 +217,6 @@ class KvSequence:
                 self.clear()
 
     def clear(self) -> None:
-        """Empty the sequence."""
         self.model.truncate(self.seq_id, 0)
         self.ids = []
         self.prompt_length = 0

@@ -77,7 +77,6 @@ class GenerationJob:
 
     @property
     def prompt_length(self) -> int:
-        """Tokens of the prompt."""
         return len(self.ids) - self.generated
 
     @property
@@ -233,7 +232,6 @@ class Scheduler:
 
     @property
     def restoring(self) -> bool:
-        """Whether a running job reads from disk."""
         return any(job.restoring for job in self.running)
 
     def restore_step(self) -> None:

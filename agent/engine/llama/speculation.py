@@ -148,7 +148,6 @@ class StepCosts:
         as devices prepare themselves for batches of a new size."""
 
     def record(self, generations: int, drafted: int, seconds: float) -> None:
-        """Record how long a step took."""
         plain = self._plain_seconds.get(generations)
         if not drafted:
             plain = seconds if plain is None else plain + COST_RATE * (seconds - plain)

@@ -157,7 +157,6 @@ class StepLoop:
         self._wake_when_grammar_done(job)
 
     def _wake_when_grammar_done(self, job: GenerationJob) -> None:
-        """Have the grammar that the job needs next wake the loop when it is compiled."""
         if (constraint := job.request.constraint) and (grammar := constraint.pending):
             grammar.add_done_callback(lambda _: self._inbox.put(None))
 

@@ -67,7 +67,6 @@ class LoopWakeup:
         self._callback()
 
     def close(self) -> None:
-        """Close the pipe."""
         if self._write_fd >= 0:
             with suppress(NotImplementedError):
                 self._loop.remove_reader(self._read_fd)

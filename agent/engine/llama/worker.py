@@ -44,7 +44,6 @@ class LoadedWorker:
             self.draft_model.abort()
 
     def close(self) -> None:
-        """Free both models."""
         self.model.close()
         if self.draft_model is not None:
             self.draft_model.close()
@@ -88,12 +87,10 @@ class EngineWorker(threading.Thread):
 
     @property
     def context_length(self) -> int:
-        """Tokens of the loaded model's context."""
         return self.loaded.result().model.context_length
 
     @property
     def vocabulary_size(self) -> int:
-        """Tokens of the loaded model's vocabulary."""
         return self.loaded.result().model.vocabulary_size
 
     def submit(self, request: Request, stream: TokenStream) -> None:

@@ -94,7 +94,6 @@ class _ProbeModel:
             raise SystemExit(3)
 
     def speed(self) -> Speed:
-        """Time one prompt and a few tokens."""
         self._lib.llama_memory_clear(self._memory, False)
         start = perf_counter()
         self._decode([i * 7 % VOCABULARY_SIZE for i in range(PROMPT_TOKENS)])

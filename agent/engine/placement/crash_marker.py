@@ -81,7 +81,6 @@ async def recover_from_crash(
 
 
 def _is_running(marker: Path) -> bool:
-    """Whether the process that left the marker is still there."""
     import psutil  # here, since most starts find no marker
 
     pid = marker.stem.removeprefix("loading-")

@@ -30,13 +30,9 @@ class RemoteVocabulary(Protocol):
 
     stop_ids: frozenset[int]
 
-    def encode_text(self, text: str) -> list[int]:
-        """Tokenise text without special tokens."""
-        ...
+    def encode_text(self, text: str) -> list[int]: ...
 
-    def token_bytes(self, token: int) -> bytes:
-        """Return an id's bytes."""
-        ...
+    def token_bytes(self, token: int) -> bytes: ...
 
 
 class RemoteClient:

@@ -42,7 +42,6 @@ class RemoteEngine:
 
     @property
     def context_length(self) -> int:
-        """Tokens that prompt and output may have together; exact once loaded."""
         return self.replicas.context_length
 
     @property
@@ -65,11 +64,9 @@ class RemoteEngine:
         return await self.replicas.check_health()
 
     async def cached_health(self) -> HealthProblem | None:
-        """Return a recent result of `check_health`."""
         return await self.replicas.cached_health()
 
     def generate(self, request: Request) -> RemoteGeneration:
-        """Start generating. Raises EngineError, ContextOverflowError."""
         if not self.replicas.is_open:
             raise EngineError("The model is not loaded yet.")
         if not request.prompt:

@@ -74,7 +74,6 @@ class RemoteGeneration:
         return self._replica.client
 
     def cancel(self) -> None:
-        """End it; safe from any thread, at any time, more than once."""
         self._cancelled = True
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.task.cancel)

@@ -50,7 +50,6 @@ class Replica:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it may be asked."""
         return self.client.is_open and self.watch is None
 
 
@@ -118,7 +117,6 @@ class Replicas:
         return [http for each in self.all if (http := each.client.detach()) is not None]
 
     def states(self) -> list[ReplicaState]:
-        """Return what is known of each."""
         return [
             ReplicaState(
                 str(each.client.endpoint),

@@ -83,7 +83,6 @@ class SharedEngine:
 
     @property
     def context_length(self) -> int:
-        """Tokens that prompt and output may have together."""
         return self.own.context_length if self.own else self._context_length
 
     @property
@@ -113,7 +112,6 @@ class SharedEngine:
             self._loading = None
 
     def generate(self, request: Request) -> Generation:
-        """Start generating. Raises EngineError, ContextOverflowError."""
         if self.own is not None:
             return self.own.generate(request)
         if not request.prompt:
@@ -155,7 +153,6 @@ class SharedGeneration:
         """Talks to the other program; done when nothing follows."""
 
     def cancel(self) -> None:
-        """End it; safe from any thread, at any time, more than once."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._cancel_once)
 

@@ -160,7 +160,6 @@ class Gaps:
 
 
 def event_message(event: Prefill | Waiting | Tokens | Finished | Gaps) -> list[object]:
-    """An event of a generation as JSON."""
     match event:
         case Gaps(reasons):
             return ["gaps", reasons]
@@ -213,7 +212,6 @@ def event_of(message: list[Any]) -> Prefill | Waiting | Tokens | Finished | Gaps
 
 
 def error_message(error: Exception) -> list[object]:
-    """An error as JSON."""
     match error:
         case EngineBusyError():
             return ["error", "busy", str(error)]

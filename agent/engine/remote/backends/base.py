@@ -59,16 +59,13 @@ class RemoteBackend(Protocol):
     def metadata_paths(self, model: str | None) -> Sequence[str]:
         """Return the paths whose answers `parse_metadata` reads. ``model``: as models.toml names
         it."""
-        ...
 
     def parse_metadata(self, answers: Sequence[Json], model: str | None) -> ServerMetadata:
         """Read the answers of `metadata_paths`. Raises EngineError if the model is not served, or
         KeyError, IndexError, TypeError or StopIteration if they are not of this kind of server."""
-        ...
 
     def tokenize_body(self, text: str, model: str) -> Json:
         """Make the body for /tokenize, which answers with ``tokens``; special tokens are parsed."""
-        ...
 
     def completion_body(
         self,
@@ -83,11 +80,9 @@ class RemoteBackend(Protocol):
         ``prompt``: the request's prompt and what was generated so far. ``allowed``: the only ids
         that may come next; None: any.
         """
-        ...
 
     def parse_chunk(self, message: Json) -> CompletionChunk:
         """Read one message of the stream. Raises EngineError for an end that is a failure."""
-        ...
 
 
 def error_message(text: str) -> str:

@@ -47,7 +47,6 @@ class LlamaServerBackend:
         return ServerMetadata(model or names[0], props["default_generation_settings"]["n_ctx"])
 
     def tokenize_body(self, text: str, model: str) -> Json:
-        """Make the body for /tokenize."""
         return {"model": model, "content": text, "add_special": False, "parse_special": True}
 
     def completion_body(

@@ -26,7 +26,6 @@ class VllmBackend:
     usage_last: bool = True
 
     def metadata_paths(self, model: str | None) -> Sequence[str]:
-        """Return /v1/models."""
         return ("/v1/models",)
 
     def parse_metadata(self, answers: Sequence[Json], model: str | None) -> ServerMetadata:
@@ -41,7 +40,6 @@ class VllmBackend:
         return ServerMetadata(name, card.get("max_model_len") or base.get("max_model_len"))
 
     def tokenize_body(self, text: str, model: str) -> Json:
-        """Make the body for /tokenize."""
         return {"model": model, "prompt": text, "add_special_tokens": False}
 
     def completion_body(

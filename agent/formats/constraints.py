@@ -108,15 +108,12 @@ class ConstrainableFormat(Protocol):
     @property
     def supported_constraints(self) -> frozenset[ConstraintKind]:
         """The kinds of constraints that this format can enforce."""
-        ...
 
     @property
     def grammars(self) -> GrammarCompiler:
         """The grammar compiler of the model's vocabulary."""
-        ...
 
     def new_constraint(
         self, constraints: GenerationConstraints, recipients: Recipients
     ) -> Constraint:
         """Make the constraint of one generation that begins after `Format.open_assistant`."""
-        ...

@@ -117,11 +117,9 @@ class Parser(Protocol):
 
     def feed(self, ids: Sequence[int]) -> list[ParseEvent]:
         """Parse the next ids. Never raises, for any ids, and however they are split into calls."""
-        ...
 
     def finish(self) -> list[ParseEvent]:
         """End the stream: an open segment is closed with ``complete=False``."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,19 +181,15 @@ class Format(Protocol):
 
     def prompt_header(self, header: PromptHeader) -> list[int]:
         """Render what precedes the first message: system message, instructions and tools."""
-        ...
 
     def user_message(self, text: str) -> list[int]:
         """Render a user's message."""
-        ...
 
     def open_assistant(self) -> list[int]:
         """Return the generation prompt: the beginning of an assistant message."""
-        ...
 
     def open_answer(self) -> list[int]:
         """Return what, after `open_assistant`, begins an answer without reasoning."""
-        ...
 
     def begin_message(self, reasoning: str | None, answer: str | None) -> list[int]:
         """Return what, after `open_assistant`, is the beginning of a message whose text goes on.
@@ -203,77 +197,62 @@ class Format(Protocol):
         It has this reasoning and this answer; None: without. Of the two, the last one stays open.
         Raises ValueError for reasoning in a format that has none.
         """
-        ...
 
     def open_call(self, recipient: str | None) -> list[int]:
         """Return what, after `open_assistant`, forces a call of this tool or (None) of any tool."""
-        ...
 
     def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
         """Return a generated message as the history keeps it: properly ended.
 
         ``call`` tells that it is a complete call, whose result follows.
         """
-        ...
 
     def tool_result(self, recipient: str, text: str) -> list[int]:
         """Render the result of the tool that was called as ``recipient``."""
-        ...
 
     def encode_text(self, text: str) -> list[int]:
         """Tokenise a short text within a message; markup that it spells stays text."""
-        ...
 
     def encode_markup(self, text: str) -> list[int]:
         """Tokenise a raw prompt: special tokens that it spells become their ids."""
-        ...
 
     def canonical_name(self, tool: str, *, function: bool = False) -> str:
         """Return a declared tool's name as a recipient: ``files__read`` → ``functions.files__read``.
 
         ``function``: a client's, which is no tool of the model's own even if it is called ``python``.
         """
-        ...
 
     def channel(self, ids: Sequence[int]) -> str | None:
         """Return a message's channel, as Harmony calls it: ``analysis``, ``commentary``, ``final``.
 
         None: it has none, as in all other formats.
         """
-        ...
 
     def parser(self, recipients: Recipients | None) -> Parser:
         """Make a parser for one generation after `open_assistant`.
 
         With ``recipients`` None no tools are known, and calls are reported as they are written.
         """
-        ...
 
     def token_bytes(self, token: int) -> bytes:
         """Return an id's bytes; empty for an id that does not exist."""
-        ...
 
     def is_markup(self, token: int) -> bool:
         """Tell whether the id has a meaning beyond its text: a special token, or one that stops."""
-        ...
 
     def assistant_message(
         self, text: str, *, phase: Literal["commentary", "final_answer"]
     ) -> list[int]:
         """Render an assistant's message of an imported history."""
-        ...
 
     def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
         """Render a call of an imported history; with ``json`` False its body is code."""
-        ...
 
     def reasoning_message(self, text: str) -> list[int]:
         """Render reasoning of an imported history; empty if the format has none in histories."""
-        ...
 
     def developer_message(self, text: str) -> list[int]:
         """Render instructions in the middle of a history."""
-        ...
 
 
 @runtime_checkable
@@ -289,19 +268,15 @@ class SingleMessageFormat(Protocol):
         This is the first part of `Format.open_assistant`; the rest of that belongs to the first
         segment.
         """
-        ...
 
     def message_end(self) -> list[int]:
         """Return the message's end in the history."""
-        ...
 
     def part_separator(self) -> list[int]:
         """Return the separator of two parts of an imported message."""
-        ...
 
     def append_result(self, results: Sequence[int], text: str) -> list[int]:
         """Return rendered results with the result of another call of the same generation added."""
-        ...
 
 
 @runtime_checkable
@@ -310,9 +285,7 @@ class EditableFormat(Protocol):
 
     def may_be_call(self, ids: Sequence[int]) -> bool:
         """Tell whether what is generated after `Format.open_assistant` may become a call's header."""
-        ...
 
     def split_message(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return a generated message's header, from after `Format.open_assistant` on, and its body,
         without its end."""
-        ...

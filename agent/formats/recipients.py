@@ -157,7 +157,6 @@ class AnyRecipient(Recipients):
         super().__init__(())
 
     def resolve_recipient(self, raw: str) -> str | None:
-        """Return the name unchanged."""
         return raw
 
 

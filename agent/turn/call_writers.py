@@ -39,23 +39,18 @@ class CallWriter(Protocol):
 
     def delta(self, text: str) -> None:
         """Add to the arguments, a JSON text."""
-        ...
 
     def arguments_done(self, arguments: str) -> None:
         """End the arguments; ``arguments``: all of them, as valid JSON."""
-        ...
 
     def running(self) -> None:
         """The call runs now; not every call gets that far."""
-        ...
 
     def completed(self, output: str) -> None:
         """End the item with the tool's result."""
-        ...
 
     def failed(self, error: ev.McpError) -> None:
         """End the item with an error."""
-        ...
 
 
 class FunctionCallWriter(ItemWriter):
@@ -76,7 +71,6 @@ class FunctionCallWriter(ItemWriter):
         )
 
     def delta(self, text: str) -> None:
-        """Add to the arguments."""
         self._output.emit(
             ev.FunctionCallArgumentsDelta(item_id=self.id, output_index=self._index, delta=text)
         )
@@ -168,13 +162,11 @@ class McpCallWriter(ItemWriter):
         output.emit(ev.McpCallInProgress(**self.at))
 
     def delta(self, text: str) -> None:
-        """Add to the arguments."""
         self._output.emit(
             ev.McpCallArgumentsDelta(item_id=self.id, output_index=self._index, delta=text)
         )
 
     def arguments_done(self, arguments: str) -> None:
-        """End the arguments."""
         self.arguments = arguments
         self._output.emit(ev.McpCallArgumentsDone(**self.at, arguments=arguments))
 
@@ -182,12 +174,10 @@ class McpCallWriter(ItemWriter):
         """Emit nothing: an mcp_call is in progress from its first event on."""
 
     def completed(self, output: str) -> None:
-        """End the item with the tool's result."""
         self._output.emit(ev.McpCallCompleted(**self.at))
         self._close("completed", output=output)
 
     def failed(self, error: ev.McpError) -> None:
-        """End the item with an error."""
         self._output.emit(ev.McpCallFailed(**self.at))
         self._close("failed", error=error)
 
@@ -225,7 +215,6 @@ class UnlistedCallWriter:
         self._chunks: list[str] = []
 
     def delta(self, text: str) -> None:
-        """Add to the arguments."""
         self._chunks.append(text)
 
     def repair(self, recipient: str, at: int) -> None:
@@ -239,7 +228,6 @@ class UnlistedCallWriter:
         )
 
     def arguments_done(self, arguments: str) -> None:
-        """End the arguments."""
         self.arguments = arguments
 
     def running(self) -> None:
@@ -283,12 +271,10 @@ class CodeWriter(ItemWriter):
         """Ignore the JSON of the arguments."""
 
     def code_delta(self, text: str) -> None:
-        """Add to the code."""
         self._code += text
         self._output.emit(ev.CodeInterpreterCallCodeDelta(**self.at, delta=text))
 
     def arguments_done(self, arguments: str) -> None:
-        """End the code."""
         self.arguments = arguments
         code = json.loads(arguments).get("code")
         if not self._code and isinstance(code, str) and code:
@@ -296,7 +282,6 @@ class CodeWriter(ItemWriter):
         self._output.emit(ev.CodeInterpreterCallCodeDone(**self.at, code=self._code))
 
     def running(self) -> None:
-        """The code runs now."""
         self._output.emit(ev.CodeInterpreterCallInterpreting(**self.at))
 
     def completed(self, output: str) -> None:
@@ -347,7 +332,6 @@ class SearchWriter:
         self._output.emit(ev.WebSearchCallInProgress(**self._writer.at))
 
     def running(self) -> None:
-        """The search, or the page's load, runs now."""
         self._output.emit(ev.WebSearchCallSearching(**self._opened().at))
 
     def _opened(self) -> ItemWriter:
@@ -362,7 +346,6 @@ class SearchWriter:
         return source.url if source is not None else None
 
     def _describe(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The item's action."""
         url = self._url(arguments.get("cursor"))
         match self.name:
             case "search":

@@ -32,56 +32,37 @@ class TurnContext(Protocol):
     """A turn, as its tool calls, approvals and decoders see it."""
 
     @property
-    def options(self) -> TurnOptions:
-        """What the turn is asked to do."""
-        ...
+    def options(self) -> TurnOptions: ...
 
     @property
-    def conversation(self) -> Conversation:
-        """The conversation that the turn continues."""
-        ...
+    def conversation(self) -> Conversation: ...
 
     @property
-    def output(self) -> Output:
-        """The items of the response."""
-        ...
+    def output(self) -> Output: ...
 
     @property
-    def usage(self) -> UsageMeter:
-        """The turn's tokens and times."""
-        ...
+    def usage(self) -> UsageMeter: ...
 
     @property
-    def format(self) -> Format:
-        """The format of the loaded model."""
-        ...
+    def format(self) -> Format: ...
 
     @property
-    def host(self) -> Host:
-        """The MCP servers that the turn may use."""
-        ...
+    def host(self) -> Host: ...
 
     @property
-    def policy(self) -> Policy:
-        """Decides which calls may run."""
-        ...
+    def policy(self) -> Policy: ...
 
     @property
     def max_result_tokens(self) -> int:
         """Tokens that the prompt may have of the tool result that was added last."""
-        ...
 
-    def emit(self, event: ev.Event) -> None:
-        """Append an event to the turn's log."""
-        ...
+    def emit(self, event: ev.Event) -> None: ...
 
     async def until_stopped(self, work: Awaitable[T]) -> T:
         """The work's result; cancels it and raises TurnCancelledError once the turn is stopped."""
-        ...
 
     async def run_child(self, messages: Sequence[Message], options: TurnOptions) -> ev.Response:
         """Run a turn in a conversation of its own; its tokens count as auxiliary ones of this turn."""
-        ...
 
 
 class TurnRuntime(Protocol):
@@ -93,65 +74,42 @@ class TurnRuntime(Protocol):
     """Whether turns emit ``agent.prompt`` and ``agent.tokens``."""
 
     @property
-    def model(self) -> Model:
-        """The chosen model; it may not be loaded yet."""
-        ...
+    def model(self) -> Model: ...
 
     @property
-    def engine_name(self) -> str:
-        """What runs the model: ``llama.cpp``, ``script``, or the kind of server."""
-        ...
+    def engine_name(self) -> str: ...
 
     @property
     def context_length(self) -> int:
         """Tokens that prompt and output together may have; exact once the model is placed."""
-        ...
 
     @property
-    def loaded(self) -> LoadedModel | None:
-        """The model that is in memory."""
-        ...
+    def loaded(self) -> LoadedModel | None: ...
 
     @property
     def summaries(self) -> SummaryCache:
         """Summaries of conversations that clients may resend."""
-        ...
 
     @property
-    def host(self) -> Host:
-        """The MCP servers of this process."""
-        ...
+    def host(self) -> Host: ...
 
     @property
-    def policy(self) -> Policy:
-        """Decides which calls may run."""
-        ...
+    def policy(self) -> Policy: ...
 
-    def begin_turn(self) -> None:
-        """Keep the model loaded until `end_turn`."""
-        ...
+    def begin_turn(self) -> None: ...
 
-    def end_turn(self) -> None:
-        """Undo one `begin_turn`."""
-        ...
+    def end_turn(self) -> None: ...
 
-    def publish(self, turn: RunningTurn) -> None:
-        """Tell the runtime's subscribers of a turn that has started."""
-        ...
+    def publish(self, turn: RunningTurn) -> None: ...
 
     async def plan_placement(self) -> None:
         """Decide where the model goes, so that the context length is known. Never fails."""
-        ...
 
     async def load(
         self, progress: Callable[[float], None] | None = None, *, warm_up: bool = False
-    ) -> LoadedModel:
-        """Load the model unless it is in memory. Raises EngineError."""
-        ...
+    ) -> LoadedModel: ...
 
-    def generate(self, request: Request) -> Generation:
-        """Start a generation. Raises EngineError."""
-        ...
+    def generate(self, request: Request) -> Generation: ...
 
     def prefetch(
         self,
@@ -160,9 +118,7 @@ class TurnRuntime(Protocol):
         head_tokens: int = 0,
         affinity_tokens: int = 0,
         private: bool = False,
-    ) -> None:
-        """Put a prompt's beginning into the engine's memory, in the background."""
-        ...
+    ) -> None: ...
 
 
 class RunningTurn(Protocol):
@@ -171,61 +127,48 @@ class RunningTurn(Protocol):
     @property
     def log(self) -> EventLog:
         """Its events so far."""
-        ...
 
     @property
     def source(self) -> str:
         """The interface that it came through: ``run``, ``app``, ``http``, ``mcp`` or ``sampling``."""
-        ...
 
     @property
     def response(self) -> ev.Response:
         """The response as the request fixed it; once the turn has ended, the final one."""
-        ...
 
     @property
     def conversation(self) -> Conversation:
         """The conversation that the turn continues."""
-        ...
 
     @property
     def prompt(self) -> Sequence[Message]:
         """The messages that are new since the conversation's last turn."""
-        ...
 
     @property
     def items(self) -> list[ev.Item]:
         """The output items that are done."""
-        ...
 
     @property
     def first_entry(self) -> int:
         """Position of the turn's first message among the conversation's entries."""
-        ...
 
     async def done(self) -> ev.Response:
         """Wait until the turn has ended and return the final response."""
-        ...
 
     def stop(self, reason: StopReason = "cancelled") -> None:
         """Ask the turn to end: at its next token, or at once while a tool runs."""
-        ...
 
     def steer(self, text: str) -> None:
         """Queue a message of the user; the turn's next generation reads it."""
-        ...
 
     def queued_steering(self) -> list[str]:
         """The messages of `steer` that no generation has read yet, oldest first."""
-        ...
 
     def take_back_steering(self) -> str | None:
         """Remove and return the newest queued message; None if none is queued."""
-        ...
 
     def pending_entries(self) -> list[Entry]:
         """The conversation's entries as they would be if the turn ended now, without reasoning.
 
         A message that is being generated counts as cut off, a call without result as aborted.
         """
-        ...

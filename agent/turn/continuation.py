@@ -131,10 +131,7 @@ def continue_from(
     message: WrittenMessage,
     text: str,
 ) -> Continuation:
-    """Go on from one of a turn's messages, whose text is now ``text``.
-
-    ``entries``, ``events``: the turn's.
-    """
+    """Go on from a message of the turn with these ``entries`` and ``events``, now ``text``."""
     before = entries[: message.index]
     # The turn's first entries are its prompt.
     first = next((n for n, entry in enumerate(entries) if entry.role == "assistant"), 0)

@@ -30,10 +30,7 @@ class TurnCancelledError(AgentError):
 
 
 class TurnFailedError(AgentError):
-    """The turn cannot go on.
-
-    ``code`` and the message become the response's error; ``exit_code`` is that of a command.
-    """
+    """The turn cannot go on; ``code``: of the response's error, ``exit_code``: of a command."""
 
     def __init__(self, code: str, message: str, exit_code: int) -> None:
         super().__init__(message)

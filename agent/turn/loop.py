@@ -92,7 +92,6 @@ class TurnJob(Protocol):
 
     async def run(self, turn: Turn) -> None:
         """Do it, once the model is loaded. Raises TurnFailedError, TurnCancelledError, EngineError."""
-        ...
 
 
 class Turn:
@@ -144,12 +143,10 @@ class Turn:
 
     @property
     def items(self) -> list[ev.Item]:
-        """The output items that are done."""
         return list(self.output.items)
 
     @property
     def generations(self) -> list[GenerationDecoder]:
-        """The generations so far."""
         return self._prepared.generations.decoders if self._prepared is not None else []
 
     @property
@@ -186,7 +183,6 @@ class Turn:
 
     @property
     def policy(self) -> Policy:
-        """Decides which calls may run."""
         return self.runtime.policy
 
     def _require_prepared(self) -> PreparedTurn:
@@ -203,7 +199,6 @@ class Turn:
         return self
 
     def stop(self, reason: StopReason = "cancelled") -> None:
-        """Ask the turn to end: at its next token, or at once while a tool runs."""
         self.stop_reason = self.stop_reason or reason
         self._stop.set()
 
@@ -213,21 +208,17 @@ class Turn:
         self._steering.append(text)
 
     def queued_steering(self) -> list[str]:
-        """The messages of `steer` that no generation has read yet, oldest first."""
         return list(self._steering)
 
     def take_back_steering(self) -> str | None:
-        """Remove and return the newest queued message; None if none is queued."""
         return self._steering.pop() if self._steering else None
 
     async def done(self) -> ev.Response:
-        """Wait until the turn has ended and return the final response."""
         assert self._task is not None, "start() first"
         await asyncio.shield(self._task)
         return self.response
 
     def pending_entries(self) -> list[Entry]:
-        """The conversation's entries as they would be if the turn ended now, without reasoning."""
         ending = Conversation("")
         prepared = self._prepared
         if prepared is not None and (running := prepared.generations.running) is not None:
@@ -619,7 +610,6 @@ class Turn:
             raise
 
     async def run_child(self, messages: Sequence[Message], options: TurnOptions) -> ev.Response:
-        """Run a turn in a conversation of its own; its tokens count as auxiliary ones of this turn."""
         conversation = Conversation(new_id("conv"))
         child = Turn(self.runtime, conversation, messages, options, source="sampling").start()
         try:
@@ -631,7 +621,6 @@ class Turn:
     # --- stopping ---
 
     async def until_stopped(self, work: Awaitable[T]) -> T:
-        """The work's result; cancels it and raises TurnCancelledError once the turn is stopped."""
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._stop.wait())
         try:

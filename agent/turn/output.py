@@ -69,14 +69,12 @@ class ItemWriter:
     """Base of the writers: one open item of a response."""
 
     def __init__(self, output: Output, item: ev.Item) -> None:
-        """Open ``item``."""
         self._output, self.id = output, item.id
         self._index = output.open(item)
         self.at: dict[str, Any] = {"item_id": self.id, "output_index": self._index}
         """The fields by which events name the item."""
 
     def close_item(self, item: ev.Item) -> None:
-        """Close the item in this final form."""
         self._output.close(self._index, item)
 
 
@@ -89,7 +87,6 @@ class TextWriter(ItemWriter):
 
     @property
     def text(self) -> str:
-        """The text so far."""
         return "".join(self._chunks)
 
 
@@ -107,7 +104,6 @@ class ReasoningWriter(TextWriter):
         output.emit(ev.ContentPartAdded(**self.at, part=ev.ReasoningText()))
 
     def delta(self, text: str) -> None:
-        """Add text."""
         self._chunks.append(text)
         self._output.emit(
             ev.ReasoningTextDelta(item_id=self.id, output_index=self._index, delta=text)

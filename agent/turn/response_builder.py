@@ -27,7 +27,6 @@ class ResponseBuilder:
         self._printed: defaultdict[str, list[str]] = defaultdict(list)
 
     def apply(self, event: ev.Event) -> None:
-        """Fold one event in."""
         match event:
             case (
                 ev.ReasoningTextDelta(item_id=key, delta=delta)

@@ -46,7 +46,6 @@ class Generates(Protocol):
 
     def generate(self, request: Request) -> Generation:
         """Start a generation. Raises EngineError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,6 @@ class ToolCall:
 
     @property
     def id(self) -> str:
-        """The id of its item."""
         return self.writer.id
 
     @property

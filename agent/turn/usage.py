@@ -60,7 +60,6 @@ class UsageMeter:
         self.auxiliary.output_tokens += usage.output_tokens
 
     def stats(self) -> AgentStats:
-        """The ``agent.stats`` event, as of now."""
         now, usage = time.monotonic(), self.tokens
         speed = self._decoded / self._decode_seconds if self._decode_seconds else 0.0
         return AgentStats(

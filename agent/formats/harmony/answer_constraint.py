@@ -71,7 +71,6 @@ class AnswerConstraint:
         self._ends = None
 
     def accept(self, token: int) -> bool:
-        """Take the token if it is allowed; tell whether it was."""
         if self._ends is None:
             accepted = self._accept_in_header(token)
         elif token < FIRST_SPECIAL_ID:
@@ -94,7 +93,6 @@ class AnswerConstraint:
         return True
 
     def allowed(self) -> TokenIds:
-        """Return the ids that may come next."""
         if self._ends is not None:
             text = np.arange(FIRST_SPECIAL_ID if self._text_left > 0 else 0)
             return np.append(text, sorted(self._ends))

@@ -61,10 +61,7 @@ _CALL_RULES = ('channel: "commentary" | "analysis"', f'kind: {_TYPED} | " json" 
 
 
 class HarmonyConstraint:
-    """The `Constraint` of one Harmony generation.
-
-    It runs the format's own parser, so that both see the same messages.
-    """
+    """Constrains one Harmony generation; runs the format's own parser, to see the same messages."""
 
     def __init__(
         self,
@@ -100,7 +97,6 @@ class HarmonyConstraint:
     # --- tokens ---------------------------------------------------------------------------------
 
     def accept(self, token: int) -> bool:
-        """Take the token if it is allowed; tell whether it was."""
         if not (self._unconstrained or self._is_allowed(token)):
             return False
         self._unread.append(token)

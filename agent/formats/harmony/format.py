@@ -82,15 +82,12 @@ class HarmonyFormat:
         return system + self.renderer.developer_message(header.instructions, header.functions)
 
     def user_message(self, text: str) -> list[int]:
-        """Render a user's message."""
         return self.renderer.user_message(text)
 
     def open_assistant(self) -> list[int]:
-        """Return ``<|start|>assistant``."""
         return self.renderer.open_assistant()
 
     def open_answer(self) -> list[int]:
-        """Return ``<|channel|>final<|message|>``."""
         return self.renderer.final_message("")[len(self.open_assistant()) : -1]
 
     def begin_message(self, reasoning: str | None, answer: str | None) -> list[int]:
@@ -137,15 +134,12 @@ class HarmonyFormat:
         return [*body, CALL_ID if call else END_ID]
 
     def tool_result(self, recipient: str, text: str) -> list[int]:
-        """Render the result of the tool that was called as ``recipient``."""
         return self.renderer.tool_result(recipient, text)
 
     def encode_text(self, text: str) -> list[int]:
-        """Tokenise a short text within a message; markup that it spells stays text."""
         return self.renderer.encode_text(text)
 
     def encode_markup(self, text: str) -> list[int]:
-        """Tokenise a raw prompt: special tokens that it spells become their ids."""
         ids: list[int] = []
         start = 0
         for match in _SPELLED_SPECIAL.finditer(text):
@@ -169,7 +163,6 @@ class HarmonyFormat:
         return None
 
     def parser(self, recipients: Recipients | None) -> Parser:
-        """Make a parser for one generation after ``<|start|>assistant``."""
         return HarmonyParser(self.encoding, recipients)
 
     def token_bytes(self, token: int) -> bytes:
@@ -179,7 +172,6 @@ class HarmonyFormat:
         return vocabulary.special_text(token).encode() if raw is None else raw
 
     def is_markup(self, token: int) -> bool:
-        """Tell whether the id is a special token."""
         return token >= FIRST_SPECIAL_ID
 
     @property
@@ -190,7 +182,6 @@ class HarmonyFormat:
     def new_constraint(
         self, constraints: GenerationConstraints, recipients: Recipients
     ) -> Constraint:
-        """Make the constraint of one generation after ``<|start|>assistant``."""
         if constraints.calls == "none" and constraints.answer_grammar is None:
             return AnswerConstraint(constraints.max_tokens)
         return HarmonyConstraint(self.encoding, constraints, recipients, self.grammars)
@@ -204,15 +195,12 @@ class HarmonyFormat:
         return self.renderer.final_message(text)
 
     def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
-        """Render a call; with ``json`` False its body is code."""
         return self.renderer.tool_call(recipient, arguments, json=json)
 
     def reasoning_message(self, text: str) -> list[int]:
-        """Render reasoning, as a message in the analysis channel."""
         return self.renderer.analysis_message(text)
 
     def developer_message(self, text: str) -> list[int]:
-        """Render instructions in the middle of a history."""
         return self.renderer.developer_message(text, ())
 
 

@@ -85,7 +85,6 @@ class HeaderPart:
 
     @property
     def text(self) -> str:
-        """The part's text without its special token."""
         return "".join(self.texts)
 
 

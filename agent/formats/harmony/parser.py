@@ -118,7 +118,6 @@ class HarmonyParser:
         return None if self._body is None else self._body.opened
 
     def feed(self, ids: Sequence[int]) -> list[ParseEvent]:
-        """Parse the next ids; never raises."""
         out = self._out = []
         known = self._known_texts.get
         i, n = 0, len(ids)
@@ -145,7 +144,6 @@ class HarmonyParser:
         return out
 
     def finish(self) -> list[ParseEvent]:
-        """End the stream; an open segment is closed as incomplete."""
         self._out = []
         if not self._done:
             self._release_quoted_markup()
@@ -441,10 +439,7 @@ class HarmonyParser:
                 self._header.parts.append(HeaderPart(CHANNEL_ID, at))
 
     def _close_body(self, token: int | None, at: int = 0) -> bool:
-        """Close the body and tell whether it was a call.
-
-        ``token`` is the id that ended it, at ``at``; None if the stream ended.
-        """
+        """Close the body, by ``token`` (None: the stream's end); tell whether it was a call."""
         body = self._body
         assert body is not None
         unused = body.close(token, self._out)

@@ -94,19 +94,15 @@ class HarmonyRenderer:
         return self._message(Author(role=Role.DEVELOPER), "\n\n".join(parts))
 
     def user_message(self, text: str) -> list[int]:
-        """Render a user's message."""
         return self._message(Author(role=Role.USER), text)
 
     def open_assistant(self) -> list[int]:
-        """Return the generation prompt, ``<|start|>assistant``."""
         return [START_ID, ASSISTANT_ID]
 
     def final_message(self, text: str) -> list[int]:
-        """Render an answer."""
         return self._message(Author(role=Role.ASSISTANT), text, "final")
 
     def analysis_message(self, text: str) -> list[int]:
-        """Render reasoning."""
         return self._message(Author(role=Role.ASSISTANT), text, "analysis")
 
     def commentary_message(self, text: str) -> list[int]:
@@ -124,7 +120,6 @@ class HarmonyRenderer:
         return [*ids[:-1], CALL_ID]
 
     def tool_result(self, recipient: str, text: str) -> list[int]:
-        """Render the result of the tool that was called as ``recipient``."""
         author = Author.new(Role.TOOL, header_name(recipient))
         return self._message(author, text, _tool_channel(recipient), recipient="assistant")
 

@@ -79,7 +79,6 @@ class _Writer:
         self._remaining_subschemas = MAX_SUBSCHEMAS
 
     def arguments(self) -> str:
-        """Write the type of the arguments."""
         node = self._node(self._root, _Node({}))
         if _kinds(node.schema) != ["object"] and not _alternatives(node.schema):
             return "{\n}"
@@ -127,7 +126,6 @@ class _Writer:
         return node._replace(schema=schema)
 
     def _target(self, ref: str) -> Schema:
-        """Return the schema that a reference within this document means, or an empty one."""
         fragment = unquote(ref.removeprefix("#"))
         target = self._root if not fragment or fragment[0] == "/" else self._anchors.get(fragment)
         for step in fragment.split("/")[1:]:  # a JSON pointer (RFC 6901)

@@ -60,7 +60,6 @@ class TemplateRenderer(Protocol):
 
     def render(self, request: Mapping[str, Any]) -> str:
         """Render; ``request`` has the parameters of `render_template`. Raises UnusableTemplateError."""
-        ...
 
 
 class KnownTemplate:
@@ -70,7 +69,6 @@ class KnownTemplate:
         self._template = compile_template(source)
 
     def render(self, request: Mapping[str, Any]) -> str:
-        """Render; ``request`` has the parameters of `render_template`. Raises UnusableTemplateError."""
         try:
             return render_template(self._template, **request)
         except TEMPLATE_ERRORS as error:
@@ -78,10 +76,7 @@ class KnownTemplate:
 
 
 def start_renderer(source: str) -> TemplateRenderer:
-    """Render a template of ours here, and any other in a process of its own, which is started now.
-
-    Raises UnusableTemplateError.
-    """
+    """Render our own templates here, others in a process started now. Raises UnusableTemplateError."""
     return KnownTemplate(source) if source in TEMPLATES.values() else TemplateProcess(source)
 
 
@@ -114,10 +109,7 @@ class TemplateFrames:
 
 
 class ChatTemplate:
-    """The frames that a template writes around messages.
-
-    The constructor raises UnusableTemplateError.
-    """
+    """The frames that a template writes around messages; may raise UnusableTemplateError."""
 
     def __init__(
         self,

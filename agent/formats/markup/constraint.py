@@ -70,7 +70,6 @@ class MarkupConstraint:
             self._begin_answer()
 
     def accept(self, token: int) -> bool:
-        """Take the token if it is allowed; tell whether it was."""
         self._begin_matcher()
         if token in self._stop_ids:
             return self._may_stop()

@@ -27,7 +27,6 @@ class MarkdownCode:
         self._run_at_line_start = False
 
     def feed(self, text: str) -> None:
-        """Read more text."""
         for match in _MARKDOWN_TOKEN.finditer(text):
             token = match[0]
             if token[0] in "`~":

@@ -118,7 +118,6 @@ class MarkupFormat:
         return [self.begin_id, *ids]
 
     def user_message(self, text: str) -> list[int]:
-        """Render a user's message."""
         return self._encode_framed(self.template.frames.user, text)
 
     def developer_message(self, text: str) -> list[int]:
@@ -130,7 +129,6 @@ class MarkupFormat:
         return self._encode_framed(self.template.frames.result, text)
 
     def append_result(self, results: Sequence[int], text: str) -> list[int]:
-        """Return the results with another one in the same message."""
         frames = self.template.frames
         after = self.encoder.encode_markup(frames.result.after)
         more = MessageFrame(frames.result_separator, frames.result.after, frames.result.escaped)
@@ -145,7 +143,6 @@ class MarkupFormat:
     # --- generation ---------------------------------------------------------------------------
 
     def open_assistant(self) -> list[int]:
-        """Return the template's generation prompt."""
         return list(self._generation_prompt)
 
     def open_answer(self) -> list[int]:
@@ -178,11 +175,9 @@ class MarkupFormat:
         return list(self._message_header)
 
     def message_end(self) -> list[int]:
-        """Return the template's end of an assistant message."""
         return list(self._message_end)
 
     def part_separator(self) -> list[int]:
-        """Return a line break."""
         return self.encoder.encode_markup("\n")
 
     def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
@@ -196,11 +191,9 @@ class MarkupFormat:
         return body + message_end
 
     def encode_text(self, text: str) -> list[int]:
-        """Tokenise a short text within a message; markup that it spells stays text."""
         return self.encoder.encode_text(text)
 
     def encode_markup(self, text: str) -> list[int]:
-        """Tokenise a raw prompt: special tokens that it spells become their ids."""
         return self.encoder.encode_markup(replace_surrogates(text))
 
     def canonical_name(self, tool: str, *, function: bool = False) -> str:
@@ -212,7 +205,6 @@ class MarkupFormat:
         return None
 
     def parser(self, recipients: Recipients | None) -> Parser:
-        """Make a parser for one generation after `open_assistant`."""
         return MarkupParser(self._token_classes, recipients, thinking=self._starts_thinking)
 
     @property
@@ -228,8 +220,6 @@ class MarkupFormat:
 
     @cached_property
     def grammars(self) -> GrammarCompiler:
-        """The grammar compiler of the model's vocabulary."""
-
         def token_bytes() -> TokenBytes:
             tokens = [self.token_bytes(token) for token in range(self._vocabulary.size)]
             return TokenBytes(tokens, self._special_ids)
@@ -239,7 +229,6 @@ class MarkupFormat:
     def new_constraint(
         self, constraints: GenerationConstraints, recipients: Recipients
     ) -> Constraint:
-        """Make the constraint of one generation after `open_assistant`."""
         return MarkupConstraint(
             constraints,
             recipients.declared,
@@ -252,7 +241,6 @@ class MarkupFormat:
         )
 
     def token_bytes(self, token: int) -> bytes:
-        """Return an id's bytes; empty for an id that does not exist."""
         return self._vocabulary.token_bytes(token) or b""
 
     def is_markup(self, token: int) -> bool:

@@ -26,10 +26,7 @@ class GgufVocabulary:
     def __init__(
         self, path: Path, values: dict[str, gguf_header.MetadataValue] | None = None
     ) -> None:
-        """Load the vocabulary, in half a second; ``values`` is the file's header, if read already.
-
-        Raises EngineError.
-        """
+        """Load it, in half a second; ``values``: the file's header, if read. Raises EngineError."""
         values = gguf_header.read_metadata(path) if values is None else values
         tokens, types = values.get("tokenizer.ggml.tokens"), values.get("tokenizer.ggml.token_type")
         self._is_sentencepiece = values.get("tokenizer.ggml.model") != "gpt2"
@@ -71,7 +68,6 @@ class GgufVocabulary:
         return kind if isinstance(kind, int) else 1
 
     def token_bytes(self, token: int) -> bytes | None:
-        """Return the bytes of an id; None for an id that does not exist."""
         if not 0 <= token < len(self._tokens):
             return None
         spelling = self._tokens[token]

@@ -179,7 +179,6 @@ class JsonCall:
         return False
 
     def _read_after_object(self, text: str, final: bool) -> CallOutcome | None:
-        """Read what follows the complete object."""
         if self._closing is None:
             return CallOutcome.ENDED
         rest = text.lstrip()

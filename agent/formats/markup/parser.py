@@ -96,7 +96,6 @@ class MarkupParser:
         self._done = False
 
     def feed(self, ids: Sequence[int]) -> list[ParseEvent]:
-        """Parse the next ids; never raises."""
         for token in ids:
             if self._done:
                 break
@@ -105,7 +104,6 @@ class MarkupParser:
         return out
 
     def finish(self) -> list[ParseEvent]:
-        """End the stream; an open segment is closed as incomplete."""
         if not self._done:
             self._end(False)
         out, self._segments.out = self._segments.out, []

@@ -18,12 +18,10 @@ class SegmentWriter:
         self._content_start = 0
 
     def open(self, opened: Opened, content_start: int) -> None:
-        """Open a segment whose content begins with the token at ``content_start``."""
         self.open_segment, self._content_start = opened, content_start
         self.out.append(opened)
 
     def delta(self, text: str) -> None:
-        """Add text to the open segment."""
         if text:
             self.out.append(Delta(text))
 

@@ -69,7 +69,6 @@ def render_template(
 
 
 def error_text(error: BaseException) -> str:
-    """What went wrong, in one line."""
     if isinstance(error, MemoryError):
         return "it takes too much memory"
     if isinstance(error, RecursionError):

@@ -45,7 +45,6 @@ class TemplateProcess:
         self._start()
 
     def render(self, request: Mapping[str, Any]) -> str:
-        """Render; ``request`` has the parameters of `render_template`. Raises UnusableTemplateError."""
         with self._lock:
             if self._child is None and time.monotonic() < self._retry_at:
                 raise UnusableTemplateError(self._flaw)

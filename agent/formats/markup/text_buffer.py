@@ -24,7 +24,6 @@ class TokenTextBuffer:
             self._token_spans.append((start, self._added, position))
 
     def take(self, count: int) -> str:
-        """Remove and return the first ``count`` characters."""
         taken, self.text = self.text[:count], self.text[count:]
         self._taken += len(taken)
         while self._token_spans and self._token_spans[0][1] <= self._taken:

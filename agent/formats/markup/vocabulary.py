@@ -25,11 +25,9 @@ class MarkupVocabulary(Protocol):
 
     def token_bytes(self, token: int) -> bytes | None:
         """Return the bytes of an id; None for an id that does not exist."""
-        ...
 
     def encode(self, text: str) -> list[int]:
         """Tokenise a text that spells no special token."""
-        ...
 
 
 class ByteVocabulary:
@@ -51,7 +49,6 @@ class ByteVocabulary:
         return bytes([token]) if 0 <= token < 256 else self._texts.get(token)
 
     def encode(self, text: str) -> list[int]:
-        """Return the text's bytes in UTF-8."""
         return list(text.encode())
 
 

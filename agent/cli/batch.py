@@ -231,7 +231,6 @@ class BatchProgress:
             self._say(self._note())
 
     def stop(self) -> None:
-        """Take the bar away."""
         self._bar.stop()
 
     def summary(self, results: ResultLog) -> str:

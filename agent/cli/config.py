@@ -150,7 +150,6 @@ def path() -> None:
 
 
 def _format_table(rows: Sequence[tuple[str, str, str, str]]) -> str:
-    """Rows in columns, below their headings."""
     rows = [("SETTING", "VALUE", "DEFAULT", "FROM"), *rows]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join(

@@ -313,7 +313,6 @@ def _key_value_pairs(options: list[str], separator: str) -> dict[str, str]:
 
 
 def remove(name: str) -> None:
-    """Remove a server from the person's mcp.json."""
     path = user_paths().mcp_json
     try:
         edit.remove(path, name)

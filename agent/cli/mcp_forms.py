@@ -39,7 +39,6 @@ class FormAnswers:
         """What was wrong with an answer of ``--answer``."""
 
     async def answer(self, question: ElicitationRequest) -> ElicitationResult:
-        """Answer one question."""
         echo(f"{question.server} asks: {question.message}", file=sys.stderr)
         if question.url is not None:
             echo(f"  {clean_text(question.url)}", file=sys.stderr)

@@ -39,7 +39,6 @@ def inspection_object(
     prompts: list[Prompt],
     stderr: str,
 ) -> dict[str, Any]:
-    """Describe a server with all that it offers."""
     return server | {
         "tools": [
             {

@@ -60,7 +60,6 @@ def _find_server(host: Host, name: str) -> ServerConfig:
 
 
 def logout(name: str, root: Path) -> None:
-    """Delete a server's OAuth tokens."""
     from tools.mcp.oauth import log_out
 
     config = _find_server(create_host(root, trust=False), name)

@@ -128,7 +128,6 @@ def _model_tools(format: str, recipients: Recipients | None, model: str) -> Form
 
 
 def parse_ids(parser: Parser, ids: list[int]) -> dict[str, Any]:
-    """Segments and repairs of one generation, as JSON."""
     segments: list[dict[str, Any]] = []
     repairs: list[dict[str, Any]] = []
     texts: list[str] = []

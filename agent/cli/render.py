@@ -36,7 +36,6 @@ class PlainRenderer:
         """The latest one; before the end of an incomplete answer it says why."""
 
     def show(self, event: ev.Event) -> None:
-        """Write what this event adds."""
         match event:
             case ev.OutputItemAdded(item=ev.MessageItem(phase="final_answer") as item):
                 self._final_items.add(item.id)
@@ -79,7 +78,6 @@ class PlainRenderer:
             print(sanitize(line), file=target, flush=True)
 
     def flush(self) -> None:
-        """Flush the output."""
         self._out.flush()
 
 
@@ -107,7 +105,6 @@ class TerminalRenderer:
         self._has_status = self._has_warned = self._has_timed_out = False
 
     def show(self, event: ev.Event) -> None:
-        """Write what this event adds."""
         match event:
             case ev.AgentLoad(done=done, total=total):
                 self._show_status(
@@ -231,7 +228,6 @@ class TerminalRenderer:
             self._show_status("")
 
     def flush(self) -> None:
-        """Flush the output."""
         self._console.file.flush()
 
 

@@ -80,11 +80,9 @@ class Renderer(Protocol):
 
     def show(self, event: Event) -> None:
         """Write what this event adds."""
-        ...
 
     def flush(self) -> None:
         """Flush the output; called after each batch of events."""
-        ...
 
 
 class JsonLinesRenderer:
@@ -100,7 +98,6 @@ class JsonLinesRenderer:
         self._out.write(self._sanitize(event.model_dump_json()) + "\n")
 
     def flush(self) -> None:
-        """Flush the output."""
         self._out.flush()
 
 
@@ -258,7 +255,6 @@ class _Stopping:
         """None: the turn was not stopped."""
 
     def on_signal(self, number: int) -> None:
-        """Stop for a signal."""
         self.stop(EXIT_HANGUP if number == signal.SIGHUP else EXIT_CANCELLED)
 
     def stop(self, exit_code: int) -> None:

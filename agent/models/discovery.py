@@ -88,10 +88,7 @@ def matching(model: Model, catalog: dict[str, Model]) -> list[DiscoveredModel]:
 
 
 def to_model(discovered: DiscoveredModel, catalog: dict[str, Model]) -> Model:
-    """Make a model to run, with the settings of the catalog's entry of the same model.
-
-    Raises EngineError where it cannot be used.
-    """
+    """Make it a model, with the settings of its catalog entry. Raises EngineError if unusable."""
     if discovered.problem is not None:
         raise EngineError(
             f"{discovered.name} of {discovered.source} cannot be used: {discovered.problem}."

@@ -58,10 +58,7 @@ def resolve_model(name: str | None, paths: Paths, *, scripted: bool = False) -> 
 
 
 def lasting_name(name: str, paths: Paths) -> str:
-    """What means the same model in every folder: a path is made absolute.
-
-    Raises UserError where there is no such model.
-    """
+    """Its name in any folder: a path becomes absolute. Raises UserError if there is no such model."""
     try:
         model = resolve_model(name, paths)
     except EngineError as error:

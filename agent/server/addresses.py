@@ -43,7 +43,6 @@ class AddressMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on (ASGI)."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return

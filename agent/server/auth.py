@@ -39,7 +39,6 @@ class FramingMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse the request, or pass it on (ASGI)."""
         names = {name for name, _ in scope.get("headers", ())}
         if {b"content-length", b"transfer-encoding"} <= names:
             message = "A request has either a Content-Length or a Transfer-Encoding."
@@ -67,7 +66,6 @@ class AccessMiddleware:
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse the request, or pass it on (ASGI)."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return

@@ -136,7 +136,6 @@ class _Slots:
         self._changed = asyncio.Condition()
 
     async def take(self) -> None:
-        """Wait for a slot and take it."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._taken < int(self._bound))
             self._taken += 1
@@ -214,7 +213,6 @@ class BatchRunner:
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
     async def answer(self, request: Line) -> Json:
-        """The result of a line."""
         if isinstance(request, WrongLine):
             return _result(request.custom_id, request.error.status, {"error": request.error.body})
         # Encoded here: httpx2 raises at numbers such as 1e400, which the server refuses.

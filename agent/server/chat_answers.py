@@ -106,7 +106,6 @@ class ChatAnswer:
         }
 
     def finish_reason(self, response: ev.Response) -> str:
-        """Why a choice ended."""
         if response.status == "incomplete":
             return "length"
         if any(_counts(item, response) for item in response.output):

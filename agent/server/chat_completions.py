@@ -23,8 +23,6 @@ from agent.turn.loop import Turn
 
 
 def route(service: ResponseService) -> Route:
-    """The route of the older API."""
-
     async def create(request: Request) -> Response:
         """POST /v1/chat/completions: the older API; docs/chat.md says what each field does."""
         chat, requests = parse_chat(

@@ -84,7 +84,6 @@ class ChoicesBody(Response):
         self._turns, self._service, self._shape = turns, service, shape
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Wait for the ends of the turns and send the body (ASGI)."""
         headers = _headers_of(self._turns, self._service)
         async with stop_on_disconnect(self._turns, receive, self._service):
             responses = [await turn.done() for turn in self._turns]

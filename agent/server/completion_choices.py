@@ -64,10 +64,7 @@ class CompletionChoice:
     record: RecordCompletion | None = None
 
     async def pieces(self) -> AsyncGenerator[TextPiece]:
-        """Yield the text as it comes, with its tokens' log probabilities if asked for.
-
-        Raises EngineError.
-        """
+        """Yield the text as it comes, with log probabilities if asked for. Raises EngineError."""
         status = "cancelled"
         try:
             async with aclosing(self._all_pieces()) as pieces:
@@ -159,7 +156,6 @@ class CompletionChoice:
 
 
 def _scored(tokens: Tokens) -> Iterable[tuple[int, Logprob | None]]:
-    """Each id with what is known of it."""
     return zip(tokens.ids, tokens.logprobs or repeat(None), strict=False)
 
 
@@ -177,11 +173,9 @@ class _TextDecoder:
         return self._decoder.decode(self._form.token_bytes(token))
 
     def end(self) -> str:
-        """The text that is left."""
         return self._decoder.decode(b"", final=True)
 
     def spell(self, token: int) -> str:
-        """An id's own text."""
         return self._form.token_bytes(token).decode("utf-8", "replace")
 
     def entries(self, logprob: Logprob | None) -> list[dict[str, Any]]:

@@ -199,7 +199,6 @@ class CompletionAnswer(Response):
         self._record = record
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer (ASGI)."""
         sent = (
             self._send_stream(send) if self._body.stream else self._send_body(scope, receive, send)
         )

@@ -76,11 +76,9 @@ class Arrival:
         self._allowed_seconds, self._size = allowed_seconds, 0
 
     def add(self, size: int) -> None:
-        """Note bytes that came just now."""
         self._latest, self._size = time.monotonic(), self._size + size
 
     def is_late(self, now: float, stall_seconds: float) -> bool:
-        """Whether it takes too long."""
         if self._allowed_seconds is not None:
             return now > self.began + self._allowed_seconds
         pace = self.began + GRACE_SECONDS + self._size / MIN_BYTES_PER_SECOND
@@ -182,7 +180,6 @@ class HttpConnection(H11Protocol):
             self._refuse(408, "The request did not arrive in time.")
 
     def abort(self) -> None:
-        """Close the connection at once."""
         self.connections.discard(self)
         self.transport.abort()
 

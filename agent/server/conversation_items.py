@@ -66,7 +66,6 @@ def _turn_output(turn: ItemTurn) -> Iterator[dict[str, Any]]:
 
 
 def turn_inputs(turn: ItemTurn) -> list[dict[str, Any]]:
-    """What the model was sent in a turn."""
     if turn.served is None:
         return [_user_message(item_suffix(turn.id), turn.prompt)] if turn.prompt else []
     inputs: list[dict[str, Any]] = turn.served["inputs"]

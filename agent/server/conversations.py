@@ -123,12 +123,10 @@ class Conversations:
         self._locked.add(conversation_id)
 
     def unlock(self, conversation_id: str) -> None:
-        """End `lock`."""
         self._locked.discard(conversation_id)
 
     @contextmanager
     def locked(self, conversation_id: str) -> Iterator[None]:
-        """Lock a conversation within the context."""
         self.lock(conversation_id)
         try:
             yield
@@ -176,7 +174,6 @@ class Conversations:
             yield from turn_items(turn)
 
     def item(self, conversation_id: str, item_id: str) -> dict[str, Any]:
-        """An item of a conversation."""
         for item in self.items(conversation_id):
             if item["id"] == item_id:
                 return item

@@ -58,10 +58,7 @@ def add_tools(added: AddedTools, item: InputItem) -> None:
 def declared_tools(
     request: CreateResponse, items: str | Sequence[InputItem], earlier: AddedTools
 ) -> list[DeclaredTool]:
-    """The tools of a request: its ``tools``, and those that items have added, ``earlier`` ones too.
-
-    Raises ApiError for too many.
-    """
+    """The request's tools and those that items added, ``earlier`` too. Raises ApiError for too many."""
     added = {name: DeclaredTool("input", tool) for name, tool in earlier.items()}
     for index, item in enumerate(() if isinstance(items, str) else items):
         for name, declared in _tools_of(item, f"input[{index}]"):
@@ -89,7 +86,6 @@ def tools_json(tools: Iterable[RequestTool]) -> list[dict[str, Any]]:
 
 
 def tools_from_json(stored: Sequence[dict[str, Any]]) -> AddedTools:
-    """Read back what `tools_json` made."""
     return {_name(tool): tool for tool in _TOOLS.validate_python(stored)}
 
 

@@ -54,7 +54,6 @@ class ApiError(AgentError):
 
     @property
     def body(self) -> dict[str, str | None]:
-        """The ``error`` object of the answer."""
         return {
             "message": str(self),
             "type": self.error_type,

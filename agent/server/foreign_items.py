@@ -100,7 +100,6 @@ def searched_tools(item: InputForeignItem) -> Sequence[RequestTool]:
 
 
 def _names(tools: Iterable[RequestTool]) -> Iterator[str]:
-    """The names of tools as the model calls them."""
     for tool in tools:
         if isinstance(tool, RequestNamespace):
             yield from (qualified_name(part.name, tool.name) for part in tool.tools)

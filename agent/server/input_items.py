@@ -475,7 +475,6 @@ class ItemReader:
         return name
 
     def _server_call(self, item: InputMcpCall | InputCodeInterpreterCall) -> list[Message]:
-        """A call that ran here, and its result."""
         if isinstance(item, InputCodeInterpreterCall):
             outputs = item.outputs or []
             logs = "".join(str(output["logs"]) for output in outputs if "logs" in output)

@@ -34,7 +34,6 @@ def list_page(items: Sequence[dict[str, Any]], query: QueryParams) -> dict[str, 
 
 
 def as_list(items: Sequence[dict[str, Any]], *, has_more: bool = False) -> dict[str, Any]:
-    """A list object of these items."""
     return {
         "object": "list",
         "data": items,

@@ -35,7 +35,6 @@ class Heartbeat:
         self._task: asyncio.Task[None] | None = None
 
     def sent(self) -> None:
-        """Note that something was sent."""
         self._last = self._loop.time()
 
     async def __aenter__(self) -> Heartbeat:
@@ -86,12 +85,10 @@ class LiveStream:
             )
 
     async def write(self, chunk: bytes) -> None:
-        """Send a chunk."""
         self._heartbeat.sent()
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self, chunk: bytes) -> None:
-        """Send the last chunk."""
         await self._send({"type": "http.response.body", "body": chunk, "more_body": False})
 
     async def _send_keepalive(self) -> None:

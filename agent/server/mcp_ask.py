@@ -54,15 +54,11 @@ class Ask:
         self._reporting: asyncio.Task[None] | None = None
 
     def start(self, turn: Turn) -> None:
-        """Start the turn."""
         self.turn = turn.start()
         self._reporting = asyncio.create_task(self._report(turn))
 
     async def wait(self, context: ServerRequestContext[Any, Any]) -> T.InputRequiredResult | None:
-        """Wait until the turn has ended (None) or the client has to answer a question.
-
-        Cancelling it stops the turn.
-        """
+        """Wait for the turn's end (None) or a question to the client; cancelling it stops the turn."""
         assert self.turn is not None and self._reporting is not None, "start() first"
         self._context = context
         opened = asyncio.create_task(self._question_open.wait())
@@ -84,7 +80,6 @@ class Ask:
         )
 
     def resume(self, responses: T.InputResponses | None) -> None:
-        """Take the client's answer to the question."""
         response = (responses or {}).get(_QUESTION_KEY)
         result = _answer(response) if isinstance(response, T.ElicitResult) else None
         if self._answer is not None and not self._answer.done():
@@ -133,7 +128,6 @@ class Ask:
     # --- progress ---
 
     async def _report(self, turn: Turn) -> None:
-        """Report the turn's steps until it ends."""
         async for batch in turn.log.follow():
             for event in batch:
                 if message := _step(event):
@@ -181,7 +175,6 @@ def _step(event: ev.Event) -> str | None:
 
 
 def result_of(response: ev.Response, conversation_id: str) -> T.CallToolResult:
-    """Return the result of a turn that has ended."""
     text = response.output_text
     if response.error is not None:
         text = f"Error: {response.error.message}"

@@ -148,7 +148,6 @@ class _StreamsMiddleware:
         self._ended.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on (ASGI)."""
         if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return

@@ -90,7 +90,6 @@ _ERROR_ANSWER = {
 
 
 def route(described: Sequence[Route | WebSocketRoute]) -> Route:
-    """The route of the document, which describes ``described`` and itself."""
     cached: list[dict[str, Any]] = []
 
     async def openapi(request: Request) -> HttpResponse:

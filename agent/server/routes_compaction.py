@@ -30,8 +30,6 @@ from agent.util.ids import new_id
 
 
 def route(service: ResponseService) -> Route:
-    """The route that compacts a client's history."""
-
     async def compact(request: Request) -> Response:
         """POST /v1/responses/compact: summarise a history; never streamed."""
         wanted = parse_request(await read_body(request, service), lenient=service.options.lenient)

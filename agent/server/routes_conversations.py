@@ -31,7 +31,6 @@ MAX_NEW_ITEMS = 20
 
 
 def routes(service: ResponseService) -> list[Route]:
-    """The routes below ``/v1/conversations``."""
     handlers = _ConversationRoutes(service)
     path = "/v1/conversations/{id}"
     return [

@@ -62,7 +62,6 @@ class EmbeddingsRequest(RequestModel):
 
 
 def routes(service: ResponseService) -> list[Route]:
-    """The routes of this module."""
     handlers = _TokenRoutes(service)
     return [
         Route("/tokenize", handlers.tokenize, methods=["POST"]),

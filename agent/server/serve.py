@@ -247,7 +247,6 @@ class HttpServer:
         self._batches.start(self._app, parallel, headers)
 
     async def wait_draining(self) -> None:
-        """Wait until `drain` is called."""
         await self._drain_requested.wait()
 
     def drain(self) -> None:

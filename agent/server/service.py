@@ -175,7 +175,6 @@ class ResponseService:
         return [*turn.conversation.prompt(turn.format), *turn.prepare().begun_ids]
 
     def sampling_with(self, fields: Mapping[str, Any]) -> Sampling:
-        """The operator's sampling settings with those of a request."""
         return replace(self._turn_defaults.sampling, **fields)
 
     @contextmanager

@@ -45,7 +45,6 @@ class SseEncoder:
 
     @classmethod
     def named_after(cls, reasoning_events: ReasoningEvents) -> SseEncoder:
-        """Build the encoder that an operator chose with ``--reasoning-events``."""
         return cls(OPEN_RESPONSES_NAMES if reasoning_events == "open-responses" else None)
 
     def __call__(self, event: ev.OfficialEvent) -> bytes:
@@ -69,7 +68,6 @@ class SseEncoder:
         return self._encode("keepalive", keepalive_json(number).encode())
 
     def error(self, error: ApiError, number: int) -> bytes:
-        """Write an error that ends a stream."""
         return self._encode("error", json.dumps(stream_error(error, number)).encode())
 
     def _encode(self, event_type: str, line: bytes) -> bytes:
@@ -85,13 +83,11 @@ def keepalive_json(number: int) -> str:
 
 
 def stream_error(error: ApiError, number: int) -> dict[str, object]:
-    """The event of an error that ends a stream."""
     fields = {name: error.body[name] for name in ("code", "message", "param")}
     return {"type": "error", **fields, "sequence_number": number}
 
 
 def response_json(response: ev.Response) -> bytes:
-    """A response as the JSON of a body."""
     return response.model_dump_json().encode()
 
 
@@ -167,7 +163,6 @@ class FinalResponse(Response):
         self._more_headers = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Wait for the end of the turn and send the body (ASGI)."""
         turn = self._turn
         async with stop_on_disconnect([turn], receive, self._service):
             response = await turn.done()

@@ -99,7 +99,6 @@ def served_json(
 
 
 def from_served_turn(turn: ServedTurn) -> StoredResponse:
-    """Read back what `served_json` made."""
     history, response = turn.served["history"], turn.response
     return StoredResponse(
         response,

@@ -88,17 +88,13 @@ class SelectedTools:
 
 
 def server_labels(declared: Sequence[DeclaredTool]) -> list[str]:
-    """The labels of the request's ``mcp`` tools."""
     return [one.tool.server_label for one in declared if isinstance(one.tool, RequestMcp)]
 
 
 def select_tools(
     request: CreateResponse, declared: Sequence[DeclaredTool], exposed: Sequence[Tool]
 ) -> SelectedTools:
-    """Read the tools that a request declares. ``exposed``: the tools that it may name.
-
-    Raises ApiError for what is wrong or not supported.
-    """
+    """Read a request's tools; ``exposed``: those that it may name. Raises ApiError."""
     functions: list[FunctionTool] = []
     selected: list[Tool] = []
     labels: list[str] = []
@@ -341,7 +337,6 @@ def _tools_of_server(tools: Sequence[Tool], server: str) -> list[Tool]:
 
 
 def _needs_approval(tool: Tool, requested: RequestMcp) -> bool:
-    """Whether the client has to approve a call of the tool."""
     match requested.require_approval:
         case None | "never":
             return False

@@ -62,8 +62,6 @@ class ConnectionCache(ResponseCache):
 
 
 def route(service: ResponseService, encoder: SseEncoder) -> WebSocketRoute:
-    """The WebSocket's route; ``encoder`` names the events."""
-
     async def connect(socket: WebSocket) -> None:
         """A connection for many responses: each ``response.create`` message is a request, answered
         by its stream's events, a message each."""
@@ -85,7 +83,6 @@ class WebSocketConnection:
         """The latest request of each stream; the next one of the stream waits for it."""
 
     async def serve(self) -> None:
-        """Read messages until the client disconnects."""
         try:
             while (message := await self._socket.receive())["type"] == "websocket.receive":
                 await self._accept(

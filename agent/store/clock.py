@@ -29,10 +29,7 @@ class StoreClock:
             self._opened = latest
 
     def now(self) -> float:
-        """The time to write: the system's, or just after the latest in the store.
-
-        Raises sqlite3.Error.
-        """
+        """The system's time, or one just after the latest in the store. Raises sqlite3.Error."""
         return max(time.time(), (self._latest() or 0.0) + STEP_SECONDS)
 
     def confirmed(self) -> float:

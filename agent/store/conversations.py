@@ -77,7 +77,6 @@ class Store(StoreReader):
         return self._tree
 
     def close(self) -> None:
-        """Close the file; the store is unusable afterwards."""
         self._db.close()
 
     # --- writing ---
@@ -269,10 +268,7 @@ class Store(StoreReader):
         turns: Sequence[StoredTurn],
         model: str,
     ) -> None:
-        """Write a conversation that has the texts of ``turns`` of ``original``, with its title.
-
-        Raises sqlite3.Error.
-        """
+        """Write a conversation with the texts and the title of ``original``. Raises sqlite3.Error."""
         with self._db:
             self._db.execute("begin immediate")
             row = self._db.execute(
@@ -294,7 +290,6 @@ class Store(StoreReader):
             self._tree.write(conversation)
 
     def rename(self, conversation_id: str, title: str) -> None:
-        """Give a conversation another title."""
         self._db.execute(
             "update conversations set title = ? where id = ?", (title_from(title), conversation_id)
         )

@@ -58,7 +58,6 @@ def unpack_lines(blob: bytes) -> list[str]:
 
 
 def unpack_events(blob: bytes) -> list[TimedEvent]:
-    """The events of a blob, with their times."""
     return [decode_line(line) for line in unpack_lines(blob)]
 
 

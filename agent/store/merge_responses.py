@@ -69,7 +69,6 @@ class _Merge:
         pid: int,
         created: float,
     ) -> None:
-        """Append one row of ``responses``."""
         rows = self._db.execute(
             "select message, reasoning, role, recipient from response_messages"
             " where response = ? order by position",

@@ -151,7 +151,6 @@ class _Recording:
             self._finish(event.response)
 
     def discard(self) -> None:
-        """Write nothing more."""
         self.ended = True
         self._writable = False
         if self._follower is not None:

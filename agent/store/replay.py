@@ -55,7 +55,6 @@ class TurnReplay:
         return self
 
     async def done(self) -> ev.Response:
-        """Wait until everything is played."""
         assert self._task is not None, "start() first"
         await asyncio.shield(self._task)
         return self.response

@@ -221,7 +221,6 @@ def ids_to_blob(ids: list[int]) -> bytes:
 
 
 def ids_from_blob(blob: bytes) -> list[int]:
-    """Read back what `ids_to_blob` made."""
     return list(array("i", blob))
 
 

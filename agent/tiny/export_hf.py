@@ -192,7 +192,6 @@ def tokenizer() -> dict[str, Any]:
 
 
 def tokenizer_config() -> dict[str, Any]:
-    """tokenizer_config.json."""
     name = vocabulary.special_name
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -225,7 +224,6 @@ def _write_safetensors(path: Path, arrays: dict[str, Array]) -> None:
 
 
 def main() -> None:
-    """Write the checkpoint."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("folder", type=Path, help="where config, weights and tokenizer go (430 MB)")
     checkpoint(parser.parse_args().folder)

@@ -191,7 +191,6 @@ def add_tokenizer(writer: gguf.GGUFWriter) -> None:
 
 
 def add_metadata(writer: gguf.GGUFWriter, shape: dict[str, Any]) -> None:
-    """Write the model's name and hyperparameters into the metadata."""
     writer.add_name("agent tiny")
     writer.add_description("The embedded demonstration model; not made for real use.")
     writer.add_block_count(shape["layers"])

@@ -43,7 +43,6 @@ class MarkdownBlocks:
         return self._cut()
 
     def finish(self) -> list[str]:
-        """Return the blocks that are left: nothing follows."""
         blocks = self._cut() if "\n\n" in self.open else []
         rest, self.open, self._parsed_chars = self.open, "", 0
         return [*blocks, rest] if rest.strip() else blocks

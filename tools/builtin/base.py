@@ -72,31 +72,24 @@ class BuiltinServer(Protocol):
 
     async def start(self) -> None:
         """Find out whether it works, and begin what makes the first call fast."""
-        ...
 
     def problem(self) -> str | None:
         """Return why no call can work here, as far as is known; never blocks."""
-        ...
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str | StructuredText:
         """Run one of ``tools``, bounding its time; raises ToolError."""
-        ...
 
     def is_safe(self, name: str) -> bool:
         """Return whether calls of this tool can do no harm by construction: they run unasked."""
-        ...
 
     def access(self, offered: Collection[str]) -> Access:
         """Return what calls of the tools with these names can do; may block."""
-        ...
 
     def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
         """Return what a call would change, for the person who is asked; None: see the arguments."""
-        ...
 
     async def close(self) -> None:
         """End what its calls have started."""
-        ...
 
 
 @runtime_checkable
@@ -105,7 +98,6 @@ class Permitting(Protocol):
 
     def extra_permission(self, name: str, arguments: dict[str, Any]) -> ExtraPermission | None:
         """Return what this call needs beyond that."""
-        ...
 
 
 @runtime_checkable
@@ -114,7 +106,6 @@ class Citable(Protocol):
 
     def source(self, cursor: int, line: int) -> Source | None:
         """Return the page that a line of a result of this conversation speaks of."""
-        ...
 
 
 @runtime_checkable
@@ -123,11 +114,9 @@ class PartlyConfigured(Protocol):
 
     def why_missing(self, name: str) -> str | None:
         """Return in a sentence why there is no such tool; None: there is, or models do not know it."""
-        ...
 
 
 def as_mcp_server(builtin: BuiltinServer) -> Server[Any]:
-    """Return a built-in server as an MCP server of the SDK."""
     # Imported here: takes most of a second, and only processes that call a tool need it.
     import mcp.types as T
     from mcp.server import Server

@@ -20,10 +20,7 @@ def server_names(path: Path) -> set[str]:
 
 
 def add(path: Path, entries: Mapping[str, Any], *, replace: bool = False) -> None:
-    """Add servers' entries by name; ``replace`` allows names that are there already.
-
-    Raises ConfigError.
-    """
+    """Add servers' entries by name; ``replace`` allows names that are there. Raises ConfigError."""
     with _changing(path) as servers:
         for name, entry in entries.items():
             if name in servers and not replace:

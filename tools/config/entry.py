@@ -98,7 +98,6 @@ class _EntryReader:
         self._name, self._entry, self._env = name, entry, env
 
     def read(self) -> ServerConfig:
-        """Read the entry."""
         entry = self._entry
         targets = [key for key in ("command", "url", "httpUrl") if entry.get(key)]
         if len(targets) > 1:

@@ -62,10 +62,7 @@ def own_servers(file: McpFile) -> list[ServerConfig]:
 
 
 def read_servers(path: Path, env: Mapping[str, str]) -> list[ServerConfig]:
-    """Read the servers of a file that a person has just named: the first problem is an error.
-
-    ``env``: as in `read_file`. Raises ConfigError.
-    """
+    """Read a file that a person has just named: as `read_file`, but any problem is a ConfigError."""
     servers = read_file(path, env).servers
     for server in servers:
         if server.problem:
@@ -87,10 +84,7 @@ def servers_table(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_json(path: Path, prepare: Callable[[str], str] = str) -> Any:
-    """Read a JSON file; raises ConfigError, with line and column of a syntax error.
-
-    ``prepare`` makes JSON of its text.
-    """
+    """Read JSON that ``prepare`` makes of a file; raises ConfigError, with a syntax error's place."""
     try:
         return json.loads(prepare(path.read_text(encoding="utf-8-sig")))
     except OSError as error:

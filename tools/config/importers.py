@@ -94,10 +94,7 @@ def _variable_name(text: str) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Return the servers for all folders, and those for single ones (Claude Code).
-
-    Raises ConfigError.
-    """
+    """Return the servers for all folders and for single ones (Claude Code). Raises ConfigError."""
     data = load_json(path, lambda text: _without_comments(_without_comments(text)))
     if not isinstance(data, dict):
         raise ConfigError(f"{path} is no JSON object")
@@ -165,10 +162,7 @@ class ImportPlan:
 
 
 def plan_import(home: Path, path: Path) -> ImportPlan:
-    """Compare what other programs configured below ``home`` with the mcp.json at ``path``.
-
-    Raises ConfigError where that file cannot be read.
-    """
+    """Compare other programs' servers below ``home`` with those of ``path``. Raises ConfigError."""
     known = edit.server_names(path)
     plan = ImportPlan()
     for source in find_client_servers(home):

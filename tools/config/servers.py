@@ -114,10 +114,7 @@ class ServerConfig:
 
 
 def parse_server(option: str) -> ServerConfig:
-    """Read ``--mcp 'NAME=command args'`` or ``NAME=URL``; a server named there is trusted.
-
-    Raises ConfigError.
-    """
+    """Read ``--mcp 'NAME=command args'`` or ``NAME=URL``, a trusted server. Raises ConfigError."""
     name, equals, line = option.partition("=")
     try:
         words = shlex.split(line)

@@ -73,7 +73,6 @@ class Challenges:
         )
 
     def find(self, error: BaseException) -> LoginChallenge | None:
-        """Return the challenge that an error stands for."""
         match error:
             case MCPError(code=code) if code == LOGIN_REQUIRED_CODE:
                 return self._challenges.pop(str(error.error.data), None)

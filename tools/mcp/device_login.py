@@ -30,10 +30,7 @@ class DeviceLogin:
         """Seconds between two questions whether the login is done."""
 
     def begin(self, response: httpx2.Response, show: Callable[[str, str], None]) -> float:
-        """Read the codes and show the person the page and theirs; return the seconds there are.
-
-        Raises LoginError.
-        """
+        """Read the codes, show them and the page; return the seconds left. Raises LoginError."""
         values = _fields(response)
         self.code = str(values.get("device_code") or "")
         page, user_code = str(values.get("verification_uri") or ""), values.get("user_code")

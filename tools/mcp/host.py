@@ -196,7 +196,6 @@ class Host:
         return self._named
 
     def is_tool_disabled(self, server: str, tool: str) -> bool:
-        """Return whether ``set_tool_enabled`` has disabled the tool."""
         return (server, tool) in self._disabled_tools
 
     def set_tool_enabled(self, server: str, tool: str, *, enabled: bool) -> None:
@@ -357,10 +356,7 @@ class Host:
         return await self._fetch(server, listing.list_resources)
 
     async def read_resource(self, server: str, uri: str) -> ToolResult:
-        """Return a resource like a tool's result: binary data is saved in files.
-
-        Raises ValueError with a sentence.
-        """
+        """Return it like a tool's result: binary data in files. Raises ValueError with a sentence."""
         from tools.mcp import listing
 
         blocks = await self._fetch(server, lambda client: listing.read_resource(client, uri))

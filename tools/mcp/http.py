@@ -49,7 +49,6 @@ class HttpTransport:
         self._responses = 0
 
     def activity(self) -> StartActivity:
-        """Return what is seen of a server that starts: its responses."""
         return StartActivity(None, self._responses)
 
     @asynccontextmanager

@@ -33,10 +33,7 @@ class LoginPage:
         """The page that the person opens."""
 
     async def wait(self, dialog: LoginDialog) -> AuthorizationCodeResult:
-        """Return the authorization code, from the browser or as the person pastes it.
-
-        Raises TimeoutError and OAuthFlowError.
-        """
+        """Return the code, from the browser or pasted. Raises TimeoutError and OAuthFlowError."""
         paste, warn = dialog.paste, dialog.warn
         pasting = asyncio.ensure_future(self._read_pasted(paste, warn)) if paste else None
         try:

@@ -103,7 +103,6 @@ class McpServer:
         return [tool for tool in self._tools if self.config.offers(tool.name)]
 
     def state(self) -> ServerState:
-        """Return the state for a person."""
         config, error = self.config, self.problem()
         status: Literal["starting", "ready", "failed", "disabled"]
         if not config.enabled:
@@ -144,10 +143,7 @@ class McpServer:
         await self.settled.wait()
 
     async def wait_idle(self, seconds: float | None) -> None:
-        """Wait until its start is decided, or StartPatience is exhausted.
-
-        At most ``seconds`` (None: no limit).
-        """
+        """Wait until its start is decided, as StartPatience says; ``seconds``: None: no limit."""
         patience, clock = StartPatience(), asyncio.get_running_loop().time
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

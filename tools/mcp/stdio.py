@@ -96,7 +96,6 @@ class StdioTransport:
             await self._process.wait()
 
     def stderr(self) -> str:
-        """Return the end of what the process wrote to stderr."""
         return bytes(self._stderr).decode(errors="replace").strip()
 
     @asynccontextmanager

@@ -34,7 +34,6 @@ class TokenStorage:
         self.provider: OAuthClientProvider | None = None
 
     async def load(self) -> None:
-        """Read the store."""
         self.stored = await asyncio.to_thread(self._credentials.load, self._url)
 
     async def save(self) -> None:

@@ -53,7 +53,6 @@ class Isolating(Protocol):
 
     def isolation(self) -> Isolation:
         """Return the isolation that its calls run in."""
-        ...
 
 
 def _runs_unconfined(config: ServerConfig) -> bool:

@@ -48,7 +48,6 @@ class Requirement:
     """Wider rules that allow it too."""
 
     def is_met(self, granted: Collection[str]) -> bool:
-        """Return whether one of the rules is granted."""
         return any(rule in granted for rule in (self.rule, *self.broader))
 
 
@@ -60,11 +59,7 @@ class Scoped(Protocol):
     """Whether an approval of a whole tool, of a version without rules, still counts."""
 
     def requirements(self, name: str, arguments: dict[str, Any]) -> list[Requirement] | None:
-        """Return what a call needs; None: this tool is approved as a whole.
-
-        Raises OnceOnlyError, ToolError.
-        """
-        ...
+        """Return what a call needs; None: approved as a whole. Raises OnceOnlyError, ToolError."""
 
 
 def command_rule(words: Sequence[str], *, prefix: bool) -> str:
@@ -80,10 +75,7 @@ def command_rule(words: Sequence[str], *, prefix: bool) -> str:
 
 
 def check_characters(text: str) -> None:
-    """Refuse characters that are not seen, or that programs take differently.
-
-    Raises OnceOnlyError.
-    """
+    """Refuse characters that are not seen, or that programs take differently. Raises OnceOnlyError."""
     if match := _HIDDEN.search(text):
         raise OnceOnlyError(f"it has the character {match[0]!a}")
 
@@ -108,7 +100,6 @@ def write_requirements(paths: Iterable[Path], root: Path) -> list[Requirement]:
 
 
 def explain_rule(rule: str) -> str:
-    """Return what a rule allows, in words."""
     verb, _, scope = rule.partition(" ")
     many = scope.endswith(ELLIPSIS)
     match verb:

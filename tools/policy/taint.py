@@ -37,7 +37,6 @@ class Destined(Protocol):
 
     def destination(self, name: str, arguments: dict[str, Any]) -> str | None:
         """Return the host that a call tells something new; None if there is none. May read files."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

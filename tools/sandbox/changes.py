@@ -56,7 +56,6 @@ def take_snapshot(root: Path, seconds: float) -> Snapshot | None:
 
 
 def compare(before: Snapshot, after: Snapshot) -> FileChanges:
-    """Return what became of the files."""
     return FileChanges(
         sorted(after.keys() - before.keys()),
         sorted(path for path in after.keys() & before.keys() if after[path] != before[path]),

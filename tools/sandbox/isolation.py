@@ -82,10 +82,7 @@ def candidates() -> Sequence[str]:
 
 @functools.cache
 def best_isolation() -> Isolation:
-    """Return the best isolation that works here.
-
-    Tries them once in each process, each for some 100 ms, and blocks meanwhile.
-    """
+    """Return the best isolation that works here. The first call tries each, for some 100 ms."""
     reasons: list[str] = []
     for name in candidates():
         reason = probe(name)

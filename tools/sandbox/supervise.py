@@ -208,7 +208,6 @@ def descendants() -> set[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Return the ids of a process's children."""
     pids: list[int] = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - pathlib costs milliseconds here
@@ -218,7 +217,6 @@ def children(pid: int) -> list[int]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:  # noqa: PTH123
             return int(file.read().split()[1]) * PAGE_BYTES

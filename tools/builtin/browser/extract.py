@@ -76,7 +76,6 @@ def decode(data: bytes, charset: str | None) -> str:
 
 
 def extract_pdf(data: bytes) -> dict[str, str]:
-    """Extract the text of a PDF, page by page."""
     import pypdf
 
     reader = pypdf.PdfReader(io.BytesIO(data))

@@ -108,7 +108,6 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
     def permits(self, text: str) -> bool:
-        """Return whether an IP address may be opened."""
         try:
             address: Address = ipaddress.ip_address(text)
         except ValueError:  # with a scope: link-local

@@ -31,7 +31,6 @@ class SearchBackend(Protocol):
 
     async def __call__(self, query: str, max_results: int) -> Page:
         """Search; raises ToolError."""
-        ...
 
 
 class SearXNG:

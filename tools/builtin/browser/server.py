@@ -122,7 +122,6 @@ class BrowserServer:
         """Do nothing: no process stays between calls."""
 
     async def close(self) -> None:
-        """Delete the temporary folder."""
         if self._temporary is not None:
             await asyncio.to_thread(shutil.rmtree, self._temporary, ignore_errors=True)
 

@@ -21,10 +21,7 @@ class BrowserSettings:
 
     @classmethod
     def parse(cls, table: object, env: Mapping[str, str]) -> BrowserSettings:
-        """Read the table; ``AGENT_SEARXNG`` in ``env`` overrides ``searxng``.
-
-        Raises ValueError with a sentence.
-        """
+        """Read the table; AGENT_SEARXNG overrides ``searxng``. Raises ValueError with a sentence."""
         if not isinstance(table, dict):
             raise ValueError("browser must be a table of settings")
         rest: dict[str, Any] = dict(table)

@@ -43,7 +43,6 @@ class SearchCancellation(threading.Event):
         self.process: subprocess.Popen[bytes] | None = None
 
     def set(self) -> None:
-        """Cancel the search."""
         super().set()
         if self.process is not None:
             self.process.kill()

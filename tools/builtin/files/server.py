@@ -94,7 +94,6 @@ class FilesServer:
         self._named_files: Callable[[], NamedFiles] = NamedFiles
 
     def is_safe(self, name: str) -> bool:
-        """Return whether the tool only reads."""
         return name in READ_TOOLS
 
     def access(self, offered: Collection[str]) -> Access:
@@ -148,7 +147,6 @@ class FilesServer:
         """Do nothing: no process stays between calls."""
 
     async def close(self) -> None:
-        """Delete the temporary folder."""
         if self._temporary is not None:
             await asyncio.to_thread(shutil.rmtree, self._temporary, ignore_errors=True)
 

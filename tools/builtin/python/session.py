@@ -44,7 +44,6 @@ class PythonSession:
 
     @property
     def alive(self) -> bool:
-        """Whether it has a worker process."""
         return self._worker is not None and not self._worker.dead
 
     @property

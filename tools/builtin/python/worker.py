@@ -77,11 +77,9 @@ class OutputSender:
             self._file.flush()
 
     def send_text(self, stream: str, text: str) -> None:
-        """Write output to the parent."""
         self.send(b"e" if stream == "stderr" else b"o", text)
 
     def begin(self, run_id: int) -> None:
-        """Begin the output of a run."""
         with self._lock:
             self._id, self._head_room, self._dropped, self.column = run_id, MAX_HEAD_CHARS, 0, 0
             self._frames = 0
@@ -124,7 +122,6 @@ class OutputSender:
                 self._drop(rest)
 
     def flush(self) -> None:
-        """Send the output that is waiting to be sent."""
         with self._lock:
             if self._pending:
                 text = "".join(self._pending)
@@ -245,7 +242,6 @@ class CodeRunner:
             plots.close(number)
 
     def _files(self) -> set[str]:
-        """Return the names of the files in the working folder."""
         try:
             with os.scandir(self._folder) as entries:
                 return {entry.name for entry in entries if not entry.name.startswith(".")}

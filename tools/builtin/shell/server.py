@@ -352,7 +352,6 @@ class CommandOutput:
         self._dropped = 0
 
     def add(self, stream: str, text: str) -> None:
-        """Take a piece of output."""
         head, rest = text[: self._head_room], text[self._head_room :]
         self._head_room -= len(head)
         if head:

@@ -210,31 +210,26 @@ class AgentApp(Guarded, CommandContext):
 
     @property
     def status(self) -> StatusFields:
-        """The fields of the status line; ``update_status`` paints them."""
         return self.status_line.status
 
     @property
     def turn(self) -> RunningTurn | None:
-        """The person's own turn that is running."""
         return self.chat.turn
 
     @property
     def visible_transcript(self) -> Transcript:
-        """The transcript on the screen: the person's own, or that of the visible tab."""
         tab = self.served_tabs.visible
         return tab.transcript if tab is not None else self.transcript
 
     # --- the conversation ---
 
     def with_branch_position(self, turn: TurnView) -> TurnView:
-        """Set the turn's position among the branches that start where it starts."""
         start, session = turn.start, self.session
         position, branches = session.branches_at(start) if start is not None else (0, [])
         turn.branch_position = (position, len(branches)) if branches else None
         return turn
 
     async def show_conversation(self) -> None:
-        """Replace the transcript by the session's conversation, after the session has opened one."""
         # Completely, also where Esc cancels the command that opened it.
         await asyncio.shield(self._show_conversation())
 
@@ -268,8 +263,6 @@ class AgentApp(Guarded, CommandContext):
     async def follow_turn(
         self, turn: RunningTurn, view: TurnView, repaint: Callable[[], None]
     ) -> None:
-        """Apply the turn's events to ``view`` until the turn has ended; call ``repaint`` after each
-        batch of them."""
         async for batch in turn.log.follow():
             for event in batch:
                 view.apply(event)
@@ -281,14 +274,12 @@ class AgentApp(Guarded, CommandContext):
             await asyncio.sleep(REPAINT_SECONDS)
 
     def update_queue(self) -> None:
-        """Repaint the queue bar with the messages that the running turn has not read yet."""
         self.queue_bar.steering = self.turn.queued_steering() if self.turn is not None else ()
         self.queue_bar.update_lines()
 
     # --- the visible conversation ---
 
     def update_token_view(self) -> None:
-        """Show the tokens of the visible turn, where the token view is open."""
         if self.token_view is not None and self.token_view.display and self.session_ready:
             tab = self.served_tabs.visible
             if tab is not None:
@@ -300,7 +291,6 @@ class AgentApp(Guarded, CommandContext):
             self.token_view.follow(turn, conversation, self.session.format)
 
     def restart_token_view(self) -> None:
-        """Have the token view show what the model reads next, after the prompt was changed."""
         if self.token_view is not None:
             self.token_view.restart()
         self.update_token_view()
@@ -332,7 +322,6 @@ class AgentApp(Guarded, CommandContext):
         self.update_status()
 
     def update_status(self) -> None:
-        """Repaint the status line."""
         self.status.served_running = self.served_tabs.running_turns
         if self.session_ready:
             self.status.count_servers(self.session.runtime.host.server_states())
@@ -450,7 +439,6 @@ class AgentApp(Guarded, CommandContext):
             self.default_screen.set_focus(self.prompt)  # at once, before the next key
 
     async def action_leave(self) -> None:
-        """End the app with exit code 0."""
         self.exit(0)
 
     def action_interrupt_or_leave(self) -> None:
@@ -485,17 +473,14 @@ class AgentApp(Guarded, CommandContext):
         self.run_worker(asyncio.to_thread(copy_to_desktop, text))
 
     def on_text_selected(self) -> None:
-        """Copy what was selected with the mouse."""
         if text := self.screen.get_selected_text():
             self.copy_to_clipboard(text)
             self.notify("Copied.", timeout=1)
 
     async def action_command(self, name: str, argument: str = "") -> None:
-        """Run a slash command."""
         await self.chat.submit(f"/{name} {argument}")
 
     def action_help(self) -> None:
-        """Open the page of keys and commands."""
         from tui.screens.help import HelpScreen
 
         project = self.session.options.project.files if self.session_ready else ()
@@ -514,11 +499,9 @@ class AgentApp(Guarded, CommandContext):
             self._save("view", "panes" if transcript.shows_panes else "conversation")
 
     async def action_open_screen(self, name: ScreenName) -> None:
-        """Open a screen over the conversation."""
         await self.navigator.open(name)
 
     async def action_served(self, by: int) -> None:
-        """Show the next (1) or the previous (-1) tab of another program."""
         if self.served_tabs.tabs:
             await self.served_tabs.show_next(by)
         else:
@@ -541,18 +524,15 @@ class AgentApp(Guarded, CommandContext):
         self._display(self.screen, self.screen._compositor.render_update(full=True))
 
     def action_theme(self) -> None:
-        """Choose the next of the app's own themes."""
         self.choose_theme(themes.next_theme(self.theme))
 
     def choose_theme(self, name: str) -> None:
-        """Set a theme and save it as the person's choice."""
         self.theme = name
         self.clear_notifications()  # the one that names the theme before
         self.notify(f"Theme: {name}", timeout=2, markup=False)
         self._save("theme", name)
 
     def choose_probability_scale(self, name: str) -> None:
-        """Set the colours of probabilities and save them as the person's choice."""
         self._set_probability_scale(name)
         self.notify(f"Probabilities are coloured {name}.", timeout=2, markup=False)
         self._save("probability_scale", name)
@@ -569,7 +549,6 @@ class AgentApp(Guarded, CommandContext):
             self.notify(str(error), severity="warning", markup=False)
 
     async def action_raw(self) -> None:
-        """Open or close the view of the model's tokens."""
         if self.token_view is None:
             from tui.widgets.token_view import TokenView
 
@@ -610,7 +589,6 @@ class AgentApp(Guarded, CommandContext):
         return palette_commands(self)
 
     def action_fold(self) -> None:
-        """Open or fold all reasoning and results of the visible transcript."""
         self.visible_transcript.toggle_folds()
 
     def action_move(self, target: Literal["page_up", "page_down", "home", "end"]) -> None:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 
 def palette_commands(app: CommandContext) -> Iterator[SystemCommand]:
-    """List the slash commands for the palette."""
     for command in app.commands.all():
         # The palette searches the title alone, so the summary is part of it.
         title = f"/{command.name}: {command.summary}"

@@ -111,7 +111,6 @@ class Session:
 
     @property
     def runtime(self) -> Runtime:
-        """The runtime of this process."""
         return self.opened.runtime
 
     @property
@@ -125,7 +124,6 @@ class Session:
 
     @property
     def conversation(self) -> Conversation:
-        """The conversation that is open."""
         return self.opened.conversation
 
     @conversation.setter
@@ -210,7 +208,6 @@ class Session:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the conversation is written to the store."""
         return self._store is not None
 
     @property
@@ -362,7 +359,6 @@ class Session:
         return turn.start()
 
     def start_new(self) -> None:
-        """Continue with an empty conversation."""
         from agent.conversation.conversation import Conversation
         from agent.util.ids import new_id
 
@@ -459,10 +455,7 @@ class Session:
     async def change_prompt(
         self, choice: Callable[[Format, Conversation, int], None], at: int
     ) -> None:
-        """Make or undo a choice of `agent.conversation.prompt_choices`, and store it.
-
-        Raises UserError.
-        """
+        """Make or undo a choice of `agent.conversation.prompt_choices`; store it. Raises UserError."""
         from agent.conversation.prompt_choices import PromptChoiceError
         from agent.errors import UserError
 

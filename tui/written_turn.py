@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 
 
 def open_turn(session: Session, response_id: str, events: Sequence[Event] = ()) -> WrittenTurn:
-    """Open one of the turns of the session's conversation. Raises UserError.
-
-    ``events``: its own, where it ran here.
-    """
+    """Open a turn of the session's conversation. ``events``: if it ran here. Raises UserError."""
     if (turn := session.stored_turn(response_id)) is None:
         raise UserError("This turn is not stored, so what the model wrote cannot be continued.")
     return WrittenTurn(session, turn, events)
@@ -75,10 +72,7 @@ class WrittenTurn:
         raise UserError("The model has written nothing in this turn.")
 
     def continue_message(self, message: WrittenMessage, text: str) -> Continuation:
-        """Go on from something that the model wrote, whose text is now ``text``.
-
-        Raises UserError where that cannot be.
-        """
+        """Go on from what the model wrote, now ``text``. Raises UserError if that cannot be."""
         if message.kind == "call" and message.tool != PYTHON_TOOL:
             host = self._session.runtime.host
             tool = next((tool for tool in host.tools() if tool.model_name == message.tool), None)

@@ -16,12 +16,10 @@ MAX_INSTRUCTION_CHARACTERS = 200
 
 
 async def show_help(app: CommandContext, _: str) -> None:
-    """Open the page of keys and commands."""
     app.action_help()
 
 
 async def leave(app: CommandContext, _: str) -> None:
-    """End the app."""
     await app.action_leave()
 
 
@@ -83,7 +81,6 @@ async def show_context(app: CommandContext, _: str) -> None:
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
-    """List the commands of this module, bound to ``app``."""
     return (
         Command("help", "show all keys and commands", partial(show_help, app)),
         Command(

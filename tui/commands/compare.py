@@ -117,7 +117,6 @@ def settings(app: CommandContext, written: str) -> Iterable[CompletionItem]:
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
-    """List the commands of this module, bound to ``app``."""
     return (
         Command(
             "compare",

@@ -26,7 +26,6 @@ PROBABILITY_SCALES = {
 
 
 async def new_conversation(app: CommandContext, _: str) -> None:
-    """Start an empty conversation."""
     app.session.start_new()
     await app.show_conversation()
     app.transcript.add_notice("New conversation. /resume opens earlier ones.")
@@ -57,7 +56,6 @@ async def rename(app: CommandContext, title: str) -> None:
 
 
 async def compact(app: CommandContext, _: str) -> None:
-    """Run a turn that only compacts the conversation."""
     await app.chat.show_turn("/compact", app.session.compact())
 
 
@@ -122,7 +120,6 @@ async def probs(app: CommandContext, argument: str) -> None:
 
 
 def probs_arguments(app: CommandContext, written: str) -> Iterable[CompletionItem]:
-    """Complete the argument of ``/probs``."""
     for name, meaning in PROBABILITY_SCALES.items():
         yield CompletionItem(name, meaning)
     yield from message_numbers(app, written)
@@ -181,7 +178,6 @@ def _message(app: CommandContext, number: str) -> TurnView:
 
 
 def message_numbers(app: CommandContext, written: str) -> Iterable[CompletionItem]:
-    """Complete the number of a message, the latest first."""
     numbered = list(enumerate(app.transcript.own_turns, 1))
     return (
         CompletionItem(str(number), " ".join(message.prompt.split())[:50])
@@ -222,7 +218,6 @@ def _last_code_block(app: CommandContext) -> str:
 
 
 def copy_arguments(app: CommandContext, written: str) -> Iterable[CompletionItem]:
-    """Complete the argument of ``/copy``."""
     yield CompletionItem("code", "the last code block")
     yield CompletionItem("all", "the whole conversation as Markdown")
     yield from message_numbers(app, written)
@@ -286,12 +281,10 @@ def _summary(app: CommandContext) -> ConversationSummary:
 
 
 def export_formats(app: CommandContext, written: str) -> Iterable[CompletionItem]:
-    """Complete the export format."""
     return (CompletionItem(name, purpose) for name, purpose in FORMATS.items())
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
-    """List the commands of this module, bound to ``app``."""
     numbers = partial(message_numbers, app)
     return (
         Command(

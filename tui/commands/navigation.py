@@ -13,12 +13,10 @@ if TYPE_CHECKING:
 
 
 async def mcp_servers(app: CommandContext, _: str) -> None:
-    """Open the list of MCP servers."""
     await app.navigator.servers()
 
 
 async def approvals(app: CommandContext, _: str) -> None:
-    """Open the list of approvals."""
     await app.navigator.approvals()
 
 
@@ -33,12 +31,10 @@ async def safety(app: CommandContext, _: str) -> None:
 
 
 async def models(app: CommandContext, _: str) -> None:
-    """Open the list of models."""
     await app.navigator.models()
 
 
 async def sessions(app: CommandContext, _: str) -> None:
-    """Open the list of conversations."""
     await app.navigator.sessions()
 
 
@@ -52,7 +48,6 @@ async def resume(app: CommandContext, conversation_id: str) -> None:
 
 
 def conversations(app: CommandContext, _: str) -> Iterable[CompletionItem]:
-    """Complete the id of a stored conversation."""
     from agent.store.lookup import short_id
 
     for summary in app.session.store.summaries():
@@ -68,7 +63,6 @@ async def model(app: CommandContext, name: str) -> None:
 
 
 def runnable_models(app: CommandContext, _: str) -> Iterable[CompletionItem]:
-    """Complete the name of a model that is on this machine."""
     from agent.models.listing import list_models
 
     for row in list_models(app.session.runtime.paths):
@@ -85,7 +79,6 @@ async def pull(app: CommandContext, name: str) -> None:
 
 
 def downloadable_models(app: CommandContext, _: str) -> Iterable[CompletionItem]:
-    """Complete the name of a model that can be downloaded."""
     from agent.models.listing import list_models
 
     for row in list_models(app.session.runtime.paths):
@@ -94,7 +87,6 @@ def downloadable_models(app: CommandContext, _: str) -> Iterable[CompletionItem]
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
-    """List the commands of this module, bound to ``app``."""
     return (
         Command("mcp", "show MCP servers: state, tools, costs", partial(mcp_servers, app)),
         Command("approvals", "list and revoke what you allowed", partial(approvals, app)),

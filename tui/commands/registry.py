@@ -66,7 +66,6 @@ class Commands:
         return sorted(self._commands.values(), key=lambda command: command.name)
 
     def find(self, name: str) -> Command | None:
-        """Look a command up by its exact name."""
         return self._commands.get(name)
 
     def is_for_visible_tab(self, text: str) -> bool:

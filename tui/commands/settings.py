@@ -58,7 +58,6 @@ def choose(
 
 
 def efforts(app: CommandContext, written: str) -> Iterable[CompletionItem]:
-    """Complete the level of effort."""
     return (CompletionItem(level, meaning) for level, meaning in EFFORTS.items())
 
 
@@ -105,7 +104,6 @@ def _parse_number(name: str, text: str) -> float:
 
 
 def sampling_values(app: CommandContext, written: str) -> Iterable[CompletionItem]:
-    """Complete the name of a value of the sampling."""
     before = written.rpartition(" ")[0]
     for name, meaning in SAMPLING_VALUES.items():
         yield CompletionItem(f"{before} {name}=".strip(), meaning)
@@ -150,7 +148,6 @@ def tool_names(app: CommandContext, written: str) -> Iterable[CompletionItem]:
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
-    """List the commands of this module, bound to ``app``."""
     return (
         Command(
             "effort",

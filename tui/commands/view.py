@@ -26,7 +26,6 @@ async def theme(app: CommandContext, name: str) -> None:
 
 
 def themes(app: CommandContext, _: str) -> Iterable[CompletionItem]:
-    """Complete the name of a theme, the app's own first."""
     from tui.theme import THEMES
 
     own = [theme.name for theme in THEMES]
@@ -40,7 +39,6 @@ async def view(app: CommandContext, _: str) -> None:
 
 
 async def fold(app: CommandContext, _: str) -> None:
-    """Open or fold all reasoning and results."""
     app.action_fold()
 
 
@@ -62,14 +60,12 @@ async def served(app: CommandContext, number: str) -> None:
 
 
 def tabs(app: CommandContext, _: str) -> Iterable[CompletionItem]:
-    """Complete the number of a tab."""
     for number, tab in enumerate(app.served_tabs.tabs, 1):
         yield CompletionItem(str(number), f"{tab.state} · {tab.title}")
     yield CompletionItem("0", "your own conversation")
 
 
 async def close(app: CommandContext, _: str) -> None:
-    """Close the visible tab of another program."""
     await app.served_tabs.close()
 
 
@@ -86,7 +82,6 @@ async def stop(app: CommandContext, _: str) -> None:
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
-    """List the commands of this module, bound to ``app``."""
     return (
         Command(
             "theme",

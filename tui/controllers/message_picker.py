@@ -23,7 +23,6 @@ class MessagePicker:
         self._app, self._chat = app, chat
 
     async def pick_latest(self) -> None:
-        """Pick the latest message."""
         if turns := self._app.transcript.own_turns:
             await self._pick(turns[-1])
 

@@ -165,7 +165,6 @@ class ServedTabs:
             self.visible.update()
 
     def update_bar(self) -> None:
-        """Repaint the tab bar and the status line."""
         for bar in self._app.query(TabBar):  # none once the app is closing
             number = self.tabs.index(self.visible) + 1 if self.visible is not None else 0
             bar.show_tabs([(tab.state, tab.title) for tab in self.tabs], number)

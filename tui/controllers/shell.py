@@ -42,7 +42,6 @@ class ShellCommands:
 
     @property
     def running(self) -> bool:
-        """Whether a command runs."""
         return self._running is not None
 
     def start(self, command: str) -> None:

@@ -45,7 +45,6 @@ class TitleWriter:
             self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._begin)
 
     def cancel(self) -> None:
-        """Stop writing and waiting."""
         if self._timer is not None:
             self._timer.cancel()
         if self.task is not None:

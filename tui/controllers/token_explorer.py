@@ -111,10 +111,7 @@ class TokenExplorer:
         return True
 
     def _find_written(self, position: TokenPosition) -> WrittenToken | None:
-        """Find a token in its turn; None: the model did not write it in this conversation.
-
-        Raises UserError.
-        """
+        """Find a token in its turn; None: no model wrote it in this conversation. Raises UserError."""
         from tui.written_turn import open_turn
 
         if position.generation is None:
@@ -223,10 +220,7 @@ class TokenExplorer:
         self._app.notify(sentence, severity="warning", markup=False)
 
     async def _compute_colours(self, view: TurnView, turn: WrittenTurn) -> None:
-        """Colour a turn's texts, unless the conversation or the model is another one meanwhile.
-
-        Raises AgentError.
-        """
+        """Colour a turn's texts, unless conversation or model changed meanwhile. Raises AgentError."""
         from agent.turn.token_choices import token_logprobs
         from tui.state.token_colours import colour_texts
 

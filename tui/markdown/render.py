@@ -160,7 +160,6 @@ def render_with_cell_widths(
 
 
 def _is_gap(row: RenderedRow) -> bool:
-    """Whether a row only separates blocks."""
     return row.code is None and not row.text.strip()
 
 

@@ -71,7 +71,6 @@ class RenderJob:
         return len(self.closed) + len(self.open) - self.prefix.end <= INLINE_CHARS
 
     def run(self) -> JobResult:
-        """Render both texts."""
         rows = render_markdown(self.closed, self.width, self.styles) if self.closed else []
         return rows, *render_growth(self.open, self.prefix, self.width, self.styles)
 

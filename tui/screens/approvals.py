@@ -33,7 +33,6 @@ class ApprovalsScreen(ListScreen[None]):
         self._approvals: dict[str, StoredApproval] = {}
 
     def make_rows(self, search: str) -> Sequence[ListRow]:
-        """Return the approvals whose text or folder matches."""
         self._approvals = {approval.id: approval for approval in self._policy.approvals()}
         return [
             ListRow(row_id, self._label(approval))
@@ -46,7 +45,6 @@ class ApprovalsScreen(ListScreen[None]):
         return Content.assemble(title, "\n", (display_text(approval.folder), "$text-muted"))
 
     def row_details(self, row_id: str, search: str) -> Content:
-        """Explain an approval."""
         approval = self._approvals[row_id]
         parts = (approval.title, approval.explanation, f"Folder: {approval.folder}")
         return Content("\n\n".join(map(display_text, parts)))

@@ -98,7 +98,6 @@ class CompareScreen(GuardedDialog[Taken]):
                 column.scroll_end(animate=False)
 
     def action_scroll(self, rows: int) -> None:
-        """Scroll both columns by so many rows."""
         for column in self.query(VerticalScroll):
             column.scroll_relative(y=rows, animate=False)
 

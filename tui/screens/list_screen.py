@@ -112,7 +112,6 @@ class ListScreen(GuardedScreen[Result]):
 
     @property
     def option_list(self) -> OptionList:
-        """The list's widget."""
         return self.query_one(OptionList)
 
     @property
@@ -166,6 +165,5 @@ class ListScreen(GuardedScreen[Result]):
         getattr(self.option_list, f"action_{move}")()
 
     def action_scroll_details(self, pages: int) -> None:
-        """Scroll the details by pages."""
         scroll = self.query_one(VerticalScroll)
         scroll.scroll_relative(y=pages * (scroll.size.height - 1), animate=False)

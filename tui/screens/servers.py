@@ -146,7 +146,6 @@ class ServersScreen(ListScreen[None]):
     # --- details ---
 
     def row_details(self, row_id: str, search: str) -> Content:
-        """Describe a server or a tool."""
         server, _, name = row_id.partition(ID_SEPARATOR)
         if not name:
             return self._server_details(self._states[server])
@@ -216,13 +215,11 @@ class ServersScreen(ListScreen[None]):
         self.refresh_rows()
 
     def action_reconnect(self) -> None:
-        """Reconnect the server of the highlighted row."""
         if (row_id := self.highlighted_id) is not None:
             self._host.reconnect(row_id.partition(ID_SEPARATOR)[0])
             self._poll()
 
     def action_log_in(self) -> None:
-        """Log in (OAuth) to the server of the highlighted row."""
         name = (self.highlighted_id or "").partition(ID_SEPARATOR)[0]
         config = self._host.server_config(name)
         if config is None or config.url is None or config.problem:

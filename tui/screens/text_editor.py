@@ -36,11 +36,9 @@ class EditorArea(WrappedArea):
         self.scroll_cursor_visible()
 
     def action_move_to_start(self) -> None:
-        """Move the cursor to the text's beginning."""
         self.move_cursor((0, 0))
 
     def action_move_to_end(self) -> None:
-        """Move the cursor to the text's end."""
         self.move_cursor(self.document.end)
 
 

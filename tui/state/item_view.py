@@ -26,7 +26,6 @@ class TextBuffer:
         self._chunks: list[str] = []
 
     def append(self, text: str) -> None:
-        """Append a chunk."""
         if text:
             self._chunks.append(text)
 
@@ -39,7 +38,6 @@ class TextBuffer:
 
     @property
     def source(self) -> str:
-        """The text as it was appended."""
         return "".join(self._chunks)
 
     def __str__(self) -> str:

@@ -35,11 +35,9 @@ class ShellRun:
 
     @property
     def running(self) -> bool:
-        """Whether the command has not ended."""
         return not self.outcome
 
     def add(self, data: bytes) -> None:
-        """Take a piece of output."""
         room = MAX_HEAD_BYTES - len(self._head)
         self._head += data[:room]
         tail = self._tail + data[room:] if room < len(data) else self._tail
@@ -47,7 +45,6 @@ class ShellRun:
         self._dropped += len(tail) - len(self._tail)
 
     def end(self, outcome: str) -> None:
-        """Note how the command ended."""
         self.outcome = outcome
 
     @property

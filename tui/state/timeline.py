@@ -110,7 +110,6 @@ class _Fold:
         """Since when nothing was known to happen."""
 
     def apply(self, at: float, event: ev.Event) -> None:
-        """Fold one event in."""
         self.seconds = max(self.seconds, at)
         match event:
             case ev.AgentLoad():

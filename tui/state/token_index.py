@@ -23,12 +23,10 @@ class TokenIndex:
         return len(self._starts)
 
     def add(self, start: Position, end: Position) -> None:
-        """Append a token behind the others."""
         self._starts.append(start)
         self._ends.append(end)
 
     def truncate(self, count: int) -> None:
-        """Remove all tokens but the first ``count``."""
         del self._starts[count:]
         del self._ends[count:]
 

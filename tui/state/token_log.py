@@ -31,7 +31,6 @@ class TokenLog:
         self.generations.append(WrittenTokens(len(self.ids)))
 
     def add_written(self, ids: Sequence[int]) -> None:
-        """Add what the last generation has written."""
         self.ids += ids
         self.generations[-1].count += len(ids)
 

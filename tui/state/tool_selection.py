@@ -19,7 +19,6 @@ class ToolSelection:
         """``server.tool`` of single tools that are switched off."""
 
     def includes(self, tool: Tool) -> bool:
-        """Whether the tool is selected."""
         name = f"{tool.server}.{tool.name}"
         selected = self.only is None or not self.only.isdisjoint((tool.server, name))
         return selected and name not in self.disabled

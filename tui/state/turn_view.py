@@ -72,7 +72,6 @@ class TurnView:
 
     @property
     def running(self) -> bool:
-        """Whether the turn has not ended."""
         return self.ended is None
 
     @property

@@ -39,7 +39,6 @@ class FileIndex:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the files should be listed again."""
         return time.monotonic() - self._refreshed_at > REFRESH_SECONDS
 
     def refresh(self) -> None:

@@ -32,7 +32,6 @@ class CompletionMenu(Static):
 
     @property
     def is_open(self) -> bool:
-        """Whether there is anything to choose from."""
         return bool(self._choices)
 
     @property

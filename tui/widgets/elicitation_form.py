@@ -133,11 +133,9 @@ class ElicitationForm(Guarded, Vertical):
                 self.action_send()
 
     def action_scroll(self, direction: Literal["up", "down", "page_up", "page_down"]) -> None:
-        """Scroll the question and its fields."""
         getattr(self.query_one(".fields"), f"scroll_{direction}")(animate=False)
 
     def action_decline(self) -> None:
-        """Decline to answer."""
         self._decide("decline")
 
     def action_send(self) -> None:

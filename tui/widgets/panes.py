@@ -154,13 +154,11 @@ class TurnPanes(Vertical):
 
     @property
     def is_scrolled_away(self) -> bool:
-        """Whether a pane is scrolled away from its end."""
         panes = (self._reasoning, self._arguments, self._results, self._answer)
         return any(map(_is_scrolled_away, panes))
 
     @property
     def messages(self) -> dict[ItemView, AssistantMessage]:
-        """The widgets of the model's messages, by item."""
         widgets = self._messages.items()
         return {item: widget for item, widget in widgets if isinstance(widget, AssistantMessage)}
 

@@ -32,7 +32,6 @@ class QueueBar(Static):
         self._lines: list[str] = []
 
     def add(self, text: str) -> None:
-        """Queue a prompt."""
         self.prompts.append(text)
         self.update_lines()
 
@@ -49,7 +48,6 @@ class QueueBar(Static):
         return text
 
     def take_all(self) -> list[str]:
-        """Remove and return all prompts."""
         texts, self.prompts = self.prompts, []
         self.update_lines()
         return texts

@@ -27,7 +27,6 @@ class FoldToggle(Static, can_focus=True):
     """
 
     def action_toggle_fold(self) -> None:
-        """Expand or collapse the reasoning."""
         block = self.parent
         assert isinstance(block, ReasoningBlock)
         block.expanded = not block.expanded
@@ -66,7 +65,6 @@ class ReasoningBlock(Guarded, Vertical):
 
     @property
     def expanded(self) -> bool:
-        """Whether all of the text is shown."""
         return self._expanded
 
     @expanded.setter

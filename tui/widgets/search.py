@@ -189,18 +189,15 @@ class SearchBar(BaseSearchBar):
         return hits
 
     async def show_hit(self, hit: SearchHit, query: str) -> None:
-        """Select a hit and scroll to it."""
         if hit.turn not in self._transcript.turns:
             return
         widgets = await self._transcript.reveal(hit.turn, hit.item)
         self.call_after_refresh(self._select_hit, widgets, query, hit.index_in_item)
 
     def leave(self) -> None:
-        """Return to the prompt."""
         self.screen.query("PromptInput").focus()
 
     def _select_hit(self, widgets: Sequence[Widget], query: str, number: int) -> None:
-        """Select a hit and scroll to it."""
         hits = [
             (widget, *hit)
             for widget in widgets

@@ -60,7 +60,6 @@ class ShellOutput(Vertical):
 
     @property
     def expanded(self) -> bool:
-        """Whether the complete output is shown."""
         return self._expanded
 
     @expanded.setter

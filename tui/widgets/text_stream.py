@@ -94,12 +94,10 @@ class TextStream(Guarded, ScrollView, can_focus=True):
 
     @property
     def text(self) -> str:
-        """All that was written."""
         return "\n".join(line.text for line in self._lines)
 
     @property
     def has_text(self) -> bool:
-        """Whether anything was written."""
         return bool(self._lines)
 
     @property

@@ -81,7 +81,6 @@ class TokenBrowser(TextStream):
 
     @property
     def token_count(self) -> int:
-        """How many tokens are shown."""
         return len(self._index)
 
     def write_tokens(self, runs: Iterable[TokenRun]) -> None:
@@ -184,7 +183,6 @@ class TokenBrowser(TextStream):
     # --- keys and mouse ---
 
     def action_move_cursor(self, step: Step) -> None:
-        """Move the cursor."""
         count = len(self._index)
         if self._cursor is None or self._cursor >= count:
             self.move_cursor_to(count - 1)
@@ -257,7 +255,6 @@ class TokenBrowser(TextStream):
     # --- searching ---
 
     def action_search(self) -> None:
-        """Search the tokens."""
         self.post_message(self.SearchWanted())
 
     def find_tokens(self, query: str) -> list[int]:

@@ -135,11 +135,9 @@ class TokenPanel(Guarded, Container):
 
     @property
     def has_alternatives(self) -> bool:
-        """Whether there is a list to choose from."""
         return self._choices is not None and bool(self._choices.alternatives)
 
     def focus_alternatives(self) -> None:
-        """Go to the list."""
         self._alternatives.focus()
 
     def show_token(self, facts: TokenFacts, state: str) -> None:
@@ -273,7 +271,6 @@ class TokenPanel(Guarded, Container):
             self.post_message(self.Taken(int(event.option.id)))
 
     def action_back(self) -> None:
-        """Go back to the token."""
         self.post_message(self.Back())
 
 

@@ -18,13 +18,10 @@ class TokenSearchBar(BaseSearchBar):
         self._stream = stream
 
     async def find(self, query: str) -> Sequence[int]:
-        """Return the numbers of the tokens."""
         return self._stream.find_tokens(query.casefold())
 
     async def show_hit(self, hit: int, query: str) -> None:
-        """Put the cursor on one of them."""
         self._stream.move_cursor_to(hit)
 
     def leave(self) -> None:
-        """Return to the tokens."""
         self._stream.focus()

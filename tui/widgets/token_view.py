@@ -56,7 +56,6 @@ class TokenPosition:
 
     @property
     def token(self) -> int:
-        """Its id."""
         return self.log.ids[self.number]
 
     @property
@@ -184,7 +183,6 @@ class TokenView(Guarded, Vertical):
             self._stream.follows_last = False
 
     def _begin(self, turn: RunningTurn | None, conversation: Conversation, form: Format) -> None:
-        """Show another turn or conversation."""
         self._turn, self._conversation, self._format = turn, conversation, form
         self._log, self._left_out, self._events_read = TokenLog(), 0, 0
         self._stream.truncate()
@@ -368,7 +366,6 @@ class TokenView(Guarded, Vertical):
         self.run_worker(self._show_choices(), group="choices", exclusive=True)
 
     async def _show_choices(self) -> None:
-        """Compute the probabilities at the cursor and show them."""
         from agent.errors import AgentError
 
         if (position := self._position) is None or (form := self._format) is None:

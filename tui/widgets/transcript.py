@@ -494,7 +494,6 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
 
     @property
     def _is_following(self) -> bool:
-        """Whether the transcript follows its end."""
         return self._anchored and not self._anchor_released
 
     def _check_anchor(self) -> None:
@@ -539,7 +538,6 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
 def _as_foldable(
     widget: Widget,
 ) -> ReasoningBlock | ToolCallCard | ShellOutput | UserMessage | None:
-    """Return the widget if it can be expanded."""
     # Not at the top, as in add_turn.
     from tui.widgets.reasoning_block import ReasoningBlock
     from tui.widgets.shell_output import ShellOutput

@@ -119,8 +119,7 @@ def remove_tree(folder: Path) -> bool:
 
 
 def _scan(path: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield path and status of each entry of a folder; raises OSError if it cannot be read, or is
-    too deep."""
+    """Yield path and status of a folder's entries; raises OSError if it is unreadable or too deep."""
     if depth > MAX_DEPTH:
         raise OSError(errno.ENAMETOOLONG, "nested too deep", path)
     with os.scandir(path) as entries:

@@ -190,8 +190,7 @@ class Session:
         return self._store.turns(self.conversation.id) if self._store else []
 
     def stored_turn(self, response_id: str) -> StoredTurn | None:
-        """One of them, by its response's id. Those that had ended are read once: they do not change
-        any more."""
+        """One of them, by its response's id. Ended ones are read once: they do not change."""
         conversation, ended = self._turns_read
         if conversation == self.conversation.id and response_id in ended:
             return ended[response_id]

@@ -199,8 +199,7 @@ class Matcher:
         return True
 
     def allowed(self) -> TokenIds:
-        """Return exactly the ids that may come next; none, if llguidance's work limit was
-        exceeded."""
+        """Return exactly the ids that may come next; none, if llguidance's work limit was exceeded."""
         ids = self._grammar_ids()
         if self._trailing_digits >= MAX_CONSECUTIVE_DIGITS:
             ids = self._without_digits(ids)
@@ -291,8 +290,7 @@ class GrammarCompiler:
         self._vocabulary = VocabularyTexts((), {}, -1)
 
     def submit(self, grammar: Grammar) -> Future[CompiledGrammar]:
-        """Start compiling a grammar, unless it is cached; the future has a CompiledGrammar or
-        GrammarError."""
+        """Start compiling a grammar, unless it is cached; the future may have a GrammarError."""
         with self._lock:
             if (future := self._futures.get(grammar)) is None:
                 future = self._thread.submit(self._compile, grammar)
@@ -310,14 +308,12 @@ class GrammarCompiler:
                     del self._futures[grammar]
 
     def submitted(self, grammar: Grammar) -> Future[CompiledGrammar] | None:
-        """Return the future of a grammar that was submitted before and is still cached, else
-        None."""
+        """Return the future of a grammar that was submitted before and is still cached, else None."""
         with self._lock:
             return self._futures.get(grammar)
 
     async def wait_compiled(self, grammar: Grammar) -> CompiledGrammar:
-        """Submit a grammar and wait for it. Raises GrammarError, or EngineBusyError where too many
-        wait already."""
+        """Submit a grammar and wait. Raises GrammarError, or EngineBusyError where too many wait."""
         with self._lock:
             if self._awaited >= self.max_awaited and grammar not in self._futures:
                 raise EngineBusyError("Too many JSON Schemas are being compiled: try again later.")

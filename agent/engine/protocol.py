@@ -124,13 +124,11 @@ class Logprob:
 
 
 class Constraint(Protocol):
-    """Decides which tokens a generation may produce. Called in the engine's thread, token by
-    token."""
+    """Decides which tokens a generation may produce. Called in the engine's thread, token by token."""
 
     @property
     def pending(self) -> Future[Any] | None:
-        """The compilation that the next `accept` or `allowed` would block on; None: neither
-        blocks."""
+        """The compilation that the next `accept` or `allowed` would block on; None: neither blocks."""
 
     def accept(self, token: int) -> bool:
         """Take the token as the next one and return True; or change nothing and return False.
@@ -152,8 +150,7 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A server is waited for before the first token, or can answer again: a sentence for the
-    user."""
+    """A server is waited for before the first token, or can answer again: a sentence for the user."""
 
     message: str
 
@@ -189,8 +186,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One generation, with its full prompt: the engine finds by itself what is already in its
-    cache."""
+    """One generation, with its full prompt: the engine finds by itself what is already in its cache."""
 
     prompt: Sequence[int]
     max_tokens: int | None = None

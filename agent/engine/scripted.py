@@ -77,8 +77,7 @@ class ScriptEngine:
     def __init__(
         self, path: Path, encoding: HarmonyEncoding | Encode, *, context: int | None = None
     ) -> None:
-        """`encoding` turns markup into ids, spelled special tokens included; `context` in
-        tokens."""
+        """`encoding` turns markup into ids, spelled special tokens included; `context` in tokens."""
         self.context_length = context or DEFAULT_CONTEXT_TOKENS
         self.sequence_ids: list[int] = []
         """The last prompt and its output: what a real engine's KV cache would have."""

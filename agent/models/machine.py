@@ -106,8 +106,7 @@ def estimate_fit(name: str, size: int, machine: Machine) -> FitEstimate:
 
 
 def active_share(name: str) -> float:
-    """The share of its weights that a model reads for one token, as its name tells; 1 for a dense
-    one."""
+    """The share of its weights that a model reads for a token, as its name tells; 1 for a dense one."""
     for known, share in ACTIVE_SHARES.items():
         if known in name.lower():
             return share

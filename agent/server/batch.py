@@ -74,8 +74,7 @@ Line = BatchRequest | WrongLine
 
 
 def read_lines(lines: Iterable[str], endpoints: Iterable[str] = ENDPOINTS) -> Iterator[Line]:
-    """The requests of a batch file; lines of blanks are left out. ``endpoints``: those that it may
-    ask."""
+    """The requests of a batch file; blank lines are left out. ``endpoints``: those that it may ask."""
     seen: set[str] = set()
     for number, line in enumerate(lines, 1):
         if not line.strip():

@@ -16,8 +16,7 @@ INCLUDABLE: tuple[str, ...] = get_args(Includable)
 
 
 def list_page(items: Sequence[dict[str, Any]], query: QueryParams) -> dict[str, Any]:
-    """A page of a list, as ``order``, ``limit`` and ``after`` (an item's id) choose it. Raises
-    ApiError."""
+    """A page of a list, as ``order``, ``limit`` and ``after`` (an item's id) say. Raises ApiError."""
     order, limit = query.get("order", "desc"), query.get("limit", str(DEFAULT_PAGE_ITEMS))
     if order not in ("asc", "desc"):
         raise invalid("order", "Invalid value for 'order': it must be asc or desc.")

@@ -250,8 +250,7 @@ class HttpServer:
         await self._drain_requested.wait()
 
     def drain(self) -> None:
-        """Accept no more requests; running responses have `DRAIN_SECONDS`. The second call stops
-        them."""
+        """Accept no more requests; running responses have `DRAIN_SECONDS`. A second call stops them."""
         if self.draining:
             self.service.stop_all()
             return

@@ -200,16 +200,14 @@ class ResponseService:
         return self._stores_responses or plan.request.conversation_id is not None
 
     def abandon(self, turn: Turn) -> None:
-        """Stop a turn whose client has left, and finish it once it has ended. No effect on a finished
-        one."""
+        """Stop a turn whose client has left, and finish it once it has ended. No effect after that."""
         if turn not in self.running:
             return
         turn.stop()
         self.track(asyncio.create_task(self._finish_when_done(turn)))
 
     def finish(self, turn: Turn) -> None:
-        """Stop tracking a turn that has ended; its response can be continued. No effect when
-        repeated."""
+        """Stop tracking a turn that has ended; its response can be continued. Repeating is harmless."""
         plan = self.running.pop(turn, None)
         if plan is None:
             return

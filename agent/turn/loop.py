@@ -162,8 +162,7 @@ class Turn:
 
     @property
     def max_result_tokens(self) -> int:
-        """Half of the context that is free without the result added last: the rest is for what
-        follows it."""
+        """Half of the context that is free without the last result: the rest is for what follows."""
         added = self.conversation.entries[-1].prompt_ids
         free = self.runtime.context_length - len(self.conversation.ids()) + len(added)
         return max(MIN_RESULT_TOKENS, free // 2)

@@ -45,8 +45,7 @@ class PromptCards:
         focus_delay: float = FOCUS_DELAY_SECONDS,
         early_key_delay: float = EARLY_KEY_SECONDS,
     ) -> None:
-        """``focus_delay`` and ``early_key_delay``: see ``FOCUS_DELAY_SECONDS`` and
-        ``EARLY_KEY_SECONDS``."""
+        """``focus_delay``, ``early_key_delay``: see ``FOCUS_DELAY_SECONDS``, ``EARLY_KEY_SECONDS``."""
         self._app = app
         self.focus_delay, self.early_key_delay = focus_delay, early_key_delay
         self._cards: list[Card] = []

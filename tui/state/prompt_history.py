@@ -45,8 +45,7 @@ class PromptHistory:
         self._index = len(entries)
 
     def add_unsent(self, text: str = "") -> None:
-        """Append a text that was not sent, behind those on the way, for this process only; go to the
-        end."""
+        """Append an unsent text, behind those on the way, for this process only; go to the end."""
         for unsent in (*(self._edits[index] for index in sorted(self._edits)), text):
             if unsent.strip() and unsent not in self.entries:
                 self.entries.append(unsent)

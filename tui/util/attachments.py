@@ -55,8 +55,7 @@ def without_attachments(text: str) -> str:
 
 
 def attached_files(text: str) -> list[tuple[str, int]]:
-    """Return source (a file's path, ``!command``) and number of lines of each text attached to a
-    prompt."""
+    """Return source (a file's path, ``!command``) and lines of each text attached to a prompt."""
     return [
         (f"!{attached.source}" if attached.kind == "command" else attached.source, attached.lines)
         for attached in split_attachments(text)[1]

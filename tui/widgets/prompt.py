@@ -226,8 +226,7 @@ class PromptInput(Guarded, WrappedArea):
         return draft
 
     def replace_with(self, text: str) -> None:
-        """Replace the prompt, which undoing brings back; a text that is too long to be edited here is
-        folded."""
+        """Replace the prompt, which undoing brings back; a text too long to be edited is folded."""
         self._dismissed = True  # no completions for a text that was complete before
         self._put(text, (0, 0), self.document.end)
         self.move_cursor(self.document.end)

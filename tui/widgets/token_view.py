@@ -208,8 +208,7 @@ class TokenView(Guarded, Vertical):
         self._turn = self._conversation = None
 
     def colour(self, turn: RunningTurn | None, chances: Sequence[Sequence[float]]) -> None:
-        """Colour a turn's tokens, and no others any more. ``chances``: their probabilities, by
-        generation."""
+        """Colour a turn's tokens, and no others. ``chances``: their probabilities, by generation."""
         if turn is not None:
             # A branch begins with what an earlier turn wrote, which is not in its events.
             counts = _count_tokens(turn)

@@ -89,8 +89,7 @@ class DraftModel:
         return drafts
 
     def _follow(self, job: GenerationJob) -> bool:
-        """Read a chunk of a job's ids where more than a few are missing; return whether they are few
-        now."""
+        """Read a chunk of a job's ids where more than a few are missing; return whether few are now."""
         if len(job.ids) + MAX_DRAFT_TOKENS > self._model.context_length:
             return False
         if (followed := self._followed.get(job)) is None:

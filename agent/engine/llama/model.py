@@ -220,13 +220,11 @@ class LlamaModel:
         return int(lib.llama_memory_seq_pos_min(self._memory, seq_id))
 
     def truncate(self, seq_id: int, count: int) -> bool:
-        """Remove all but the first `count` positions of a sequence; False if the memory cannot do
-        that."""
+        """Remove all but the first `count` positions of a sequence; False if that is impossible."""
         return bool(lib.llama_memory_seq_rm(self._memory, seq_id, count, -1))
 
     def copy_prefix(self, source: int, target: int, count: int) -> None:
-        """Add the first `count` positions of a sequence to another, empty one, in the same
-        cells."""
+        """Add the first `count` positions of a sequence to another, empty one, in the same cells."""
         lib.llama_memory_seq_cp(self._memory, source, target, 0, count)
 
     def clear(self) -> None:

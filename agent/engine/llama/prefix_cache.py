@@ -156,8 +156,7 @@ class KvSequence:
         }
 
     def save_checkpoint(self) -> None:
-        """Save a checkpoint of the current length; drop the least useful one if there are too
-        many."""
+        """Save a checkpoint of the current length; drop the least useful one if there are too many."""
         length = len(self.ids)
         if (
             self.model.sliding_window

@@ -200,8 +200,7 @@ class Sampler:
         ]
 
     def truncation_floor(self, logits: Logits, peak: float) -> float:
-        """Return the lowest logit that top_k, top_p and min_p leave; equal logits stay or go
-        together."""
+        """Return the lowest logit that top_k, top_p and min_p leave; equals stay or go together."""
         s = self._sampling
         floor = peak + s.temperature * math.log(s.min_p) if s.min_p > 0 else -math.inf
         left = logits
@@ -273,8 +272,7 @@ def _new_penalties(request: Request, vocabulary_size: int) -> Penalties | None:
 
 
 def _block_sums(weights: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Sum each block, (n / BLOCK_TOKENS,); einsum adds in many lanes: fast, with little
-    rounding."""
+    """Sum each block, (n / BLOCK_TOKENS,); einsum adds in many lanes: fast, with little rounding."""
     sums: npt.NDArray[np.float32] = np.einsum("ij->i", weights.reshape(-1, BLOCK_TOKENS))
     return sums
 

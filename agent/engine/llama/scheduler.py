@@ -92,8 +92,7 @@ class GenerationJob:
 
     @property
     def remaining(self) -> int:
-        """Tokens that are not in the KV cache yet; with one left the job samples in the next
-        step."""
+        """Tokens that are not in the KV cache yet; with one left the job samples in the next step."""
         return len(self.ids) - self.position
 
     @property

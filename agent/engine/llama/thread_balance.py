@@ -92,8 +92,7 @@ class ThreadBalance:
         return max(0.0, TRIAL_LIMIT * TRIAL_TOKENS * self._before[1] - sum(self._seconds))
 
     def end_trial(self, now: float) -> None:
-        """End a trial that runs: its token took too long, or a batch follows, which may be a long
-        prompt."""
+        """End a trial that runs: its token took too long, or a batch follows, perhaps a long prompt."""
         if self._before is not None:
             self._end_trial(*self._before, math.inf, now)
 

@@ -74,8 +74,7 @@ def _measure_counts(model: LlamaModel, cores: int, ids: list[int]) -> dict[int, 
 
 
 def _median_seconds(model: LlamaModel, threads: int, ids: list[int], limit: float) -> float:
-    """Return the median seconds of decoding `ids`; infinite if three runs exceed `limit`
-    seconds."""
+    """Return the median seconds of decoding `ids`; infinite if three runs exceed `limit` seconds."""
     model.set_threads(threads, threads)
     timer = Timer(limit, model.abort) if limit < math.inf else None
     if timer:

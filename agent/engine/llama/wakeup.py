@@ -40,8 +40,7 @@ class LoopWakeup:
         *,
         use_pipe: bool = True,
     ) -> None:
-        """`use_pipe`: False wakes the loop with call_soon_threadsafe, as on a system without C's
-        write."""
+        """`use_pipe`: False wakes the loop with call_soon_threadsafe, for want of C's write."""
         self._loop, self._callback = loop, callback
         self._read_fd = self._write_fd = -1
         if use_pipe and _write_holding_gil is not None:
@@ -54,8 +53,7 @@ class LoopWakeup:
                 self.close()
 
     def wake(self) -> None:
-        """Have the loop call back soon; safe from any thread, but not at the same time as
-        `close`."""
+        """Have the loop call back soon; safe from any thread, but not at the same time as `close`."""
         if _write_holding_gil is not None and self._write_fd >= 0:
             _write_holding_gil(self._write_fd, b"!", 1)
         else:

@@ -19,8 +19,7 @@ _UNLIMITED_BYTES = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device of a backend; ``free`` and ``total`` in bytes, 0 where the backend does not
-    say."""
+    """One device of a backend; ``free`` and ``total`` in bytes, 0 where the backend does not say."""
 
     name: str
     description: str

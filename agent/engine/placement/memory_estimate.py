@@ -67,8 +67,7 @@ class ModelSizes:
 
 
 def read_model_sizes(path: Path) -> ModelSizes:
-    """Read the sizes of a model from its file, or from all files of a split one. Raises
-    EngineError."""
+    """Read the sizes of a model from its file, or from all files of a split one. Raises EngineError."""
     first = gguf_header.read_outline(path)
     tensors = list(first.tensors)
     for part in split_files(path)[1:]:
@@ -159,8 +158,7 @@ def _sliding_window(values: dict[str, MetadataValue], architecture: str, layer: 
 
 
 def _activation_bytes(values: dict[str, MetadataValue]) -> int:
-    """Estimate four float32 buffers, each as wide as the experts in use or the widest dense
-    layer."""
+    """Estimate four float32 buffers, each as wide as the experts in use or the widest dense layer."""
     experts = _number(values, "expert_used_count", 1) or 1
     width = experts * _number(values, "expert_feed_forward_length", 0)
     width = max(width, _number(values, "feed_forward_length", 0))

@@ -107,8 +107,7 @@ class RemoteClient:
         )
 
     async def refresh(self) -> None:
-        """Check anew what the server serves, after it was away. Raises EngineError if that is of no
-        use any more."""
+        """Check anew what the server serves, after it was away. Raises EngineError if unusable."""
         await self._read_metadata(self.http)
 
     async def _read_metadata(self, http: httpx2.AsyncClient) -> None:
@@ -130,8 +129,7 @@ class RemoteClient:
         await self._check_vocabulary(http)
 
     async def _check_vocabulary(self, http: httpx2.AsyncClient) -> None:
-        """Check that the server splits text into the same tokens as this program. Raises
-        EngineError."""
+        """Check that the server splits text into the tokens of this program. Raises EngineError."""
         stop_ids = sorted(self.vocabulary.stop_ids)
         stop_markup = b"".join(self.vocabulary.token_bytes(stop) for stop in stop_ids).decode()
         body = self.backend.tokenize_body(TOKENIZER_PROBE + stop_markup, self.served_model)
@@ -201,8 +199,7 @@ class RemoteClient:
             return await health.check_health(http, self.timing.health_timeout)
 
     async def cached_health(self) -> HealthProblem | None:
-        """Return a recent result of `check_health`: many may ask at once, and the server is asked
-        once."""
+        """Return a recent result of `check_health`: many may ask at once, the server is asked once."""
         async with self._health_lock:
             cached = self._cached_health
             if cached is None or time.monotonic() - cached[0] > self.timing.health_ttl:

@@ -59,8 +59,7 @@ class RemoteEngine:
             progress(1.0)
 
     async def check_health(self) -> HealthProblem | None:
-        """Return what keeps the server from answering now. Raises EngineError if no request can be
-        made."""
+        """Return what keeps the server from answering. Raises EngineError if none can be asked."""
         return await self.replicas.check_health()
 
     async def cached_health(self) -> HealthProblem | None:

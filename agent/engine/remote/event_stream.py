@@ -36,8 +36,7 @@ class StreamEvent(NamedTuple):
 
 
 async def read_events(chunks: AsyncIterable[bytes]) -> AsyncIterator[StreamEvent]:
-    """Yield the events of a stream of bytes that is cut anywhere; an unfinished last one is
-    dropped."""
+    """Yield the events of a stream of bytes that is cut anywhere; an unfinished last one is dropped."""
     event_type, data = "", list[str]()
     async for line in _read_lines(chunks):
         if not line:

@@ -298,8 +298,7 @@ class RemoteGeneration:
         return reason
 
     async def _read_usage(self, messages: AsyncIterator[Json]) -> None:
-        """Read the usage after the last token, which has the cached prompt tokens; it may be
-        missing."""
+        """Read the usage after the last token, with the cached prompt tokens; it may be missing."""
         with suppress(
             TimeoutError, httpx2.TransportError, ServerUnavailableError, EngineError, ValueError
         ):
@@ -318,8 +317,7 @@ class RemoteGeneration:
             self._items.put_nowait(Prefill(total, total, self._cached))
 
     async def _accept(self, chunk: CompletionChunk) -> bool:
-        """Pass on the ids up to a stop id, or up to the first that is rejected; then return
-        False."""
+        """Pass on the ids up to a stop id, or up to the first that is rejected; then return False."""
         if self.request.max_tokens == 0:
             return True  # llama-server generates a token all the same
         constraint, accepted = self.request.constraint, 0
@@ -343,8 +341,7 @@ class RemoteGeneration:
         return bool(self._generated) and self._generated[-1] in self.request.stop_ids
 
     def _logprobs(self, chunk: CompletionChunk, ids: Sequence[int]) -> list[Logprob | None] | None:
-        """Return a log probability for each id, if requested; None for ids that the server left
-        out."""
+        """Return a log probability for each id, if requested; None for ids that the server left out."""
         if (alternatives := self.request.logprobs) is None:
             return None
         rows: list[Logprob | None] = []

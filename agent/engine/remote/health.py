@@ -54,8 +54,7 @@ class HealthProblem:
         return "is loading its model" if self.loading else f"does not answer ({self.reason})"
 
     def max_wait(self, wait: float | None, timing: RemoteTiming) -> float:
-        """Return the seconds to wait for the problem's end. ``wait``: the setting of
-        models.toml."""
+        """Return the seconds to wait for the problem's end. ``wait``: the setting of models.toml."""
         if wait is not None:
             return wait
         return timing.loading_wait if self.loading else timing.unreachable_wait

@@ -57,8 +57,7 @@ class RemoteBackend(Protocol):
     """Whether it reports the cached prompt tokens after the last token."""
 
     def metadata_paths(self, model: str | None) -> Sequence[str]:
-        """Return the paths whose answers `parse_metadata` reads. ``model``: as models.toml names
-        it."""
+        """Return the paths whose answers `parse_metadata` reads. ``model``: as models.toml names it."""
 
     def parse_metadata(self, answers: Sequence[Json], model: str | None) -> ServerMetadata:
         """Read the answers of `metadata_paths`. Raises EngineError if the model is not served, or

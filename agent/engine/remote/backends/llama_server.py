@@ -57,8 +57,7 @@ class LlamaServerBackend:
         model: str,
         allowed: list[int] | None,
     ) -> Json:
-        """Make the body for /completion; allowed ids are forced by a bias, as it has no list of
-        them."""
+        """Make the body for /completion; allowed ids are forced by a bias: it has no list of them."""
         sampling = request.sampling
         bias: list[list[Any]] = [[token, value] for token, value in sampling.logit_bias]
         bias += [[token, FORCING_BIAS] for token in allowed or ()]

@@ -29,8 +29,7 @@ class VllmBackend:
         return ("/v1/models",)
 
     def parse_metadata(self, answers: Sequence[Json], model: str | None) -> ServerMetadata:
-        """Read the model's name and max_model_len. Raises EngineError if the model is not
-        served."""
+        """Read the model's name and max_model_len. Raises EngineError if the model is not served."""
         served = {card["id"]: card for card in answers[0]["data"]}
         name = model or next(iter(served))
         if name not in served:
@@ -80,8 +79,7 @@ class VllmBackend:
         }
 
     def parse_chunk(self, message: Json) -> CompletionChunk:
-        """Read a message: tokens, the end, or the usage. Raises EngineError for text without
-        ids."""
+        """Read a message: tokens, the end, or the usage. Raises EngineError for text without ids."""
         chunk = CompletionChunk()
         if usage := message.get("usage"):
             chunk.cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")

@@ -18,6 +18,7 @@ import pytest
 from tests.support import sparse_gguf
 from tests.support.invariants import check
 from tests.support.program import RunAgent
+from tests.support.waiting import HANG_SECONDS
 
 
 def load_error(agent: RunAgent, *args: str, env: dict[str, str] | None = None) -> str:
@@ -128,7 +129,7 @@ def test_load_interrupted_leaves_no_file(tmp_path: Path) -> None:
                 running.send_signal(signal.SIGINT)
                 break
         lines += [json.loads(line) for line in running.stdout]
-        assert running.wait(60) == 130 and running.stderr.read() == ""
+        assert running.wait(HANG_SECONDS) == 130 and running.stderr.read() == ""
     assert check(lines)["status"] == "cancelled"
     assert not list(home.rglob("*.gguf")) and not list(home.rglob("loading-*"))
 

@@ -31,7 +31,7 @@ def hostile(*args: str) -> str:
 
 def wait_exit(pid: int) -> None:
     """Wait until a process that was killed is dead."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG_SECONDS
     while is_alive(pid):
         assert time.monotonic() < deadline, f"{pid} is left"
         time.sleep(0.01)

@@ -32,14 +32,30 @@ READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_", "OMP_", "GGML_", "LLAMA_", "TEX
 """Beginnings of variables that a process, or a library, reads once: forks are too late for them."""
 
 
-@cache
 def origin(name: str) -> str:
     """Return the address of the process that is forked; ``name`` is one of ``ORIGINS``.
 
     It is the one of all processes of the test run where there is one, or else ends with this one.
+    Within a test it has imported all: what is started there may have a time limit.
     """
+    address = _address(name)
+    if "PYTEST_CURRENT_TEST" in os.environ:
+        _wait_imported(address)
+    return address
+
+
+@cache
+def _address(name: str) -> str:
     shared = os.environ.get(SHARED_FOLDER)
     return f"{shared}/{name}" if shared else _start(name, _new_folder())
+
+
+@cache
+def _wait_imported(address: str) -> None:
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(address)
+        link.shutdown(socket.SHUT_WR)
+        link.recv(1)  # it closes the connection, on which nothing was wanted
 
 
 def share_origins() -> None:

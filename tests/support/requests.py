@@ -14,8 +14,6 @@ CODE_CONTAINER = {"type": "code_interpreter", "container": {"type": "auto"}}
 """Python, as OpenAI's hosted tool."""
 APPLY_PATCH = {"type": "custom", "name": "apply_patch", "description": "Edit files."}
 """A custom tool."""
-PLAIN_SERVER = server_option("plain")
-"""An MCP server as the value of ``--mcp``."""
 SEED_REQUEST = {
     "model": "default",
     "input": "Multiply 123*456 using the mcp.code_interpreter tool.",
@@ -128,3 +126,8 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str | None, str]] = [
     ),
 ]
 """Bodies that are refused with status 400, and the error's ``param`` and ``code``."""
+
+
+def plain_option() -> str:
+    """Return an MCP server as the value of ``--mcp``."""
+    return server_option("plain")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -560,7 +561,7 @@ async def test_chosen_view_is_saved_and_taken() -> None:
 
 async def test_questions_that_come_together_are_entered_one_by_one() -> None:
     async with drive_app() as driver:
-        driver.app.chat.cards.focus_delay = 3600.0
+        driver.app.chat.cards.focus_delay = math.inf
         turn = await driver.ask("hello")
         tools = [SimpleNamespace(server="files", name=name) for name in ("write", "move")]
         answers = [asyncio.ensure_future(driver.session.approver(tool, "{}")) for tool in tools]

@@ -115,6 +115,11 @@ class ListScreen(GuardedScreen[Result]):
         return self.query_one(OptionList)
 
     @property
+    def has_widgets(self) -> bool:
+        """Whether it can be updated: an app that ends removes its widgets first."""
+        return bool(self.query(OptionList))
+
+    @property
     def highlighted_id(self) -> str | None:
         """The id of the highlighted row; None where the list is empty."""
         option = self.option_list.highlighted_option

@@ -125,7 +125,7 @@ class ModelsScreen(ListScreen[ModelAction]):
             self._facts[row] = await asyncio.to_thread(self._describe, row)
         except (AgentError, OSError) as error:
             self._facts[row] = [("File", str(error))]
-        if row.name == self.highlighted_id:
+        if self.has_widgets and row.name == self.highlighted_id:
             super().show_details()
 
     def _action_text(self, row: ModelRow) -> str:

@@ -43,6 +43,6 @@ def test_split_attachments_other_text_unchanged(text: str) -> None:
 
 def test_split_attachments_time_grows_with_length_only() -> None:
     unclosed = "".join(f'\n\n<file{"_" * (n % 50)} path="" lines="1">\n' for n in range(10_000))
-    began = time.monotonic()
+    began = time.process_time()
     assert split_attachments(unclosed) == (unclosed, [])
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5

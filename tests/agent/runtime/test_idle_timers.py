@@ -30,6 +30,7 @@ from agent.runtime.runtime import Runtime
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.hosts import Children
+from tests.support.waiting import HANG_SECONDS
 from tools.factory import build_toolbox
 
 NewRuntime = Callable[..., Awaitable[Runtime]]
@@ -266,7 +267,7 @@ async def test_format_that_fails_leaves_no_engine(
             loaded.set()
 
     def fail(*_: object, **__: object) -> None:
-        assert loaded.wait(60)
+        assert loaded.wait(HANG_SECONDS)
         raise EngineError("no such vocabulary")
 
     monkeypatch.setattr("agent.engine.llama.engine.LlamaEngine", NotingEngine)

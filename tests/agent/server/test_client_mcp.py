@@ -19,7 +19,7 @@ from agent.server.serve import base_url, listen, serve_in
 from agent.turn.options import TurnOptions
 from tests.support.endpoint import API_KEY, Serve, Served, api_error, engine_markup
 from tests.support.invariants import check
-from tests.support.requests import CODE_INTERPRETER, PLAIN_SERVER
+from tests.support.requests import CODE_INTERPRETER, plain_option
 from tests.support.scripts import HELLO, LONG, call, final, thought
 
 PRIVATE_URLS = {"private_urls": True}
@@ -31,7 +31,7 @@ def plain_server() -> Iterator[str]:
     """The URL of a real MCP server, over streamable HTTP."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    path = PLAIN_SERVER.split()[-1]
+    path = plain_option().split()[-1]
     process = subprocess.Popen([sys.executable, "-I", path, "http", str(port)])
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):

@@ -14,8 +14,9 @@ import pytest
 from agent.server import client_mcp
 from tests.support.endpoint import Serve, api_error
 from tests.support.invariants import check
-from tests.support.requests import PLAIN_SERVER
+from tests.support.requests import plain_option
 from tests.support.scripts import final
+from tests.support.waiting import HANG_SECONDS
 
 
 @contextlib.contextmanager
@@ -26,7 +27,7 @@ def odd_server(status: int, body: bytes | None, kind: str) -> Iterator[str]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             if body is None:
-                ended.wait(60)
+                ended.wait(HANG_SECONDS)
                 return
             self.rfile.read(int(self.headers.get("content-length", 0)))
             self.send_response(status)
@@ -183,7 +184,7 @@ async def test_address_that_is_none_is_refused(serve: Serve, url: str) -> None:
 
 
 async def test_allowed_tools_star_and_nothing(serve: Serve) -> None:
-    served = await serve(final("ok"), tools="plain", mcp=(PLAIN_SERVER,))
+    served = await serve(final("ok"), tools="plain", mcp=(plain_option(),))
     plain = {"type": "mcp", "server_label": "plain"}
     listed = []
     for allowed in (None, ["*"], {"tool_names": ["*"]}, ["nothing"], []):

@@ -18,7 +18,7 @@ from agent.server.stored_response import TOKEN_ID_BYTES, StoredResponse
 from agent.server.token_memo import TokenMemo
 from tests.support.endpoint import Serve, api_error, comparable, engine_markup, first_turn
 from tests.support.invariants import check
-from tests.support.requests import CODE_INTERPRETER, PLAIN_SERVER
+from tests.support.requests import CODE_INTERPRETER, plain_option
 from tests.support.scripts import HELLO, LONG, WEATHER, call, final, thought
 
 
@@ -152,7 +152,7 @@ async def test_resent_items_keep_tokens(serve: Serve) -> None:
 
 async def test_resent_server_calls_keep_tokens(serve: Serve) -> None:
     replies = call("plain__echo", text="hi"), final("Hi."), final("Bye.")
-    served = await serve(*replies, tools="plain", mcp=(PLAIN_SERVER,))
+    served = await serve(*replies, tools="plain", mcp=(plain_option(),))
     tools = [{"type": "mcp", "server_label": "plain"}]
     user = {"role": "user", "content": "6*7?"}
     first = check(await served.stream(input=[user], tools=tools, store=False))

@@ -14,7 +14,7 @@ import pytest
 from agent.turn.decoder import CALL_HEDGE
 from tests.support.endpoint import Serve, api_error, comparable, engine_markup
 from tests.support.invariants import check
-from tests.support.requests import CODE_INTERPRETER, PLAIN_SERVER, SEED_REQUEST
+from tests.support.requests import CODE_INTERPRETER, SEED_REQUEST, plain_option
 from tests.support.scripts import HELLO, WEATHER, call, final, python, raw_call, thought
 from tools.mcp.host import Host
 
@@ -379,7 +379,7 @@ async def test_no_tools_in_request_none_declared(serve: Serve) -> None:
 async def test_operator_server_allowed_tools(serve: Serve) -> None:
     served = await serve(
         call("plain__echo", text="hi") , call("plain__big", size=3), final("done"),
-        tools="plain", mcp=(PLAIN_SERVER,),
+        tools="plain", mcp=(plain_option(),),
     )  # fmt: skip
     tool = {"type": "mcp", "server_label": "plain", "allowed_tools": ["echo"]}
     response = check(await served.stream(input="x", tools=[tool]))
@@ -412,7 +412,7 @@ async def test_call_of_unknown_tool_names_server_as_written(
     serve: Serve, recipient: str, label: str, name: str
 ) -> None:
     served = await serve(
-        raw_call(recipient, "{}"), final("No."), tools="plain", mcp=(PLAIN_SERVER,)
+        raw_call(recipient, "{}"), final("No."), tools="plain", mcp=(plain_option(),)
     )
     tool = {"type": "mcp", "server_label": "plain", "server_url": "IGNORED"}
     response = check(await served.stream(input="x", tools=[tool]))
@@ -434,7 +434,7 @@ async def test_request_waits_for_named_server(
         os.write(gate, b"\n")
         await wait_settled(host, names)
 
-    start = f"read line < {fifo}; exec {PLAIN_SERVER.partition('=')[2]}"
+    start = f"read line < {fifo}; exec {plain_option().partition('=')[2]}"
     served = await serve(
         call("plain__echo", text="hi"),
         final("Hi."),
@@ -453,7 +453,7 @@ async def test_request_waits_for_named_server(
 
 async def test_resent_server_call_is_in_prompt(serve: Serve) -> None:
     served = await serve(
-        call("plain__echo", text="hi"), final("Hi."), tools="plain", mcp=(PLAIN_SERVER,)
+        call("plain__echo", text="hi"), final("Hi."), tools="plain", mcp=(plain_option(),)
     )
     tools = [{"type": "mcp", "server_label": "plain"}]
     first = check(await served.stream(input="x", tools=tools))

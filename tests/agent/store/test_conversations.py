@@ -18,6 +18,7 @@ from agent.store.conversations import Store, StoreError
 from agent.store.damage import explain
 from tests.support.full_disk import full_disk
 from tests.support.scripts import final
+from tests.support.waiting import HANG_SECONDS
 
 
 def response(status: str = "in_progress", name: str = "resp_1") -> Response:
@@ -226,7 +227,7 @@ def together(path: Path, *arguments: str) -> None:
     """Three processes at once."""
     command = [sys.executable, "-P", "-c", TALK, str(path)]
     running = [subprocess.Popen([*command, name, *arguments]) for name in "abc"]
-    assert [process.wait(60) for process in running] == [0, 0, 0]
+    assert [process.wait(HANG_SECONDS) for process in running] == [0, 0, 0]
 
 
 @pytest.mark.slow

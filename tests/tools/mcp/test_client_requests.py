@@ -109,14 +109,14 @@ async def test_elicitation_stays_in_its_conversation(plain: Host, other: str) ->
 
 @pytest.mark.slow
 async def test_elicitation_suspends_timeout(make_host: MakeHost) -> None:
-    host = make_host(server("plain", tool_timeout_sec=1))
+    host = make_host(server("plain", tool_timeout_sec=4))
     await host.start()
     await host.wait_settled()
     clock = asyncio.get_running_loop().time
 
     async def answer(request: ElicitationRequest) -> ElicitationResult:
         start = clock()
-        await wait_until(lambda: clock() > start + 1.1)
+        await wait_until(lambda: clock() > start + 4.1)
         return ElicitationResult("accept", {"name": "Ada"})
 
     result = await host.call(tool(host, "plain__ask"), {}, on_elicitation=answer)

@@ -238,10 +238,10 @@ async def test_call_hanging_tool_times_out(make_host: MakeHost) -> None:
 
 
 async def test_call_progress_extends_timeout(make_host: MakeHost) -> None:
-    host = make_host(server("plain", tool_timeout_sec=1.0))
+    host = make_host(server("plain", tool_timeout_sec=4.0))
     await host.start()
     await host.wait_settled()
-    assert (await host.call(tool(host, "plain__steps"), {"seconds": 2})).text == "arrived"
+    assert (await host.call(tool(host, "plain__steps"), {"seconds": 5})).text == "arrived"
 
 
 async def test_call_progress_extends_timeout_not_forever(make_host: MakeHost) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -65,7 +66,7 @@ async def test_enter_on_another_screen_is_not_for_the_question() -> None:
 
 async def test_enter_after_person_went_to_question_presses_its_button() -> None:
     async with drive_app() as driver:
-        driver.app.chat.cards.focus_delay = 3600.0
+        driver.app.chat.cards.focus_delay = math.inf
         turn = await driver.ask("hello")
         answer = asyncio.ensure_future(driver.session.answerer(QUESTION))
         await driver.expect_text("Delete ALL your files?")
@@ -90,6 +91,7 @@ async def test_letters_go_to_prompt_where_question_has_only_buttons() -> None:
 @pytest.mark.parametrize("ends", ["withdrawn", "answered"])
 async def test_question_that_ends_leaves_the_focus_where_the_person_types(ends: str) -> None:
     async with drive_app() as driver:
+        driver.app.chat.cards.focus_delay = math.inf
         turn = await driver.ask("hello")
         answer = asyncio.ensure_future(driver.session.answerer(QUESTION))
         await driver.expect_text("Delete ALL your files?")

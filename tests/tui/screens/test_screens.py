@@ -20,6 +20,7 @@ from tests.support.fake_app import screen_text
 from tests.support.hosts import server_entry
 from tests.support.model_hub import ModelHub
 from tests.support.waiting import HANG_SECONDS
+from tui.screens.context import ContextScreen
 from tui.screens.models import ModelsScreen
 from tui.screens.sessions import _highlight_matches
 from tui.screens.text_dialog import TextDialog
@@ -394,6 +395,22 @@ async def test_pull_without_name_lists_models(open_app: Any) -> None:
     async with open_app() as driver:
         await driver.pilot.press(*"/pull", "enter")
         await driver.wait_for(lambda: isinstance(driver.app.screen, ModelsScreen))
+
+
+async def test_screens_that_are_closed_show_nothing_more(open_app: Any) -> None:
+    async with open_app() as driver:
+        await driver.pilot.press(*"/models", "enter")
+        await driver.wait_for(lambda: isinstance(driver.app.screen, ModelsScreen))
+        models = driver.app.screen
+        row = models._rows["tiny"]
+        await models.remove_children()
+        await models._read_facts(row)
+        await driver.pilot.press("escape", *"/context", "enter")
+        await driver.wait_for(lambda: isinstance(driver.app.screen, ContextScreen))
+        context = driver.app.screen
+        await context.remove_children()
+        await context._read_cached()
+        await context._measure()
 
 
 async def test_rename_and_status_show_conversation(open_app: Any, store: Store) -> None:

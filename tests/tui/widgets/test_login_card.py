@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from textual.widgets import Button, Input
 
 from tests.support.fake_app import ScreenDriver, drive_app
-from tests.support.waiting import HANG_SECONDS
 from tools.mcp.login import LoginDialog, LoginError, LoginRequest
 from tui.widgets.login_card import LoginCard
 
@@ -46,7 +46,7 @@ async def begin(driver: ScreenDriver, login: Login) -> asyncio.Future[bool]:
     # It takes the focus by itself, and no Enter in the moment after that.
     await driver.wait_for(lambda: driver.app.query_one(LoginCard).has_focus_within)
     driver.app.chat.cards.early_key_delay = 0.0
-    driver.app.chat.cards.focus_delay = HANG_SECONDS  # and not again, from whoever left it
+    driver.app.chat.cards.focus_delay = math.inf  # and not again, from whoever left it
     await driver.pilot.press("enter")
     await driver.expect_text(PAGE)
     await driver.wait_for(lambda: isinstance(driver.app.focused, Input))
@@ -71,7 +71,7 @@ async def test_login_card_that_was_left_takes_no_focus() -> None:
         login, prompt = Login(), driver.app.prompt
         answer = await begin(driver, login)
         prompt.focus()
-        await driver.pilot.pause()
+        await driver.wait_for(lambda: prompt.has_focus)
         await driver.pilot.press(*"what")
         login.failure.set_result(None)
         await driver.expect_text("the login timed out", "Log in")

@@ -172,7 +172,7 @@ async def test_step_failure_lets_waiting_request_start(
     both_queued, failures = threading.Event(), [MemoryError()]
 
     def add_both(scheduler: Scheduler, job: GenerationJob) -> GenerationJob | None:
-        both_queued.wait(60)
+        both_queued.wait(HANG_SECONDS)
         return add(scheduler, job)
 
     def fail_once(cache: PrefixCache, ids: list[int], draft: bool) -> AcquiredSequence:

@@ -124,8 +124,7 @@ class ContextScreen(ListScreen[None]):
     async def _measure(self) -> None:
         # In a thread: of a long conversation it takes longer than a key may wait.
         self._measured = await asyncio.to_thread(self._session.measure_context)
-        if self.has_widgets:
-            self.refresh_rows()
+        self.refresh_rows()
 
     async def _read_cached(self) -> None:
         self._cached = await self._session.cached_tokens()

@@ -127,6 +127,8 @@ class ListScreen(GuardedScreen[Result]):
 
     def refresh_rows(self) -> None:
         """Make the rows anew; the same row stays highlighted, or the one now in its place."""
+        if not self.has_widgets:
+            return
         before, index = self.highlighted_id, self.option_list.highlighted or 0
         rows = self.make_rows(self.search_text)
         self.option_list.clear_options()
@@ -159,7 +161,8 @@ class ListScreen(GuardedScreen[Result]):
         )
 
     def _show_details_late(self) -> None:
-        self.show_details()
+        if self.has_widgets:
+            self.show_details()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         if event.option_id is not None:

@@ -288,3 +288,28 @@ def test_run_changes_git_needs_own_permission(
         request = next(e for e in ran.events if e["type"] == "agent.approval.requested")
         assert ("git's data" in request["reason"]) == (missing == "shell.changes_git")
         assert f"--approve {missing} allows it" in call["error"]["message"]
+
+
+async def test_exec_scripts_of_hooks_read_only(shell: Commands) -> None:
+    """Of husky's hooks, and of plain ones: what they call from the working tree."""
+    root = shell.builtin.root
+    commit(root)
+    git(root, "config", "core.hooksPath", ".husky/_")
+    for name, text in {
+        ".husky/_/pre-commit": '. "$(dirname "$0")/h"\n',
+        ".husky/pre-commit": "# sh sub/free.sh\nsh lint/check.sh && ${ROOT}/lint/more.sh\n",
+        ".git/hooks/pre-push": 'exec "$(git rev-parse --show-toplevel)/lint/push" --config=ci.yaml\n',
+        ".git/hooks/commit-msg.sample": "sub/free.sh\n",
+        **dict.fromkeys(("lint/check.sh", "lint/more.sh", "lint/push"), "1\n"),
+        **dict.fromkeys(("ci.yaml", "sub/free.sh"), "1\n"),
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    for name in (".husky/pre-commit", "lint/check.sh", "lint/more.sh", "lint/push", "ci.yaml"):
+        before = (root / name).read_text()
+        await shell(f"echo 2 > {name}; rm -f {name}; mv lint l; echo 2 > {name}")
+        assert (root / name).read_text() == before, name
+    await shell("echo 2 > sub/free.sh; echo 2 > .husky/new")
+    assert (root / "sub" / "free.sh").read_text() == "2\n" and not (
+        root / ".husky" / "new"
+    ).exists()

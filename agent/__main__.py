@@ -40,7 +40,8 @@ def _leave_checkout() -> None:
 
     checkout = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # noqa: PTH120
     if os.path.exists(f"{checkout}/pyproject.toml"):  # noqa: PTH110 - pathlib costs milliseconds
-        sys.path[:] = [path for path in sys.path if os.path.realpath(path) != checkout]
+        left_out = (checkout, f"{checkout}/packaging/wheel")
+        sys.path[:] = [path for path in sys.path if os.path.realpath(path) not in left_out]
 
 
 def _simple_app_options(arguments: list[str]) -> dict[str, Any] | None:

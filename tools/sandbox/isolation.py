@@ -219,7 +219,7 @@ def own_paths() -> set[Path]:
     return own | {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
 
 
-OWN_NAMES = ("agent", "tools", "tui", "models.toml", "pyproject.toml")
+OWN_NAMES = ("agent", "tools", "tui", "packaging", "models.toml", "pyproject.toml")
 """The packages that are imported, the catalog, and what an installation is made of."""
 _COMMAND_READABLE = (
     "/etc/alternatives",

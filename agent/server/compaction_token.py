@@ -30,7 +30,7 @@ def decode_summary(content: str, param: str) -> str:
     if len(content.split()) > 1:  # no encoding has blanks
         return content
     message = (
-        "The compaction item was made by another server, which alone can read it: send the messages"
+        "Another server made the compaction item, and only that server can read it: send the messages"
         " that it stands for instead, or leave it out."
     )
     raise invalid(f"{param}.encrypted_content", message, "invalid_encrypted_content")

@@ -49,8 +49,10 @@ def _restrict_mode(path: Path) -> bool:
 def write_text(path: Path, text: str) -> None:
     """Write a file as a whole: if that fails, and for whoever reads it meanwhile, it is as it was.
 
-    A new file gets mode 0600, an existing one keeps its mode; a link still leads to it. Devices and
-    pipes are written to, and so is a file whose folder takes no other one. Raises OSError.
+    A new file gets mode 0600, an existing one keeps its mode; a symbolic link still leads to it.
+    Devices and pipes are written to, and so is a file whose folder takes no other one. Other hard
+    links of the file keep the former text: written through them, a full disk would leave half of it.
+    Raises OSError.
     """
     target, data = Path(os.path.realpath(path)), text.encode("utf-8", "replace")
     try:

@@ -121,6 +121,7 @@ class Runtime:
         """The format of the model that was loaded last, or is being loaded; None before the first."""
         self.running_turns = 0
         """Turns that have not ended, and other uses of the model (`in_use`)."""
+        self._ending = asyncio.Event()
         self._serves_engine, self._own_engine = serves_engine, own_engine
         self._engine_server: EngineServer | None = None
         self._served = 0
@@ -166,12 +167,29 @@ class Runtime:
         servers = self.host.wait_for_turn(timeout=self.server_wait_seconds)
         await asyncio.gather(self.load(progress), servers)
 
+    def stop_waiting(self) -> None:
+        """Let `in_use` wait for the model no longer: the program is about to end."""
+        self._ending.set()
+
+    async def _ready_unless_ending(self) -> None:
+        """`ready`, up to `stop_waiting`. Raises EngineError."""
+        ready = asyncio.ensure_future(self.ready())
+        ending = asyncio.ensure_future(self._ending.wait())
+        try:
+            await asyncio.wait({ready, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not ready.done():
+                raise EngineError("This program is ending: it does not wait for the model.")
+            ready.result()
+        finally:
+            ready.cancel()
+            ending.cancel()
+
     @asynccontextmanager
     async def in_use(self) -> AsyncIterator[LoadedModel]:
         """Make `ready` and keep the model loaded until the context ends. Raises EngineError."""
         self._typing_pause.hurry()
         try:
-            await self.ready()
+            await self._ready_unless_ending()
             while (loaded := self.loaded) is None:  # another was chosen in that moment
                 await self.load()
             self.begin_turn()

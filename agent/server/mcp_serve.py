@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import TextIOWrapper
 
 import anyio
@@ -23,9 +24,10 @@ from agent.runtime.runtime import Runtime
 from agent.server.auth import AccessMiddleware, is_loopback
 from agent.server.mcp_server import AgentMcpServer, create_mcp_server
 from agent.server.serve import base_url, listen
+from agent.server.signals import stop_on_signals
 from agent.store.conversations import Store, StoreError
 from agent.turn.options import TurnOptions
-from agent.util.process import EXIT_DONE, termination_signals
+from agent.util.process import EXIT_DONE
 from agent.util.sanitize import echo
 
 DRAIN_SECONDS = 5
@@ -89,9 +91,8 @@ def _open_store(runtime: Runtime) -> Store | None:
 
 async def _serve_stdio(server: AgentMcpServer) -> bool:
     """Serve until stdin ends, or a signal comes: then return True."""
-    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    for number in termination_signals():
-        loop.add_signal_handler(number, stopped.set)
+    stopped = asyncio.Event()
+    stop_on_signals(stopped.set)
     sys.stdout.flush()
     # What else writes to stdout, as native code may, goes to stderr: a client takes it for messages.
     out = os.fdopen(os.dup(1), "wb")
@@ -128,9 +129,7 @@ async def _serve_http(
     )
     echo(f"MCP at {base_url(listener).removesuffix('/v1')}/mcp (Ctrl-C stops)", file=sys.stderr)
     http = _HttpServer(config, (streams.end, server.end_subscriptions))
-    loop = asyncio.get_running_loop()
-    for number in termination_signals():
-        loop.add_signal_handler(number, setattr, http, "should_exit", True)
+    stop_on_signals(partial(setattr, http, "should_exit", True))
     await http.serve([listener])
 
 

@@ -30,10 +30,11 @@ from agent.server.connections import ConnectionLimits, LimitedConfig, close_late
 from agent.server.file_store import FileStore
 from agent.server.options import DEFAULT_HOST, ServerOptions
 from agent.server.service import ResponseService
+from agent.server.signals import stop_on_signals
 from agent.store.conversations import Store, StoreError
 from agent.store.responses import MAX_DAYS, MAX_RESPONSES, ResponseStore
 from agent.turn.options import TurnOptions
-from agent.util.process import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, termination_signals
+from agent.util.process import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE
 from agent.util.sanitize import echo
 
 ORIGIN = re.compile(r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
@@ -121,9 +122,7 @@ async def _main(
     runtime: Runtime, turn_defaults: TurnOptions, listener: socket.socket, options: ServerOptions
 ) -> int:
     server = HttpServer(runtime, turn_defaults, listener, options)
-    loop = asyncio.get_running_loop()
-    for number in termination_signals():
-        loop.add_signal_handler(number, server.drain)
+    stop_on_signals(server.drain, server.drain)
     await runtime.start()
     serving = asyncio.create_task(server.run())
     try:
@@ -250,7 +249,8 @@ class HttpServer:
         await self._drain_requested.wait()
 
     def drain(self) -> None:
-        """Accept no more requests; running responses have `DRAIN_SECONDS`. A second call stops them."""
+        """Accept no more requests; running responses have `DRAIN_SECONDS`. The second call stops
+        them, and the first does where they still wait for the model."""
         if self.draining:
             self.service.stop_all()
             return
@@ -259,6 +259,9 @@ class HttpServer:
         if self._batches is not None:
             self._batches.stop()
         self._uvicorn.should_exit = True
+        if self.service.runtime.loaded is None:
+            self.service.runtime.stop_waiting()
+            self.service.stop_all()
         asyncio.get_running_loop().call_later(DRAIN_SECONDS, self.service.stop_all)
 
 

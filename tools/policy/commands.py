@@ -178,7 +178,7 @@ def _rule(command: ShellCommand, folder: Path, moves: bool) -> str:
     if "/" in program:
         if moves and not program.startswith("/"):
             raise OnceOnlyError(f"which {program} it runs depends on its folder")
-        program = str((folder / program).resolve())
+        program = str(_resolved(program, folder))
     elif not variables and (begin := rule_words(command.words)):
         return command_rule(begin, prefix=True)
     if command.fed:
@@ -208,7 +208,11 @@ def _check_variables(command: ShellCommand) -> None:
 def _target(target: str, folder: Path, moves: bool) -> Path:
     if moves and not target.startswith("/"):
         raise OnceOnlyError(f"which {shlex.quote(target)} it writes depends on its folder")
+    return _resolved(target, folder)
+
+
+def _resolved(path: str, folder: Path) -> Path:
     try:
-        return (folder / target).resolve()
-    except (OSError, ValueError, RuntimeError):
-        raise OnceOnlyError(f"{shlex.quote(target)} is no path") from None
+        return (folder / path).resolve()
+    except (OSError, ValueError, RuntimeError):  # a loop of links, a NUL
+        raise OnceOnlyError(f"{shlex.quote(path)} is no path") from None

@@ -93,7 +93,7 @@ def protect(root: Path, paths: Iterable[Path], keys: Iterable[Path] = ()) -> Pro
         if last and stat.S_ISLNK(steps[last].st_mode):
             if last not in links:
                 links[last] = os.readlink(last)  # noqa: PTH115 - its text as it is
-                remaining.append(path.resolve())
+                remaining.append(Path(os.path.realpath(path)))  # unlike resolve(), also of a loop
         elif last == str(path):
             read_only.add(last)
     outermost = sorted(path for path in read_only if read_only.isdisjoint(_parents(path)))

@@ -59,7 +59,7 @@ def test_serve_second_signal_cancels_response(home: Path, script: Callable[..., 
             rest = list(lines)
         assert any('"status":"cancelled"' in line for line in rest)
         assert rest[-2:] == ["data: [DONE]", ""]
-        assert terminate(process) == 0
+        assert process.wait(HANG_SECONDS) == 0
 
 
 def test_serve_wrong_options_one_sentence(agent: RunAgent) -> None:

@@ -165,6 +165,13 @@ def test_command_unclear_script_once_only(script: str, tmp_path: Path) -> None:
         rules(script, tmp_path)
 
 
+@pytest.mark.parametrize("script", ["./loop", "loop/x -a", "ls > loop"])
+def test_command_through_a_loop_of_links_once_only(script: str, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OnceOnlyError, match="is no path"):
+        rules(script, tmp_path)
+
+
 def test_command_arguments_without_shell_are_words(tmp_path: Path) -> None:
     assert is_allowed(["echo", "a; touch pwned", "$(touch pwned)"], tmp_path)
     assert not is_allowed(["/tmp/git", "status"], tmp_path)

@@ -5,12 +5,15 @@ The actions follow from the seed. The app must live, take letters after each of 
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import random
+import shutil
 import sqlite3
+import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -31,12 +34,35 @@ KEYS = (
 TEXTS = (
     "", "hello", "2", "-1", "0", "99999999999999999999", "nan", "all", "none", "high", "code", "md",
     "json", "~nobody-here/x", "a" * 300, "a/" * 2100, "\x1b[2J", "\u202e", "İ\u0301👩‍👩‍👧", "a\nb",
-    "@", "@loop", "@folder/", "see @notes.txt", "tiny", "far", "temperature=0", "temperature=x",
-    "effort=low", "conv_", "[b]x[/b]", "$(x)", "'", '"', "%s", "\t", "|a|b|\n|-|-|", "```\nx",
+    "@", "@loop", "@folder/", "see @notes.txt", "tiny", "far", "silent",
+    "temperature=0", "temperature=x", "effort=low", "conv_", "[b]x[/b]", "$(x)", "'", '"', "%s", "\t",
+    "|a|b|\n|-|-|", "```\nx",
 )  # fmt: skip
 LEFT_OUT = {"quit", "exit", "pull"}
 """Commands that leave, or speak to a hub."""
 LATEST_ERRORS = (errno.EIO, errno.EACCES, errno.ENOSPC, errno.ELOOP)
+
+
+ECHO_SECONDS, FREEZE_SECONDS = 0.1, 1.0
+"""Within the first the next key has to be shown; a step of the event loop that takes more CPU time than
+the second is a fault, however slow the machine is."""
+
+
+@contextmanager
+def handlers_timed() -> Iterator[list[tuple[float, str]]]:
+    """Collect which steps of the event loop take longer than `ECHO_SECONDS` of this thread's CPU time,
+    which other processes do not change: (seconds, what ran)."""
+    slow: list[tuple[float, str]] = []
+    run = asyncio.Handle._run
+
+    def timed(handle: asyncio.Handle) -> None:
+        began, what = time.thread_time(), handle._callback  # type: ignore[attr-defined]
+        run(handle)
+        if (seconds := time.thread_time() - began) > ECHO_SECONDS:
+            slow.append((seconds, repr(getattr(what, "__self__", what))[:200]))
+
+    with patch.object(asyncio.Handle, "_run", timed):
+        yield slow
 
 
 class AppMonkey:
@@ -132,8 +158,11 @@ class AppMonkey:
     @contextmanager
     def _fault(self) -> Iterator[None]:
         fault = self._rng.choice(
-            (self._broken_file, self._locked_store, self._failing_folders, self._failing_writes)
-        )
+            (
+                self._broken_file, self._locked_store, self._failing_store, self._missing_folder,
+                self._failing_folders, self._failing_writes,
+            )
+        )  # fmt: skip
         self.played.append(f"fault {fault.__name__}")
         with fault():
             yield
@@ -155,6 +184,25 @@ class AppMonkey:
 
     @contextmanager
     def _locked_store(self) -> Iterator[None]:
+        """Another program writes to the store meanwhile."""
+        path = self._home / "state/store.sqlite"
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("begin immediate")
+            yield
+
+    @contextmanager
+    def _missing_folder(self) -> Iterator[None]:
+        aside = self._root.with_name("aside")
+        self._root.rename(aside)
+        try:
+            yield
+        finally:
+            if self._root.exists():  # somebody made it anew
+                shutil.rmtree(self._root)
+            aside.rename(self._root)
+
+    @contextmanager
+    def _failing_store(self) -> Iterator[None]:
         error = sqlite3.OperationalError("database is locked")
         names = self._rng.sample(("begin", "finish", "rename", "turns", "summaries", "load"), k=2)
         with ExitStack() as stack:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -61,3 +62,10 @@ def models_toml(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     path = home / "config/models.toml"
     path.parent.mkdir()
     return path
+
+
+@pytest.fixture
+def silent_server() -> Iterator[str]:
+    """The address of a server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"

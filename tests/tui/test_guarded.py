@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,13 +16,6 @@ from tests.support.waiting import HANG_SECONDS
 from tui.app import AgentApp
 from tui.session import Session
 from tui.widgets.prompt import PromptInput
-
-
-@pytest.fixture
-def silent_server() -> Iterator[str]:
-    """The address of a server that accepts connections and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
 
 
 async def test_app_works_while_command_waits_for_a_server(

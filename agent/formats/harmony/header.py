@@ -61,10 +61,14 @@ _TYPE = re.compile(r"\s*\b(json|code)\b\s*")
 _GLUED = r"(?=[^\W_a-z]|[*#`{\[\"“])"
 """What a text begins with directly behind a channel's name: no lower-case letter, no punctuation."""
 SPELLED_HEADER = re.compile(
-    r"\s*(?:assistant\s*(analysis|commentary|final)(?![a-z])\s*"
-    rf"|(analysis|commentary|final){_GLUED})"
+    r"\s*(?:assistant(analysis|commentary|final)(?!to=|json|code)\s*"
+    r"|assistant\s+(analysis|commentary|final)(?![a-z])\s*"
+    rf"|(analysis)(?!to=|json|code)(?=[^\W_])|(analysis|commentary|final){_GLUED})"
 )
-"""A header whose special tokens are missing, as in ``assistantfinalHello`` and ``finalHello``."""
+"""A header whose special tokens are missing, as in ``assistantfinalHello`` and ``finalHello``.
+
+Lower-case text may follow where no word goes on so: ``analysiswe``, but not ``finally``.
+"""
 GLUED_HEADER = re.compile(rf"\s*assistant(?:analysis|commentary|final){_GLUED}")
 """The same after ``<|start|>``, where any other word may be a part of the header."""
 _CHANNEL_WORD = re.compile(r"\s*(analysis|commentary|final)\b")

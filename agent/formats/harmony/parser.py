@@ -308,7 +308,9 @@ class HarmonyParser:
             self._out.append(Repair("stray_text", self._header.start, text))
         elif bare and not header.is_call and (text.strip() or force):
             spelled = SPELLED_HEADER.match(text)
-            words, channel = (spelled[0], spelled[1] or spelled[2]) if spelled else ("", None)
+            words, channel = (
+                (spelled[0], spelled[spelled.lastindex or 0]) if spelled else ("", None)
+            )
             repair = Repair("header_missing", self._header.start, words)
             self._open_body(MessageHeader(channel, bool(channel), repairs=[repair]), ended)
             assert self._body is not None

@@ -6,7 +6,8 @@ channel's name, ``to=``, a recipient, a content type. What follows decides: only
 on with a header makes it one.
 
 Behind a header in words the next one is in words too: ``analysisI think.assistantfinalHello``. There
-the joined words ``assistantfinal`` are a header wherever text follows them.
+the joined words ``assistantfinal`` are a header wherever text follows them. In a message whose own
+header has its special tokens they are text, as they are in quotation marks.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _WORDS_TAIL = re.compile(
 )
 _JOINED_WORDS = tuple("assistant" + channel for channel in CHANNELS)
 _HEADER_IN_WORDS = re.compile(
-    r"(?<![\"'`])assistant(?:(?:analysis|commentary|final)(?=[^a-z])|\s*to=(?=\w))"
+    r"(?<![\"'`])assistant(?:(?:analysis|commentary|final)(?=[\s\S])|\s*to=(?=\w))"
 )
 MAX_HEADER_TAIL_TOKENS = 64
 """Tokens after which a text is no header, however it goes on: blanks may follow a name for ever."""

@@ -41,6 +41,7 @@ _SHELL_WORDS = frozenset(
 )
 """Words in the names that models give a tool which runs commands."""
 _NAMESPACE_PREFIXES = re.compile(r"^(?:(?:functions|mcp)\.)+")
+_GENERAL_NAMESPACES = re.compile(r"^(?:(?:functions?|mcp|tools?|multi_tool_use)\.)+", re.IGNORECASE)
 
 
 _LEADING_MARKUP = re.compile(r"(?:\s*<\|\w*\|>)+\s*")
@@ -65,6 +66,11 @@ def _normalised(name: str) -> str:
     return _NAMESPACE_PREFIXES.sub("", _SEPARATORS.sub(".", name).strip("."))
 
 
+def _letters(name: str) -> str:
+    """Return the name's letters and digits in lower case."""
+    return "".join(filter(str.isalnum, name)).lower()
+
+
 class Recipients:
     """The tools that a conversation declares.
 
@@ -85,10 +91,12 @@ class Recipients:
         self._declared_set = frozenset(self.declared)
         self._by_normalised_name: dict[str, str | None] = {}
         self._by_last_part: dict[str, str | None] = {}
+        self._by_letters: dict[str, str | None] = {}
         for name in self.declared:
             normalised = _normalised(name)
             _add(self._by_normalised_name, normalised, name)
             _add(self._by_last_part, normalised.rpartition(".")[2], name)
+            _add(self._by_letters, _letters(normalised), name)
         self._aliases = {
             _normalised(alias): name
             for alias, name in (aliases or {}).items()
@@ -123,8 +131,13 @@ class Recipients:
         return found or (self.resolve(rest) if rest != raw else None)
 
     def resolve_recipient(self, raw: str) -> str | None:
-        """Resolve a name that is certainly a recipient, as after ``to=``."""
-        return self.resolve(raw)
+        """Resolve a name that is certainly a recipient, as after ``to=``.
+
+        That may have the letters of one tool only, in any case, with any punctuation and a general
+        namespace: ``tools.Get-Weather``.
+        """
+        letters = _letters(_GENERAL_NAMESPACES.sub("", raw))
+        return self.resolve(raw) or (self._by_letters.get(letters) if letters else None)
 
     def argument_schema(self, name: str) -> Mapping[str, Any]:
         """Return the JSON Schema of a declared tool's arguments; empty if none is known."""

@@ -85,3 +85,29 @@ def test_nearest_unknown_name_lists_similar() -> None:
         assert shell.nearest(name)[0] == "container.exec"
     assert len(TOOLS.nearest("zzz")) == 3, "none looks like it"
     assert Recipients([]).nearest("x") == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "meant"),
+    [
+        ("functions.get-weather", "functions.get_weather"),
+        ("functions.Get_Weather", "functions.get_weather"),
+        ("getWeather", "functions.get_weather"),
+        ("tools.get_weather", "functions.get_weather"),
+        ("function.files-read", "functions.files__read"),
+        ("multi_tool_use.get_weather", "functions.get_weather"),
+        ("tools.Python", "python"),
+        ("nothing", None),
+        ("tools.", None),
+        ("...", None),
+    ],
+)
+def test_certain_recipient_resolves_by_its_letters(raw: str, meant: str | None) -> None:
+    tools = Recipients([*TOOLS.declared, "functions.___"])
+    assert tools.resolve_recipient(raw) == meant
+
+
+def test_letters_of_two_tools_mean_neither() -> None:
+    tools = Recipients(["functions.get_weather", "functions.getWeather"])
+    assert tools.resolve_recipient("functions.GetWeather") is None
+    assert tools.resolve_recipient("functions.getWeather") == "functions.getWeather"

@@ -1,8 +1,11 @@
-# Every target works from a fresh clone: the environment is made first where it is missing.
-PYTHON ?= $(firstword $(foreach v,3.11 3.12 3.13 3.14,$(shell command -v python$(v))) python3)
+# Every target works from a fresh clone: what it needs is installed first where it is missing.
 VENV := .venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
+# An environment whose Python is gone, or whose folder has been copied or moved, is made anew.
+$(shell $(BIN)/python -SEc 'import sys; sys.exit(open("$(RUNS)").read().strip() != "$(CURDIR)")' 2>/dev/null \
+	|| rm -f $(RUNS) $(READY))
 
 .PHONY: demo env peer fastmcp vllm pictures man test test-changed test-clients test-fast test-stress lint bench compare attack conformance sdks fuzz monkey load faults soak tiny-eval clean
 
@@ -21,17 +24,19 @@ define npm
 	else echo "No npm here; the tests of $(2) are skipped."; fi
 endef
 
-$(READY): pyproject.toml $(NODE_SERVERS)/package.json
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.x"; exit 1; }
-	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	@echo "Installing (llama.cpp is compiled once, about 4 minutes; later runs take it from pip's cache) …"
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable '.[dev]'
+# What the program needs; then what tests need besides.
+$(RUNS): pyproject.toml
+	@echo "This needs 120 MB of downloads (or what pip's cache lacks of them) and 0.4 GB of disk."
+	@./install.sh --venv $(VENV)
+	@echo "$(CURDIR)" > $@
+
+$(READY): $(RUNS) $(NODE_SERVERS)/package.json
+	@./install.sh --venv $(VENV) '.[dev]'
 	$(call npm,$(NODE_SERVERS),npm's MCP servers)
-	@touch $(READY)
+	@touch $@
 
 $(CLIENTS)/.ready: tests/clients/requirements.txt $(NODE_CLIENTS)/package.json | $(READY)
-	@test -d $(CLIENTS) || $(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/pip --version >/dev/null 2>&1 || $(BIN)/python -m venv --clear $(CLIENTS)
 	@echo "Installing the clients that talk to /v1/responses in the tests …"
 	$(CLIENTS)/bin/pip install --quiet --requirement tests/clients/requirements.txt
 	$(call npm,$(NODE_CLIENTS),npm's clients)
@@ -42,15 +47,15 @@ peer: $(READY)
 	$(BIN)/python -m tests.bench.build_llama
 
 # FastMCP in an environment of its own, for the tests that run its servers.
-fastmcp:
-	@test -d .venv-fastmcp || $(PYTHON) -m venv .venv-fastmcp
+fastmcp: $(READY)
+	@.venv-fastmcp/bin/pip --version >/dev/null 2>&1 || $(BIN)/python -m venv --clear .venv-fastmcp
 	.venv-fastmcp/bin/pip install --quiet 'fastmcp==4.1.2'
 
 # vLLM for CPUs in an environment of its own, and the embedded model as its checkpoint: for the same.
 vllm: $(READY)
 	$(BIN)/python -m tests.bench.build_vllm
 
-demo: $(READY)
+demo: $(RUNS)
 	$(BIN)/agent run "Multiply 123*456 using the mcp.code_interpreter tool."
 
 # Six processes also on two cores, a file in one of them: they often wait for the programs that they start.

@@ -46,6 +46,7 @@ PLUGINS = [
     "tests.support.hosts",
     "tests.support.commands",
     "tests.support.model_hub",
+    "tests.support.package_index",
     "tests.support.oauth",
     "tests.support.quiet_loop",
     "tests.support.shared_styles",

@@ -249,7 +249,7 @@ class BatchProgress:
         left = seconds / (self.done - self._done_before) * (self.total - self.done)
         ends = time.strftime("%H:%M", time.localtime(time.time() + left))
         speed = f" {self._tokens / seconds:.0f} tokens/s," if self._tokens else ""
-        return f"{self.done} of {self.total},{speed} done at {ends}"
+        return f"{self.done} of {self.total},{speed} ends about {ends}"
 
     def _say(self, text: str) -> None:
         if self._bar.disable:

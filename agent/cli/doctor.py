@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import os
 import platform
 import sys
 import tempfile
@@ -20,8 +21,9 @@ from agent.config.paths import Paths, user_paths
 from agent.config.settings import load_settings
 from agent.engine.placement import cpu_probe, memory_estimate
 from agent.engine.placement.cpu_probe import ProbeResult
-from agent.engine.placement.crash_marker import REBUILD_COMMAND
+from agent.engine.placement.hardware import Hardware
 from agent.engine.placement.planner import PlacementPlan, format_bytes
+from agent.engine.placement.reinstall import compile_command
 from agent.engine.protocol import EngineError
 from agent.errors import UserError
 from agent.models.catalog import Model
@@ -35,9 +37,10 @@ from tools import private_files
 if TYPE_CHECKING:
     from agent.models.listing import ModelRow
 
-State = Literal["ok", "WRONG", "available", "off", "none", "unchecked"]
-"""ok: there and works; available: can be downloaded; off: works once an option names it; none: not
-there, and not needed; unchecked: on another machine."""
+State = Literal["ok", "WRONG", "unused", "available", "off", "none", "unchecked"]
+"""ok: there and works; unused: there, and would be faster or safer than what is used; available: can
+be downloaded; off: works once an option names it; none: not there, and not needed; unchecked: on
+another machine."""
 STATE_WIDTH = 9
 FILE_CONTENTS = {
     "approvals.json": "what runs without asking",
@@ -54,19 +57,21 @@ def main(model: str | None = None, *, bench: bool = False, verbose: bool = False
     also what llama.cpp was built for.
     """
     paths = user_paths()
-    wrong = 0
+    wrong = unused = 0
     checks = ModelChecks(paths, model, bench, verbose)
 
     def models(paths: Paths) -> Iterator[Check]:
         yield from checks.run()
 
     usable = () if _settings_problem(paths) else (models, _builtin_tools)
-    for group in (_python, _vocabulary, *usable, _files):
+    for group in (_python, _surroundings, _vocabulary, *usable, _files):
         for name, state, text in _guarded(group, paths):
             wrong += state == "WRONG"
+            unused += state == "unused"
             echo(f"{state:{STATE_WIDTH}}  {name:14} {text}")
     problems = f"{wrong} problem{'' if wrong == 1 else 's'} found; see the lines marked WRONG."
-    echo(problems if wrong else "No problems found.")
+    more = "; the lines marked unused say what could be better" if unused else ""
+    echo(problems if wrong else f"No problems found{more}.")
     if checks.model_missing:
         return EXIT_USAGE  # as of every command
     return EXIT_FAILED if wrong else EXIT_DONE
@@ -97,6 +102,26 @@ def _python(paths: Paths) -> Iterator[Check]:
     yield "python", _state(sys.version_info >= (3, 11)), f"{version} at {sys.executable}"
 
 
+def _surroundings(paths: Paths) -> Iterator[Check]:
+    """What this system is, where that has consequences."""
+    hardware = Hardware()
+    if hardware.wsl == 1:
+        name = os.environ.get("WSL_DISTRO_NAME", "NAME")
+        yield (
+            "system",
+            "unused",
+            f"WSL 1 has no sandbox or GPU; in Windows: wsl --set-version {name} 2",
+        )
+    elif hardware.wsl:
+        limit = "a line memory=… under [wsl2] in %UserProfile%\\.wslconfig, then wsl --shutdown"
+        yield "system", "ok", f"WSL 2; Windows gives it half of its memory, and more with {limit}"
+    if hardware.container:
+        folders = f"{paths.cache} (models) and {paths.state} (conversations)"
+        yield "system", "ok", f"{hardware.container}: volumes at {folders} outlive the container"
+    if hardware.is_musl:
+        yield "system", "ok", "musl: no compiled llama.cpp is offered for it; it is compiled here"
+
+
 def _vocabulary(paths: Paths) -> Iterator[Check]:
     from agent.formats.harmony.encoding import load_encoding
     from agent.tiny.vocabulary import ranks
@@ -116,6 +141,12 @@ def _builtin_tools(paths: Paths) -> Iterator[Check]:
         yield "shell tool", "off", "turn it on with --tools all,shell"
     else:
         yield "shell tool", "none", "it needs isolation"
+    if active.name != "bubblewrap" and (remedy := Hardware().namespace_remedy):
+        yield (
+            "bubblewrap",
+            "unused",
+            f"this system forbids what it needs, user namespaces: {remedy}",
+        )
     if problem := missing_package():
         yield "browser tool", "none", problem
         return
@@ -269,7 +300,8 @@ def _processor(result: ProbeResult) -> Iterator[Check]:
         yield (
             "processor",
             "WRONG",
-            f"llama.cpp crashes on it ({result.cause_of_death}): {REBUILD_COMMAND}",
+            f"llama.cpp crashes on it ({result.cause_of_death}):"
+            f" {compile_command('-DGGML_NATIVE=ON')}",
         )
         return
     if result.repacked is None:
@@ -281,8 +313,8 @@ def _processor(result: ProbeResult) -> Iterator[Check]:
     yield (
         "processor",
         "ok",
-        f"runs llama.cpp; repacked weights: prefill × {prefill:.1f}, decode × {decode:.1f}"
-        " (of a little model on one thread)",
+        f"runs llama.cpp; with repacked weights a small model reads {prefill:.1f} times as fast and"
+        f" writes {decode:.1f} times as fast (on one thread)",
     )
 
 
@@ -319,10 +351,13 @@ def _devices(verbose: bool) -> Iterator[Check]:
     yield "llama.cpp", "ok", f"llama-cpp-python {version}; {gpu}"
     if verbose:
         yield "built for", "ok", system.strip(" |\n")
-    for device in list_devices():
+    devices = list_devices()
+    for device in devices:
         sizes = f", {format_bytes(device.free)} of {format_bytes(device.total)} free"
         free = sizes if device.total and device.kind != "cpu" else ""
         yield "device", "ok", f"{device.name} ({device.kind}): {device.description.strip()}{free}"
+    if not any(device.kind in ("gpu", "igpu") for device in devices):
+        yield from _unused_hardware(system, has_backend=llama_cpp.llama_supports_gpu_offload())
     cores, fast, saving = usable_cores(), performance_cores(), power_saving()
     kinds = f", of them {fast} performance cores" if fast is not None else ""
     yield "cores", "ok", f"{cores}{kinds}; agent doctor --bench measures how many are used"
@@ -330,6 +365,21 @@ def _devices(verbose: bool) -> Iterator[Check]:
         yield "power", "ok", f"the processor is slowed to save power: {saving}"
     total = psutil.virtual_memory().total
     yield "memory", "ok", f"{format_bytes(free_memory())} of {format_bytes(total)} free"
+
+
+def _unused_hardware(built_for: str, *, has_backend: bool) -> Iterator[Check]:
+    """What of the machine another build of llama.cpp could use; this one uses the CPU alone."""
+    hardware = Hardware()
+    for vendor in hardware.gpus:
+        remedy = hardware.gpu_remedy(vendor, has_backend=has_backend)
+        yield "GPU", "unused", f"{hardware.gpu_name(vendor)}: {remedy}"
+    if features := hardware.unused_features(built_for):
+        yield (
+            "processor",
+            "unused",
+            f"{' and '.join(features)}, which llama.cpp was built without:"
+            f" {compile_command('-DGGML_NATIVE=ON')}",
+        )
 
 
 def _describe_placement(loader: ModelLoader, plan: PlacementPlan | None) -> str:

@@ -49,9 +49,9 @@ async def measure(loader: ModelLoader, plan: PlacementPlan | None) -> str:
     prefill_speed = result.prompt_tokens / result.prefill_seconds
     decode_speed = result.output_tokens / result.decode_seconds
     return (
-        f"loaded in {loaded:.1f} s; prefill {prefill_speed:,.0f} tokens/s"
-        f" ({result.prompt_tokens:,}), decode {decode_speed:,.1f} tokens/s"
-        f" ({result.output_tokens:,})" + (f"; {describe_threads(threads)}" if threads else "")
+        f"loaded in {loaded:.1f} s; reads {prefill_speed:,.0f} tokens/s (a prompt of"
+        f" {result.prompt_tokens:,}), writes {decode_speed:,.1f} tokens/s (an answer of"
+        f" {result.output_tokens:,})" + (f"; {describe_threads(threads)}" if threads else "")
     )
 
 

@@ -208,7 +208,7 @@ def test_draft_model_drafts_tokens_where_models_toml_names_one(
 def test_doctor_bench_prints_speeds(agent: RunAgent) -> None:
     ran = agent("doctor", "--bench")
     assert ran.code == 0
-    assert re.search(r"prefill [\d,]+ tokens/s .*decode [\d,.]+ tokens/s", ran.out)
+    assert re.search(r"reads [\d,]+ tokens/s .*writes [\d,.]+ tokens/s", ran.out)
 
 
 # --- the list, the default, removing ---

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from agent.engine.placement import cpu_probe
+from agent.engine.placement.reinstall import compile_command
 from agent.engine.protocol import EngineError
 from tools import private_files
 
@@ -24,9 +25,6 @@ _LAST_CRASH = "died-before.json"
 """The marker of the last crash; it stays until a load succeeds."""
 COMMON_WEIGHT_TYPES = (8, 39)
 """ggml types that are probed where nothing is known of a model: Q8_0, MXFP4."""
-REBUILD_COMMAND = (
-    'CMAKE_ARGS="-DGGML_NATIVE=ON" pip install --force-reinstall --no-cache-dir llama-cpp-python'
-)
 
 
 @contextmanager
@@ -71,7 +69,7 @@ async def recover_from_crash(
         if result.plain is None:
             raise EngineError(
                 f"llama.cpp crashes on this processor ({result.cause_of_death}): it was built for"
-                f" another one; install it again with: {REBUILD_COMMAND}"
+                f" another one; install it again with: {compile_command('-DGGML_NATIVE=ON')}"
             )
         last_crash = cache_folder / _LAST_CRASH
         if repacked and last_crash.exists():

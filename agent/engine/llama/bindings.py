@@ -7,8 +7,11 @@ stderr, and turns its abort into one sentence and exit code 1.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import logging
 import os
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 _SPIN_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
@@ -17,6 +20,23 @@ _SPIN_COUNT = "1000"
 milliseconds, in which no thread that is waited for gets the core: beside two busy processes two threads
 read 2.0 times as fast with 1,000 rounds and decode 3 to 5 times; on quiet cores both are as fast."""
 
+
+def _load_cuda_libraries() -> None:
+    """Load CUDA from NVIDIA's packages, if they are installed: a CUDA wheel of llama.cpp is linked
+    with it, brings none, and would search only the system's folders."""
+    llama, nvidia = importlib.util.find_spec("llama_cpp"), importlib.util.find_spec("nvidia")
+    if not (llama and llama.origin and nvidia and nvidia.submodule_search_locations):
+        return
+    if not Path(llama.origin, "../lib/libggml-cuda.so").resolve().exists():
+        return
+    for folder in nvidia.submodule_search_locations:
+        for library in ("cudart", "cublasLt", "cublas"):  # each after those that it needs
+            for file in sorted(Path(folder).glob(f"*/lib/lib{library}.so.*")):
+                with suppress(OSError):
+                    ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
+
+
+_load_cuda_libraries()
 # libgomp reads its environment once, as it is loaded; the programs that we start need not have it.
 # `os.environ` stays as it is: copying it in another thread fails for what is deleted meanwhile.
 _sets_spin_count = not any(name in os.environ for name in _SPIN_VARIABLES)

@@ -43,21 +43,28 @@ def list_(
 ) -> None:
     """List the models: those of models.toml, then those of other programs.
 
-    A star marks the default.
+    A star marks the default. Each is fast, usable or slow on this machine (from 20 and 4 tokens a
+    second on), or too big for its free memory.
     """
     from agent.config.paths import user_paths
-    from agent.models.listing import list_models
+    from agent.models.listing import estimate_row, list_models
+    from agent.models.machine import inspect_machine
 
-    rows = list_models(user_paths())
+    rows, machine = list_models(user_paths()), inspect_machine()
+    fits = [estimate_row(row, machine) for row in rows]
     if as_json:
-        echo(json.dumps([row.as_json() for row in rows], indent=2))
+        estimates = [{"fits": fit and fit.fits, "speed": fit and fit.speed} for fit in fits]
+        objects = [row.as_json() | fit for row, fit in zip(rows, estimates, strict=True)]
+        echo(json.dumps(objects, indent=2))
         return
-    rows = [replace(row, name=_line(row.name), description=_line(row.description)) for row in rows]
-    width = max(len(row.name) for row in rows)
-    for row in rows:
+    speeds = ["–" if fit is None else fit.speed if fit.fits else "too big" for fit in fits]
+    lines = [replace(row, name=_line(row.name), description=_line(row.description)) for row in rows]
+    width = max(len(row.name) for row in lines)
+    for row, speed in zip(lines, speeds, strict=True):
         star, size = "*" if row.default else " ", _format_size(row.size)
         draft = f" (draft model: {row.draft})" if row.draft else ""
-        echo(f"{star} {row.name:{width}}  {size:>8}  {row.state:13}  {row.description}{draft}")
+        state = f"{row.state:14}  {speed:7}"
+        echo(f"{star} {row.name:{width}}  {size:>8}  {state}  {row.description}{draft}")
 
 
 def _line(text: str) -> str:

@@ -10,8 +10,11 @@ from agent.engine.protocol import EngineError
 from agent.errors import UserError
 from agent.models.catalog import Model, load_catalog, pulled_folder
 from agent.models.discovery import discover
+from agent.models.machine import FitEstimate, Machine, estimate_fit
 from agent.models.resolve import default_name
 
+EMBEDDED_BYTES = 78_000_000
+"""About the size of the embedded model's file, which is made when it first runs."""
 _STATES = {
     "pulled": "installed",
     "file": "installed",
@@ -93,6 +96,14 @@ def list_models(paths: Paths) -> list[ModelRow]:
             )
         )
     return rows
+
+
+def estimate_row(row: ModelRow, machine: Machine) -> FitEstimate | None:
+    """What a model will take and give on a machine; None: its size is not known."""
+    size = EMBEDDED_BYTES if row.source == "embedded" else row.size or row.download_size
+    if size is None or row.source == "wrong":
+        return None
+    return estimate_fit(row.name, size, machine)
 
 
 def _source(model: Model, paths: Paths) -> str:

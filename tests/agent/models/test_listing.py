@@ -8,7 +8,8 @@ import pytest
 
 from agent.config.paths import Paths
 from agent.errors import UserError
-from agent.models.listing import list_models
+from agent.models.listing import estimate_row, list_models
+from agent.models.machine import Machine
 
 
 @pytest.fixture
@@ -39,6 +40,16 @@ def test_list_models_has_source_and_state(paths: Paths) -> None:
     assert sources["gpt-oss-20b"] == ("hub", "not downloaded", False)
     assert [name for name, row in rows.items() if row.default] == ["mine"]
     assert (rows["mine"].size, rows["gone"].size) == (4, None)
+
+
+def test_estimate_row_of_models_whose_size_is_known(paths: Paths) -> None:
+    laptop = Machine(28 * 10**9, 0, shares_memory=False, bandwidth=40e9)
+    fits = {row.name: estimate_row(row, laptop) for row in list_models(paths)}
+    texts = {name: fit and str(fit) for name, fit in fits.items()}
+    assert texts["tiny"] == texts["mine"] == "fast: on the CPU"
+    assert texts["gpt-oss-20b"] == "usable: on the CPU"
+    assert texts["gpt-oss-120b"] == "slow: does not fit in memory"
+    assert texts["gone"] is texts["bad"] is texts["far"] is None
 
 
 def test_model_row_as_json_keeps_published_keys(paths: Paths) -> None:

@@ -23,6 +23,7 @@ from agent.util.process import (
     termination_signals,
 )
 from agent.util.sanitize import echo
+from agent.util.user_files import provide_home
 
 SAME_SIGNAL_SECONDS = 0.3
 """A signal this soon after another is the same one: timeout(1) sends its own twice."""
@@ -35,6 +36,7 @@ def run_guarded(command: Callable[[], object]) -> None:
     unexpected exception go to the log file. SystemExit passes.
     """
     _open_missing_streams()
+    provide_home()
     try:
         with exiting_at_once(signal.SIGTERM, signal.SIGHUP):
             command()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import platformdirs
 
+from agent.errors import UserError
 from agent.util.user_files import expand_path
 
 
@@ -73,9 +74,17 @@ class Paths:
 
 
 def user_paths() -> Paths:
-    """The folders of whoever runs this: below ``AGENT_HOME``, or where the platform wants them."""
+    """The folders of whoever runs this: below ``AGENT_HOME``, or where the platform wants them.
+
+    Raises UserError where there is no home folder either.
+    """
     if home := os.environ.get("AGENT_HOME"):
         base = expand_path(home)
         return Paths(base / "config", base / "cache", base / "state")
     dirs = platformdirs.PlatformDirs("agent-local", appauthor=False)
-    return Paths(Path(dirs.user_config_dir), Path(dirs.user_cache_dir), Path(dirs.user_state_dir))
+    try:
+        Path.home()  # which much else needs, also where XDG_CONFIG_HOME and the like are set
+        folders = dirs.user_config_dir, dirs.user_cache_dir, dirs.user_state_dir
+    except RuntimeError:
+        raise UserError("There is no home folder here: set AGENT_HOME to a folder.") from None
+    return Paths(*map(Path, folders))

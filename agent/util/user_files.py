@@ -9,6 +9,13 @@ from pathlib import Path
 from agent.errors import UserError
 
 
+def provide_home() -> None:
+    """Let ``AGENT_HOME`` be the home folder of a user who has none: a system service, a container."""
+    own = os.environ.get("AGENT_HOME", "")
+    if own and not own.startswith("~") and os.path.expanduser("~") == "~":  # noqa: PTH111
+        os.environ["HOME"] = os.path.abspath(own)  # noqa: PTH100
+
+
 def expand_path(path: str | Path) -> Path:
     """Return a path with the home folder in place of ``~``; nothing need be there.
 

@@ -17,6 +17,7 @@ from typer.main import get_command
 from agent.cli.main import app
 from agent.cli.manual import manual
 from tests.support.program import PROBE, ROOT, RunAgent
+from tests.support.waiting import HANG_SECONDS
 
 
 @pytest.mark.parametrize("command", [(), ("run",), ("parse",), ("doctor",), ("models",)])
@@ -188,6 +189,35 @@ def test_doctor_broken_settings_one_sentence(agent: RunAgent, home: Path) -> Non
 def test_missing_model_same_exit_code_everywhere(agent: RunAgent, command: str, name: str) -> None:
     ran = agent(*command.split(), name, stdin="")
     assert ran.code == 2 and name in ran.out + ran.err
+
+
+NO_HOME = """
+import os, pwd, sys
+def nobody(uid):
+    raise KeyError(uid)
+pwd.getpwuid = nobody
+from agent.__main__ import main
+main()
+"""
+"""The program for a user who has no entry in the system's list of users."""
+
+
+@pytest.mark.parametrize("command", [("run", "12*34"), ("models", "list"), ("mcp", "list")])
+def test_without_home_folder_agent_home_is_enough(home: Path, command: tuple[str, ...]) -> None:
+    variables = {name: value for name, value in os.environ.items() if name != "HOME"}
+
+    def run(**more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-P", "-c", NO_HOME, *command], env={**variables, **more},
+            cwd=home, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            timeout=HANG_SECONDS,
+        )  # fmt: skip
+
+    ran = run(AGENT_HOME=str(home))
+    assert ran.returncode == 0 and ran.stdout and "agent: " not in ran.stderr
+    ran = run(AGENT_HOME="", XDG_CONFIG_HOME="/tmp")
+    expected = "agent: There is no home folder here: set AGENT_HOME to a folder.\n"
+    assert (ran.returncode, ran.stderr) == (2, expected)
 
 
 def test_doctor_unwritable_cache_names_remedy(agent: RunAgent) -> None:

@@ -194,6 +194,11 @@ def call(
     require_config(host, name)
 
     on_login = login_prompt.ask_login if login_prompt.can_ask() else None
+    shown: list[str] = []
+
+    def print_output(stream: str, text: str) -> None:
+        shown.append(text)
+        echo(clean_text(text), file=sys.stderr)
 
     async def work(host: Host) -> int:
         host.connect(name)
@@ -209,7 +214,7 @@ def call(
                 definition,
                 values,
                 on_progress=_print_progress,
-                on_output=_print_output,
+                on_output=print_output,
                 on_elicitation=forms.answer,
                 on_login=on_login,
             )
@@ -218,7 +223,7 @@ def call(
             echo(f"agent: {forms.problem}", file=sys.stderr)
         if as_json:
             print_json(result_object(result))
-        else:
+        elif piped or not sys.stderr.isatty() or "".join(shown).strip() != result.text.strip():
             echo(result.text, file=sys.stderr if failed else sys.stdout)
         return EXIT_FAILED if failed else EXIT_DONE
 
@@ -237,10 +242,6 @@ def _missing_tool_reason(state: ServerState, tool: str) -> str:
 def _print_progress(progress: float, total: float | None, message: str | None) -> None:
     of = f"/{total:g}" if total is not None else ""
     echo(f"… {progress:g}{of} {clean_text(message or '')}", file=sys.stderr)
-
-
-def _print_output(stream: str, text: str) -> None:
-    echo(clean_text(text), file=sys.stderr)
 
 
 # --- add, remove, import ---

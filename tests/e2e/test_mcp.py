@@ -211,6 +211,19 @@ def test_mcp_call_asks_on_terminal(home: Path) -> None:
     assert json.loads(out[out.rindex("{") :]) == values
 
 
+def test_mcp_call_prints_output_once_on_terminal(home: Path) -> None:
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "agent", "mcp", "call", "code_interpreter", "python",
+         '{"code": "print(56088)"}'],
+        env={**os.environ, "AGENT_HOME": str(home)}, stdin=slave, stdout=slave, stderr=slave,
+    )  # fmt: skip
+    assert process.wait(timeout=HANG_SECONDS) == 0
+    os.close(slave)
+    assert os.read(master, 4096).decode().split() == ["56088"]
+    os.close(master)
+
+
 def test_mcp_call_interrupted_at_a_question_ends(home: Path) -> None:
     write_servers(home / "config" / "mcp.json", {"booking": server_entry("booking")})
     master, slave = pty.openpty()

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from agent.engine.placement.reinstall import compile_command, wheel_command
+from agent.util.programs import find_program
 
 Vendor = Literal["NVIDIA", "AMD", "Intel", "Apple"]
 _PCI_VENDORS: dict[str, Vendor] = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
@@ -186,5 +186,5 @@ class Hardware:
 
 
 def _has_program(name: str) -> bool:
-    folders = (os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin", "/opt/rocm/bin")
-    return shutil.which(name, path=os.pathsep.join(folders)) is not None
+    folders = ("/usr/local/cuda/bin", "/opt/rocm/bin")
+    return bool(find_program(name)) or any(Path(f"{folder}/{name}").is_file() for folder in folders)

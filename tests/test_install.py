@@ -54,7 +54,7 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("Makefile", "README.md", "LICENSE", "NOTICE", "install.sh", "models.toml"):
         shutil.copy2(ROOT / name, folder)
     shutil.copy2(ROOT / "pyproject.toml", folder)
-    for name in ("agent", "tools", "tui"):
+    for name in ("agent", "tools", "tui", "packaging/wheel"):
         ignored = shutil.ignore_patterns("__pycache__", "train")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     return folder

@@ -106,7 +106,7 @@ class ToolCall:
         ``over_limit``: as many calls as the turn may make were made; it is no item."""
         self._over_limit = over_limit
         self._context, self._constraints = context, constraints
-        self._on_complete, self._kind = on_complete, opened.kind
+        self._on_complete = on_complete
         self.recipient = opened.recipient or opened.raw_recipient or "unknown"
         self.tool = declared.server_tools.get(opened.recipient or "")
         self.error: str | None = None
@@ -182,11 +182,6 @@ class ToolCall:
     def body(self) -> str:
         """The arguments as the model wrote them."""
         return "".join(self._chunks)
-
-    @property
-    def is_code(self) -> bool:
-        """Whether its body is code, or the JSON of a tool that does not exist: no schema ends it."""
-        return self._code is not None or self._kind is SegmentKind.TOOL_UNKNOWN
 
     @property
     def runs_on_client(self) -> bool:

@@ -44,7 +44,7 @@ TRAINED_NAMESPACES = (PYTHON_TOOL, "browser", "container")
 """Namespaces of gpt-oss's own tools; all other tools are in ``functions``."""
 
 
-class HarmonyFormat:
+class HarmonyFormat(HarmonyRenderer):
     """The format of gpt-oss."""
 
     name = "harmony"
@@ -54,8 +54,8 @@ class HarmonyFormat:
 
     def __init__(self, encoding: HarmonyEncoding, *, keep_calls: bool = False) -> None:
         """``keep_calls``: for a model that was trained so."""
-        self.encoding, self.keep_calls = encoding, keep_calls
-        self.renderer = HarmonyRenderer(encoding)
+        super().__init__(encoding)
+        self.keep_calls = keep_calls
         self._cached_headers: deque[tuple[PromptHeader, list[int]]] = deque(
             maxlen=MAX_CACHED_HEADERS
         )
@@ -72,23 +72,17 @@ class HarmonyFormat:
         return known
 
     def _render_header(self, header: PromptHeader) -> list[int]:
-        system = self.renderer.system_message(
+        system = self.system_message(
             date=header.date,
             effort=header.effort,
             python=header.python,
             builtin_tools=header.builtin_tools,
             functions=bool(header.functions),
         )
-        return system + self.renderer.developer_message(header.instructions, header.functions)
-
-    def user_message(self, text: str) -> list[int]:
-        return self.renderer.user_message(text)
-
-    def open_assistant(self) -> list[int]:
-        return self.renderer.open_assistant()
+        return system + self.instructions_message(header.instructions, header.functions)
 
     def open_answer(self) -> list[int]:
-        return self.renderer.final_message("")[len(self.open_assistant()) : -1]
+        return self.final_message("")[len(self.open_assistant()) : -1]
 
     def begin_message(self, reasoning: str | None, answer: str | None) -> list[int]:
         """Return ``<|channel|>analysis<|message|>…`` or ``<|channel|>final<|message|>…``, or both."""
@@ -98,7 +92,7 @@ class HarmonyFormat:
             if answer is None:
                 return ids[:-1]
             ids += self.open_assistant()
-        return ids + self.renderer.final_message(answer or "")[opening:-1]
+        return ids + self.final_message(answer or "")[opening:-1]
 
     def may_be_call(self, ids: Sequence[int]) -> bool:
         """Tell whether ids may become a call's header: in the commentary channel, as is trained."""
@@ -132,12 +126,6 @@ class HarmonyFormat:
         # The Harmony guide: in a history, an answer's <|return|> becomes <|end|>.
         body = ids[:-1] if ids and ids[-1] in (END_ID, CALL_ID, RETURN_ID, END_OF_TEXT_ID) else ids
         return [*body, CALL_ID if call else END_ID]
-
-    def tool_result(self, recipient: str, text: str) -> list[int]:
-        return self.renderer.tool_result(recipient, text)
-
-    def encode_text(self, text: str) -> list[int]:
-        return self.renderer.encode_text(text)
 
     def encode_markup(self, text: str) -> list[int]:
         ids: list[int] = []
@@ -191,17 +179,11 @@ class HarmonyFormat:
     ) -> list[int]:
         """Render an answer, or a preamble for the phase ``commentary``."""
         if phase == "commentary":
-            return self.renderer.commentary_message(text)
-        return self.renderer.final_message(text)
-
-    def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
-        return self.renderer.tool_call(recipient, arguments, json=json)
-
-    def reasoning_message(self, text: str) -> list[int]:
-        return self.renderer.analysis_message(text)
+            return self.commentary_message(text)
+        return self.final_message(text)
 
     def developer_message(self, text: str) -> list[int]:
-        return self.renderer.developer_message(text, ())
+        return self.instructions_message(text, ())
 
 
 @lru_cache(maxsize=1)

@@ -47,7 +47,7 @@ class HarmonyRenderer:
     """Renders messages with one encoding."""
 
     def __init__(self, encoding: HarmonyEncoding) -> None:
-        self._encoding = encoding
+        self.encoding = encoding
         self._cached_frames: dict[tuple[Role | str | None, ...], list[int]] = {}
         """Messages without text, by author, channel, recipient and content type."""
 
@@ -77,7 +77,7 @@ class HarmonyRenderer:
         options = RenderOptions(conversation_has_function_tools=functions)
         return self._render(message, options)
 
-    def developer_message(
+    def instructions_message(
         self, instructions: str | None, functions: Sequence[FunctionTool]
     ) -> list[int]:
         """Render instructions and functions; without both the result is empty."""
@@ -102,14 +102,14 @@ class HarmonyRenderer:
     def final_message(self, text: str) -> list[int]:
         return self._message(Author(role=Role.ASSISTANT), text, "final")
 
-    def analysis_message(self, text: str) -> list[int]:
+    def reasoning_message(self, text: str) -> list[int]:
         return self._message(Author(role=Role.ASSISTANT), text, "analysis")
 
     def commentary_message(self, text: str) -> list[int]:
         """Render a preamble, which precedes calls."""
         return self._message(Author(role=Role.ASSISTANT), text, "commentary")
 
-    def tool_call(self, recipient: str, arguments: str, json: bool) -> list[int]:
+    def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
         """Render a call as gpt-oss writes it: the recipient is in the channel's part of the header.
 
         With ``json`` False the arguments are code.
@@ -151,11 +151,11 @@ class HarmonyRenderer:
             return text.ids
         ids: list[int] = []
         for part in tokenizer_chunks(replace_surrogates(text)):
-            ids += self._encoding.encode(part, disallowed_special=())
+            ids += self.encoding.encode(part, disallowed_special=())
         return ids
 
     def _render(self, message: Message, options: RenderOptions | None = None) -> list[int]:
-        ids: list[int] = self._encoding.render(message, options)
+        ids: list[int] = self.encoding.render(message, options)
         return ids
 
 

@@ -179,7 +179,7 @@ def test_tool_has_tokens_of_reference(
     encoding: HarmonyEncoding, renderer: HarmonyRenderer, name: str
 ) -> None:
     description, schema = SAME[name]
-    ours = renderer.developer_message("Be brief.\n", [FunctionTool(name, description, schema)])
+    ours = renderer.instructions_message("Be brief.\n", [FunctionTool(name, description, schema)])
     theirs = reference(encoding, name, description, schema)
     assert encoding.decode(ours) == encoding.decode(theirs)
     assert ours == theirs
@@ -190,7 +190,7 @@ def test_listed_construct_differs_from_reference(
     encoding: HarmonyEncoding, renderer: HarmonyRenderer, construct: str
 ) -> None:
     schema, expected = DIFFERENT[construct]
-    ours = encoding.decode(renderer.developer_message(None, [FunctionTool("f", "", schema)]))
+    ours = encoding.decode(renderer.instructions_message(None, [FunctionTool("f", "", schema)]))
     assert expected in ours
     assert expected not in encoding.decode(reference(encoding, "f", "", schema))
 
@@ -204,7 +204,7 @@ def test_all_tools_in_one_message_have_tokens_of_reference(
     ]
     content = DeveloperContent.new().with_function_tools(described)
     theirs = encoding.render(Message.from_role_and_content(Role.DEVELOPER, content))
-    assert renderer.developer_message(None, tools) == theirs
+    assert renderer.instructions_message(None, tools) == theirs
 
 
 lines = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Zl", "Zp"]), min_size=1)
@@ -259,5 +259,7 @@ schemas = st.recursive(
 def test_plain_schema_has_tokens_of_reference(
     encoding: HarmonyEncoding, renderer: HarmonyRenderer, parameters: Any, description: str
 ) -> None:
-    ours = renderer.developer_message("Be brief.\n", [FunctionTool("f", description, parameters)])
+    ours = renderer.instructions_message(
+        "Be brief.\n", [FunctionTool("f", description, parameters)]
+    )
     assert ours == reference(encoding, "f", description, parameters)

@@ -65,7 +65,7 @@ def test_render_equals_openai_harmony_conversation(
         renderer.system_message(
             date="2026-11-21", effort="low", python=True, builtin_tools=BROWSER, functions=True
         )
-        + renderer.developer_message("Be brief.", [WEATHER])
+        + renderer.instructions_message("Be brief.", [WEATHER])
         + renderer.user_message("Grüße <|end|>")
         + renderer.commentary_message("I look.")
         + renderer.tool_result("functions.get_weather", "rain")
@@ -88,7 +88,7 @@ def test_developer_message_spelled_markup_stays_text(
             "d": {"type": "object", "patternProperties": {text: {"const": text}}},
         },
     }
-    ids = renderer.developer_message(text, [FunctionTool(f"f{text}", text, schema)])
+    ids = renderer.instructions_message(text, [FunctionTool(f"f{text}", text, schema)])
     assert [i for i, token in enumerate(ids) if token >= 199998] == [0, 2, len(ids) - 1]
     assert encoding.decode(ids).count(text) == 14
 
@@ -100,7 +100,7 @@ def test_system_message_without_functions_names_none(
     text = encoding.decode(ids)
     assert "Reasoning: high" in text and "Current date: 2026-11-21" in text
     assert "functions" not in text and "python" not in text
-    assert renderer.developer_message(None, []) == []
+    assert renderer.instructions_message(None, []) == []
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_tool_call_has_trained_form(
     json: bool,
     written: str,
 ) -> None:
-    ids = renderer.tool_call(recipient, arguments, json)
+    ids = renderer.tool_call(recipient, arguments, json=json)
     assert ids == encoding.encode(written, allowed_special="all")
 
 
@@ -181,7 +181,7 @@ def test_render_long_run_stays_fast(
     began = time.process_time()
     ids = renderer.user_message(text)
     function = FunctionTool("f", "", {"type": "object", "description": text, "default": text})
-    developer = encoding.decode(renderer.developer_message(text, [function]))
+    developer = encoding.decode(renderer.instructions_message(text, [function]))
     assert time.process_time() - began < 10
     assert f"# Instructions\n\n{text}\n\n# Tools" in developer, "nothing is put into the run"
     assert text in developer.partition("# Tools")[2] or "\n" in text
@@ -227,4 +227,4 @@ def test_system_message_lists_builtin_namespaces(
     assert "namespace browser {" in text and "type open = (_:" in text
     assert "type search" not in text, "only what is offered"
     assert "namespace container {\n\n// Runs a command.\ntype exec = (_: {" in text
-    assert "analysis" in encoding.decode(renderer.tool_call("container.exec", "{}", True))
+    assert "analysis" in encoding.decode(renderer.tool_call("container.exec", "{}"))

@@ -36,7 +36,7 @@ def render_property(encoding: HarmonyEncoding, renderer: HarmonyRenderer) -> Any
             "required": [name],
             "$defs": {"Node": NODE, "Word": {"type": "string", "description": "a word"}} | NAMED,
         }
-        ids = renderer.developer_message(None, [FunctionTool("f", "", parameters)])
+        ids = renderer.instructions_message(None, [FunctionTool("f", "", parameters)])
         text = encoding.decode(ids)
         return text.partition("(_: {\n")[2].partition("}) => any;")[0]
 
@@ -260,7 +260,7 @@ def test_deep_nesting_is_cut(renderer: HarmonyRenderer) -> None:
     assert declare_function("f", "", schema).count("x?:") <= MAX_SCHEMA_DEPTH + 1
     for _ in range(400):
         schema = {"allOf": [schema], "anyOf": [schema]}
-    assert renderer.developer_message(None, [FunctionTool("f", "", schema)])
+    assert renderer.instructions_message(None, [FunctionTool("f", "", schema)])
 
 
 json_values = st.recursive(
@@ -292,4 +292,4 @@ json_values = st.recursive(
 @example(schema={"type": "object", "default": 10**400})
 @given(schema=json_values)
 def test_any_schema_renders(renderer: HarmonyRenderer, schema: Any) -> None:
-    assert renderer.developer_message(None, [FunctionTool("f", "", schema)])
+    assert renderer.instructions_message(None, [FunctionTool("f", "", schema)])

@@ -84,7 +84,6 @@ class Runtime:
         serves_engine: bool = False,
         own_engine: bool = False,
         wrap_generation: WrapGeneration | None = None,
-        server_wait_seconds: float = SERVER_WAIT_SECONDS,
         warm_up_seconds: float = WARM_UP_IDLE_SECONDS,
         probe_seconds: float = PROBE_IDLE_SECONDS,
     ) -> None:
@@ -109,7 +108,7 @@ class Runtime:
         """Where the model's weights go and why; None before that is planned, or without a choice."""
         self.aliases: tuple[str, ...] = ()
         """Names by which clients of a server may call the model, whichever it is."""
-        self.keep_alive, self.server_wait_seconds = keep_alive, server_wait_seconds
+        self.keep_alive, self.server_wait_seconds = keep_alive, SERVER_WAIT_SECONDS
         self.token_events = False
         """Whether turns that start from now on emit ``agent.prompt`` and ``agent.tokens``; set by an
         interface that shows or writes tokens."""

@@ -47,12 +47,10 @@ CLOSE_TRY_AGAIN, CLOSE_TOO_BIG, CLOSE_POLICY = 1013, 1009, 1008
 class ConnectionLimits:
     """What all connections of a server share."""
 
-    def __init__(self, body_budget: BodyBudget, max_connections: int | None = None) -> None:
-        """``max_connections``: None: `MAX_CONNECTIONS`, or half of the process's file descriptors."""
-        if max_connections is None:
-            descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-            max_connections = min(MAX_CONNECTIONS, descriptors // 2)
-        self.body_budget, self.max_connections = body_budget, max_connections
+    def __init__(self, body_budget: BodyBudget) -> None:
+        self.body_budget = body_budget
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.max_connections = min(MAX_CONNECTIONS, descriptors // 2)
         self.head_seconds, self.stall_seconds = HEAD_SECONDS, STALL_SECONDS
         self.limit_log = LimitLog()
         self.trimming = False

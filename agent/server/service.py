@@ -60,13 +60,12 @@ class ResponseService:
         options: ServerOptions,
         *,
         store: ResponseStore | None = None,
-        max_running: int = MAX_RUNNING_RESPONSES,
     ) -> None:
         """``turn_defaults``: the operator's settings of a turn, where a request has none of its own.
         ``store``: None keeps responses in memory only."""
         self.runtime, self.options = runtime, options
         runtime.aliases = options.aliases
-        self.max_running, self.max_running_bytes = max_running, MAX_RUNNING_BYTES
+        self.max_running, self.max_running_bytes = MAX_RUNNING_RESPONSES, MAX_RUNNING_BYTES
         self.cache, self.token_memo = ResponseCache(store), TokenMemo()
         self.body_budget = BodyBudget(max(MAX_UNREAD_BYTES, 2 * options.max_body_bytes))
         in_store = store.store if store is not None else Store(None)

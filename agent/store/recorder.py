@@ -42,16 +42,9 @@ MakeServedRecord = Callable[[ev.Response], dict[str, Any]]
 class TurnRecorder:
     """Writes turns to one store."""
 
-    def __init__(
-        self,
-        store: Store,
-        on_failure: Callable[[sqlite3.Error], None],
-        *,
-        note_seconds: float = NOTE_SECONDS,
-    ) -> None:
+    def __init__(self, store: Store, on_failure: Callable[[sqlite3.Error], None]) -> None:
         """``on_failure``: called when a turn could not be written; the turn itself goes on."""
         self._store, self._on_failure = store, on_failure
-        self._note_seconds = note_seconds
         self._recordings: dict[str, _Recording] = {}
 
     def record(
@@ -84,9 +77,8 @@ class TurnRecorder:
         except sqlite3.Error as error:
             self._on_failure(error)
             return
-        seconds = self._note_seconds if served is None else None
         recording = _Recording(
-            self._store, turn, self._ended, seconds, served, keep, begin if waits else None
+            self._store, turn, self._ended, served, keep, begin if waits else None
         )
         if not recording.ended:
             self._recordings[turn.response.id] = recording
@@ -123,7 +115,6 @@ class _Recording:
         store: Store,
         turn: RunningTurn,
         ended: Callable[[str, sqlite3.Error | None], None],
-        note_seconds: float | None,
         served: MakeServedRecord | None,
         keep: Keep,
         begin: Callable[[], None] | None,
@@ -143,8 +134,8 @@ class _Recording:
         self.ended = False
         """The turn is written as it ended."""
         self._follower: asyncio.Task[None] | None = None
-        if note_seconds is not None:
-            self._follower = asyncio.create_task(self._follow(note_seconds))
+        if served is None:
+            self._follower = asyncio.create_task(self._follow())
         turn.log.before_end(store.writable)
         turn.log.on_append(self._on_event)
         if turn.log.events and isinstance(event := turn.log.events[-1], ev.Terminal):
@@ -164,11 +155,11 @@ class _Recording:
         elif isinstance(event, ev.Terminal):
             self._finish(event.response)
 
-    async def _follow(self, note_seconds: float) -> None:
+    async def _follow(self) -> None:
         async for _ in self._turn.log.follow():
             await self._store.writable()
             self._note()
-            await asyncio.sleep(note_seconds)
+            await asyncio.sleep(NOTE_SECONDS)
 
     def _drain(self) -> list[str]:
         """Lines of the events that came since the last call."""

@@ -81,14 +81,13 @@ async def token_choices(
     constraint: Constraint | Literal["unknown"] | None = "unknown",
     *,
     start: int,
-    begun: int = 0,
 ) -> TokenChoices:
     """Return what could have come in place of ``ids[index]``.
 
-    ``ids``: what a generation read, and from ``start`` on what it wrote, of which the first ``begun``
-    were begun for it. ``sampling``: the generation's. ``constraint``: a new one of the generation, as
-    it was at ``start``; None: it had none. Raises ValueError for an index that is not in ``ids``,
-    EngineError where the engine cannot compute it, ContextOverflowError for ids beyond its context.
+    ``ids``: what a generation read, and from ``start`` on what it wrote. ``sampling``: the
+    generation's. ``constraint``: a new one of the generation, as it was at ``start``; None: it had
+    none. Raises ValueError for an index that is not in ``ids``, EngineError where the engine cannot
+    compute it, ContextOverflowError for ids beyond its context.
     """
     if index == start == 0 and ids:
         raise EngineError("Nothing is read before the first token, so nothing is known of it.")
@@ -99,7 +98,7 @@ async def token_choices(
         ids[index : index + 1],
         sampling,
         logprobs=OTHER_CHOICES + 1,
-        continued_tokens=max(0, index - start - begun),
+        continued_tokens=index - start,
     )
     async with aclosing(_scores(engine, request)) as scores:
         (logprob,) = await anext(scores)

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tools.mcp.login import OnLogin
 from tools.types import OnOutput, OnProgress
 
 
@@ -65,4 +64,3 @@ class CallHandlers:
     on_output: OnOutput | None = None
     on_elicitation: OnElicitation | None = None
     on_sampling: OnSampling | None = None
-    on_login: OnLogin | None = None

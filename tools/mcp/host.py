@@ -307,7 +307,7 @@ class Host:
         server = self._servers.get(tool.server)
         if server is None:
             return protocol_failure(f"no such server: {tool.server}", INVALID_PARAMS)
-        handlers = CallHandlers(on_progress, on_output, on_elicitation, on_sampling, on_login)
+        handlers = CallHandlers(on_progress, on_output, on_elicitation, on_sampling)
         lost = logins = 0
         while True:
             known_answers = server.login_answers

@@ -38,16 +38,9 @@ had the focus before."""
 class PromptCards:
     """Mounts a card for each question and waits for its answer."""
 
-    def __init__(
-        self,
-        app: AppContext,
-        *,
-        focus_delay: float = FOCUS_DELAY_SECONDS,
-        early_key_delay: float = EARLY_KEY_SECONDS,
-    ) -> None:
-        """``focus_delay``, ``early_key_delay``: see ``FOCUS_DELAY_SECONDS``, ``EARLY_KEY_SECONDS``."""
+    def __init__(self, app: AppContext) -> None:
         self._app = app
-        self.focus_delay, self.early_key_delay = focus_delay, early_key_delay
+        self.focus_delay, self.early_key_delay = FOCUS_DELAY_SECONDS, EARLY_KEY_SECONDS
         self._cards: list[Card] = []
         """The questions that wait for an answer, the oldest first."""
         self._took_focus_at = -math.inf

@@ -29,17 +29,10 @@ HIDDEN_POLL_SECONDS = 0.5
 class ServedTabs:
     """Opens, fills, evicts and closes the tabs; from ``subscribe()`` on, one per conversation."""
 
-    def __init__(
-        self,
-        app: AppContext,
-        *,
-        max_tabs: int = MAX_TABS,
-        max_turn_views: int = MAX_TURN_VIEWS,
-        max_ended_events: int = MAX_ENDED_EVENTS,
-    ) -> None:
+    def __init__(self, app: AppContext) -> None:
         self._app = app
-        self.max_tabs, self.max_turn_views = max_tabs, max_turn_views
-        self.max_ended_events = max_ended_events
+        self.max_tabs, self.max_turn_views = MAX_TABS, MAX_TURN_VIEWS
+        self.max_ended_events = MAX_ENDED_EVENTS
         self.tabs: list[ServedConversation] = []
         self.visible: ServedConversation | None = None
         """The tab on the screen; None while the person's own conversation is."""

@@ -50,11 +50,11 @@ def may_end_in_header(text: str) -> bool:
 class RunOnHeader:
     """The end of a text, as far as it may be a header; fed token by token."""
 
-    def __init__(self, *, in_words: bool = False) -> None:
-        """``in_words``: the text's own header is in words."""
+    def __init__(self) -> None:
         self.texts: list[str] = []
         """What is held back, one text for each token."""
-        self.in_words = in_words
+        self.in_words = False
+        """Whether the text's own header is in words."""
         self.is_header = False
         """Whether what is held back is certainly a header."""
         self._released = ""

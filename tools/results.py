@@ -138,7 +138,6 @@ class ResultBuilder:
 
 
 def _suffix(kind: str) -> str:
-    """Return a file name suffix for a MIME type."""
     suffix = mimetypes.guess_extension(kind, strict=False)
     subtype = kind.rpartition("/")[2]
     return suffix or (f".{subtype}" if subtype.isalnum() and len(subtype) < 6 else ".bin")

@@ -377,10 +377,7 @@ class Session:
         self.conversation = conversation
 
     def branch(self, start: int) -> None:
-        """Continue with a copy of the conversation up to entry ``start``; the original stays stored.
-
-        The copy is stored at its first turn.
-        """
+        """Continue with a copy up to entry ``start``, stored at its first turn; the original stays."""
         from agent.util.ids import new_id
 
         before = self.conversation

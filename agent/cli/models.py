@@ -202,7 +202,6 @@ def search(
 
 
 def _format_sizes(quantisations: Sequence[Quantisation]) -> str:
-    """The range of their sizes."""
     if not quantisations:
         return "–"
     least, most = (_format_size(quantisations[i].size) for i in (0, -1))

@@ -390,7 +390,6 @@ def _renderer(request: RunRequest, out: TextIO, runtime: Runtime) -> Renderer:
 
 
 def _generated_ids(events: Iterable[Event]) -> list[list[int]]:
-    """The token ids of each generation of a turn."""
     generations: list[list[int]] = []
     for event in events:
         match event:

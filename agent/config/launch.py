@@ -12,10 +12,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """The shared options, named as on the command line; None: not passed.
-
-    `agent/cli/options.py` spells each as an option.
-    """
+    """The shared options, named and spelled as in `agent/cli/options.py`; None: not passed."""
 
     model: str | None = None
     engine: str | None = None

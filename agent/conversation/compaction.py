@@ -319,10 +319,7 @@ class _Compaction:
         return text
 
     def replace(self, end: int, text: str | None) -> None:
-        """Put the summary in place of what comes before ``end``.
-
-        None leaves that out; an earlier summary stays in the prompt.
-        """
+        """Put the summary in place of what precedes ``end``; None: nothing but an earlier summary."""
         form, earlier = self._generator.format, self._conversation.compacted
         substitute = text or LEFT_OUT
         if text is None and earlier is not None and earlier.text != LEFT_OUT:

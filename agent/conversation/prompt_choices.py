@@ -19,10 +19,7 @@ class PromptChoiceError(AgentError):
 
 
 def toggle_fold(form: Format, conversation: Conversation, at: int) -> None:
-    """Leave only the two ends of a tool's result in the prompt, or all of it again.
-
-    ``at``: index of its entry. Raises PromptChoiceError.
-    """
+    """Leave only the ends of the result at entry ``at``, or all again. Raises PromptChoiceError."""
     entry = conversation.entries[at]
     if not entry.recipient:
         raise PromptChoiceError("Only the results of tools can be folded.")

@@ -322,10 +322,7 @@ def _remove_other_partials(model_file: ModelFile) -> None:
 
 
 def _reporting_bar(on_progress: DownloadProgress, before: int, total: int) -> Any:
-    """A tqdm class that calls ``on_progress`` in place of painting.
-
-    ``before``: bytes of the model's other files that are downloaded.
-    """
+    """A tqdm class that calls ``on_progress``. ``before``: bytes of other files that are downloaded."""
     from tqdm import tqdm  # type: ignore[import-untyped]
 
     class Bar(tqdm):  # type: ignore[misc]

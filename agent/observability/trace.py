@@ -180,6 +180,5 @@ class TracedGeneration:
 
 
 def _span_name(item: ev.Item) -> str:
-    """The item's type, and the name of the called tool."""
     name = getattr(item, "name", None)
     return f"{item.type} {name}" if name else item.type

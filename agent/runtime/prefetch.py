@@ -21,10 +21,7 @@ class Prefetcher:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, request: Request) -> None:
-        """Prefill a background request's prompt, in place of what was prefilled before.
-
-        The engine gives every other request precedence.
-        """
+        """Prefill a prompt in place of the one before; the engine lets other requests go first."""
         self.cancel()
         try:
             self._generation = self._generate(request)

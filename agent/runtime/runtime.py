@@ -330,7 +330,6 @@ class Runtime:
                     await self._plan_placement()
 
     def _remote_engine(self) -> RemoteEngine | None:
-        """The engine, if servers run its model."""
         current = self.loaded or self.asleep
         if self.loader.is_local or self.script is not None or current is None:
             return None

@@ -178,10 +178,7 @@ class BatchRunner:
         requests: Iterable[Line],
         on_result: Callable[[Json], None],
     ) -> None:
-        """Make all requests and pass each result on as it comes. Cancel it to stop them.
-
-        Raises what ``on_result`` raises first.
-        """
+        """Make all requests and pass on each result; cancellable. Raises what ``on_result`` raises."""
         queue, slots = iter(requests), _Slots(self.parallel)
 
         async def work() -> None:

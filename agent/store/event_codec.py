@@ -65,10 +65,7 @@ _OUTPUT_INDEX = re.compile(r'"output_index":([0-9]+)')
 
 
 def read_record(blob: bytes | None) -> TurnRecord:
-    """What the events of a turn tell beyond its response.
-
-    Parses few events: a list of conversations asks this of every turn.
-    """
+    """What a turn's events tell beyond its response. Parses few, for lists ask this of every turn."""
     times: dict[int, ItemTimes] = {}
     index_of: dict[str, int] = {}
     steered, stats, changes = [], {}, []

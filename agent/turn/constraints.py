@@ -123,10 +123,7 @@ class TurnConstraints:
     async def _compile(
         self, subject: str, make_grammar: Callable[[], Grammar]
     ) -> tuple[Future[CompiledGrammar] | None, str | None]:
-        """The compiled grammar, and what it leaves unenforced.
-
-        Raises UnenforceableSchemaError for a schema that no text can fit.
-        """
+        """The grammar and what it leaves unenforced. Raises UnenforceableSchemaError: no text fits."""
         assert self._constrainable is not None
         grammars = self._constrainable.grammars
         try:

@@ -218,7 +218,6 @@ class GenerationRunner:
         decoder: GenerationDecoder,
         further: FurtherCall | None,
     ) -> Finished:
-        """Feed a generation's tokens to its decoder until it ends."""
         cancel = asyncio.create_task(self._cancel_when_stopped(generation.cancel))
         end: Finished | None = None
         try:

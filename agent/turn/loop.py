@@ -441,7 +441,6 @@ class Turn:
         self.emit(ev.ResponseInProgress(response=self.response.model_copy()))
 
     async def _load_model(self) -> None:
-        """Load the model; check that the required MCP servers are there."""
         reported = -1
 
         def report(fraction: float) -> None:

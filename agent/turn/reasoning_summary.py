@@ -39,10 +39,7 @@ class SummarySplitter:
         """Whether the summary is complete, though the reasoning may go on."""
 
     def feed(self, text: str, *, last: bool = False) -> Iterator[tuple[bool, str]]:
-        """Take the next piece; yields pieces of the summary, and of each whether it begins a part.
-
-        ``last``: nothing follows.
-        """
+        """Take a piece (``last``: nothing follows); yields pieces, and whether each begins a part."""
         if self.ended:
             return
         text, self._pending = self._pending + text, ""

@@ -55,10 +55,7 @@ def read_entry(name: str, entry: Any, env: Mapping[str, str]) -> ServerConfig:
 
 
 def command_line(entry: Mapping[str, Any]) -> str:
-    """Return an entry's command or URL as it is written, but for a password in the URL.
-
-    Works for any entry, also for a wrong one.
-    """
+    """Return an entry's command or URL as written, but for a password; of a wrong entry too."""
     if not (command := entry.get("command")):
         return _URL_PASSWORD.sub(r"\1…", _url(entry))
     args = entry.get("args")

@@ -59,10 +59,7 @@ class ProjectConfig:
 
 
 def find_project(root: Path, env: Mapping[str, str] = os.environ) -> ProjectConfig | None:
-    """Read the project file of a folder; None if there is none with servers in it.
-
-    A broken file becomes one server with a ``problem``.
-    """
+    """Read the project file of a folder; None: no servers. A broken one is a server with a problem."""
     for name in PROJECT_FILES:
         path = root / name
         if not path.is_file():

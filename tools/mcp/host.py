@@ -117,10 +117,7 @@ class Host:
         self._context.login_listeners.append(callback)
 
     async def start(self) -> None:
-        """Begin to connect all servers in the background.
-
-        Built-in servers connect when they are called: their tools are known without that.
-        """
+        """Begin to connect all servers in the background; built-in ones connect when called."""
         for server in self._servers.values():
             server.start()
 
@@ -136,10 +133,7 @@ class Host:
                 server.connect_soon()
 
     async def wait_settled(self, names: Collection[str] | None = None) -> None:
-        """Wait until none of these servers (None: of all), nor a required one, is starting.
-
-        Each is bounded by its own startup timeout.
-        """
+        """Wait until none of these (None: all) nor a required server starts; each has its timeout."""
         async with asyncio.TaskGroup() as group:
             for name, server in self._servers.items():
                 if names is None or name in names or server.config.required:

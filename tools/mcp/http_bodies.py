@@ -78,10 +78,7 @@ def content_type(response: httpx2.Response) -> str:
 
 
 class BoundedBody(httpx2.AsyncByteStream):
-    """The decoded body: all at once, or one event of a stream of events at a time.
-
-    Each message has been measured when it is yielded.
-    """
+    """The decoded body, whole or event by event; each message has been measured when it is yielded."""
 
     def __init__(
         self,

@@ -223,7 +223,6 @@ class McpServer:
             await self.config.builtin.close()
 
     async def _supervise(self) -> None:
-        """Connect, again and again, until closed."""
         try:
             if self.config.builtin is not None:
                 await self.config.builtin.start()

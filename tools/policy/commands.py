@@ -78,10 +78,7 @@ def display_line(words: Sequence[str]) -> str:
 
 
 def command_requirements(words: Sequence[str], folder: Path, root: Path) -> list[Requirement]:
-    """Return what a command needs that runs in ``folder`` (a real path, like ``root``).
-
-    Raises OnceOnlyError.
-    """
+    """Return the needs of a command in ``folder`` (real, like ``root``). Raises OnceOnlyError."""
     script = ParsedScript()
     _collect(ShellCommand(tuple(map(Word, words))), script, 0)
     moves = any(command.words and command.words[0].value == "cd" for command in script.commands)

@@ -147,7 +147,6 @@ class PromptCards:
             self._took_focus_at = time.monotonic()
 
     def _type(self, text: str) -> None:
-        """Type text that was no answer into the prompt."""
         self._app.prompt.focus()
         self._app.prompt.insert(text)
         self._app.prompt.last_input_at = time.monotonic()

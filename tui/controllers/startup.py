@@ -181,7 +181,6 @@ class Startup:
             app.transcript.add_notice(sentence, error=True)
 
     def _report_failed_servers(self) -> None:
-        """Add a notice for each MCP server that is not available."""
         app = self._app
         for server in app.session.runtime.host.server_states():
             if server.status == "failed" and not server.needs_login:

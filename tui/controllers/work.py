@@ -30,10 +30,7 @@ class BackgroundWork:
         return bool(self._running - {asyncio.current_task()})
 
     async def run(self, work: Coroutine[Any, Any, object]) -> None:
-        """Start a piece of work; return when it has ended, or while it goes on.
-
-        The app reports what it raises.
-        """
+        """Start a piece of work; returns at its end or before. The app reports what it raises."""
         task = asyncio.create_task(self._run(work))
         self._running.add(task)
         await asyncio.wait({task}, timeout=SYNCHRONOUS_SECONDS)

@@ -99,7 +99,6 @@ def _command_line(command: Command) -> str:
 
 
 def _style_page(page: str) -> Content:
-    """Style headings, keys, and what the keys do."""
     parts: list[tuple[str, str]] = []
     for line in page.splitlines(keepends=True):
         key_columns = line.find("  ", 6) if line.startswith(" ") else 0

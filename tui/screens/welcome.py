@@ -103,10 +103,7 @@ def _format_size(size: int | None) -> str:
 
 
 class WelcomeScreen(GuardedDialog[str]):
-    """Shows offers; its result is the id of the chosen one.
-
-    A key with a character closes it and goes into the prompt.
-    """
+    """Shows offers; its result is the chosen id. A typed character closes it and is for the prompt."""
 
     app: AppContext
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -21,10 +21,7 @@ FALLBACK_EDITORS = ("nano", "vi")
 
 
 async def edit_text(app: App[int], text: str) -> str:
-    """Open ``text`` in the editor and return what it is once the editor has ended.
-
-    Raises UserError where no editor is found or it cannot be run.
-    """
+    """Edit ``text`` in the editor; returns it afterwards. Raises UserError where none can be run."""
     from agent.errors import UserError  # not needed before the first paint
     from tools.temporary_folders import process_folder
 

@@ -27,10 +27,7 @@ class Suggestions:
 
 
 class PromptCompleter:
-    """Suggests how a prompt could go on.
-
-    ``arguments`` lists what a command takes, from its name and what is typed of the argument.
-    """
+    """Suggests how a prompt goes on; ``arguments`` lists a command's, by its name and what is typed."""
 
     def __init__(
         self,

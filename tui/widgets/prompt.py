@@ -300,12 +300,10 @@ class PromptInput(Guarded, WrappedArea):
         return self._paste_folder.unfold(self.text, start, end)
 
     def _index(self, location: Location) -> int:
-        """Return the index in the text of a location."""
         row, column = location
         return sum(len(line) + 1 for line in self.document.lines[:row]) + column
 
     def _location(self, index: int) -> Location:
-        """Return the location of an index in the text."""
         before = self.text[:index]
         return before.count("\n"), index - (before.rfind("\n") + 1)
 

@@ -81,10 +81,7 @@ class DisplayedTexts:
 
 
 class BaseSearchBar(Guarded, Horizontal):
-    """Takes the query, shows the number of hits and goes from hit to hit.
-
-    A subclass defines ``find``, ``show_hit`` and ``leave``.
-    """
+    """Takes the query and goes from hit to hit; subclasses define ``find``, ``show_hit``, ``leave``."""
 
     PLACEHOLDER: ClassVar[str]
     BINDINGS: ClassVar[list[BindingType]] = [

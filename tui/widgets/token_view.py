@@ -317,7 +317,6 @@ class TokenView(Guarded, Vertical):
 
     @property
     def _cursor_number(self) -> int | None:
-        """The number of the cursor's token in the log."""
         cursor = self._stream.cursor
         return None if cursor is None else cursor + self._left_out
 
@@ -437,7 +436,6 @@ class TokenView(Guarded, Vertical):
 
 
 def _has_prompt(turn: RunningTurn) -> bool:
-    """Whether the turn has begun to generate."""
     from agent.events import AgentPrompt  # after the first paint
 
     return any(isinstance(event, AgentPrompt) for event in turn.log.events)

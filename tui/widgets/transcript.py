@@ -429,7 +429,6 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
 
     @property
     def _first_entry_row(self) -> int:
-        """The row of the first entry, below the children that the app mounted."""
         return self._regions[self._spacer_above].y if self._spacer_above in self._regions else 0
 
     def _next_range(self, entries: list[VirtualEntry], virtual: int, top: float | None) -> range:

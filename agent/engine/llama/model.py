@@ -143,10 +143,7 @@ class LlamaModel:
         lib.llama_set_n_threads(self._context, decode, prefill)
 
     def balance_threads(self, threads: ThreadCounts, most: int) -> None:
-        """Change the number of threads, from ``threads`` now, as other programs take the cores.
-
-        ``most``: the largest number of threads.
-        """
+        """Change the threads from ``threads``, up to ``most``, as other programs take the cores."""
 
         def apply(count: int) -> None:
             prefill = threads.prefill * count // threads.decode

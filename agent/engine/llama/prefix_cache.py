@@ -348,7 +348,6 @@ class PrefixCache:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """Go on without the disk."""
         log.warning("the prefix cache on disk is not used: %s", error)
         self._disk = None
 

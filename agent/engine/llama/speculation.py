@@ -92,10 +92,7 @@ class Acceptance:
         """Of the drafts, those whose first n + 1 tokens were right; newer ones weigh more."""
 
     def record(self, accepted: int, drafted: int = MAX_DRAFT_TOKENS) -> None:
-        """Record that so many tokens of a draft were right.
-
-        Where all were, nothing is known of what would have followed them.
-        """
+        """Record how many tokens of a draft were right; after all of them nothing is known."""
         for n in range(drafted if accepted == drafted else MAX_DRAFT_TOKENS):
             self._shares[n] += ACCEPTANCE_RATE * ((n < accepted) - self._shares[n])
 

@@ -117,7 +117,6 @@ def _child_environment() -> dict[str, str]:
 
 
 def _parse_result(out: bytes, code: int) -> ProbeResult:
-    """Read the lines of a child that ended with ``code``."""
     lines: list[dict[str, Any]] = []
     for line in out.splitlines():
         try:

@@ -106,10 +106,7 @@ def _load_from(folder: Path) -> HarmonyEncoding:
 
 
 def ranks_from_gguf(path: Path) -> bytes:
-    """Rebuild the content of o200k_base.tiktoken from a GGUF's tokens.
-
-    Raises EngineError if the file's tokenizer is not o200k_harmony's.
-    """
+    """Rebuild o200k_base.tiktoken from a GGUF. Raises EngineError if its tokenizer is another one."""
     spellings = gguf_header.read_metadata(path, last="tokenizer.ggml.tokens").get(
         "tokenizer.ggml.tokens"
     )

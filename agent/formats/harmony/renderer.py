@@ -60,10 +60,7 @@ class HarmonyRenderer:
         builtin_tools: Sequence[FunctionTool] = (),
         functions: bool,
     ) -> list[int]:
-        """Render the system message; ``functions``: the developer message declares functions.
-
-        ``date`` is ``YYYY-MM-DD``.
-        """
+        """Render the system message. ``functions``: some are declared. ``date``: ``YYYY-MM-DD``."""
         content = (
             SystemContent.new()
             .with_conversation_start_date(date)

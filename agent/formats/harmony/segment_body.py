@@ -138,10 +138,7 @@ class SegmentBody:
         return replace(header, text=body)
 
     def in_json_string(self) -> bool:
-        """Tell whether the call's text so far is JSON with an open string.
-
-        Scans only the text since the last call of this method.
-        """
+        """Whether the call's text ends in an open JSON string; scans only what is new."""
         if not self.is_call:
             return False
         text = "".join(self._unscanned)

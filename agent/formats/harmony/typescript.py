@@ -178,7 +178,6 @@ class _Writer:
         return _inline_union(self._listed_kind(node, kind, indent) for kind in kinds)
 
     def _listed_kind(self, node: _Node, kind: str, indent: str) -> str:
-        """Write one of the types that a schema lists."""
         if kind == "object" and not node.schema.keys() & {"properties", "additionalProperties"}:
             return "object"
         bare = {key: node.schema[key] for key in node.schema if key not in _ANNOTATIONS}

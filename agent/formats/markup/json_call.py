@@ -337,7 +337,6 @@ def is_prefix_of(text: str, tags: tuple[str, ...]) -> bool:
 
 
 def _parse_string(text: str) -> str | None:
-    """Return the value of a JSON string, or None."""
     try:
         value = json.loads(text, strict=False)
         if isinstance(value, str):

@@ -176,7 +176,6 @@ class MarkupParser:
         return len(text) - at if at >= 0 and is_prefix_of(text[at:], self._dialect.tags) else 0
 
     def _take_prose(self, count: int) -> None:
-        """Write the next characters as prose."""
         start = self._buffer.next_position
         self._write_prose(self._buffer.take(count), start)
 

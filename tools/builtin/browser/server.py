@@ -240,7 +240,6 @@ class BrowserServer:
         return await asyncio.to_thread(_parse_answer, answer, fetched.url, view_source)
 
     def _folder(self) -> Path:
-        """Return the folder of the current conversation's pages."""
         if self._work_folder is None:
             self._work_folder = self._temporary = make_temporary_folder("agent-browser-")
         folder = conversation_folder(self._work_folder, conversation_id.get())

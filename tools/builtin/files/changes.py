@@ -216,7 +216,6 @@ class UndoJournal:
             shutil.rmtree(old, ignore_errors=True)
 
     def _entries(self) -> list[Path]:
-        """Return the folders of the changes, the newest at the end."""
         if not self._folder.is_dir():
             return []
         complete = [path for path in self._folder.iterdir() if (path / "files.json").exists()]

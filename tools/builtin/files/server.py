@@ -196,7 +196,6 @@ class FilesServer:
             return changes.summary(self.root, plan)
 
     def _journal(self) -> UndoJournal:
-        """Return the journal of the current conversation."""
         if self._work_folder is None:
             self._work_folder = self._temporary = make_temporary_folder("agent-files-")
         folder = conversation_folder(self._work_folder, conversation_id.get())

@@ -27,10 +27,7 @@ from tools.types import Access, Tool
 
 
 class PythonServer:
-    """The server ``code_interpreter`` with the tool ``python``.
-
-    Each conversation has its own variables and its own working folder.
-    """
+    """The tool ``python``; each conversation has variables and a working folder of its own."""
 
     name = "code_interpreter"
     alias = "python"

@@ -2,4 +2,5 @@
 
 from __future__ import annotations
 
-GROUPS = ("sandbox", "exhaustion", "repositories", "later", "swaps", "mcp_servers", "http_clients")
+GROUPS = ("rules", "sandbox", "exhaustion", "repositories", "later", "swaps", "mcp_servers",
+          "http_clients")  # fmt: skip

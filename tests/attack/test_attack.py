@@ -17,6 +17,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="what Linux offers"),
 ]
 SHARES = {
+    "rules": 100,
     "exhaustion": 240,
     "repositories": 200,
     "later": 6,
@@ -30,6 +31,8 @@ SHARES = {
 async def test_attacks_are_repelled(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", os.environ.copy())
     module = importlib.import_module(f"tests.attack.{group}")
+    if group == "rules":
+        monkeypatch.setattr(module, "BATCH", 100)
     if group == "swaps":
         monkeypatch.setattr(module, "ROUNDS", 300)
     if group in ("exhaustion", "mcp_servers", "http_clients"):

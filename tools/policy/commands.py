@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tools.policy.programs import Word, is_neutral, rule_words
+from tools.policy.programs import NEUTRAL_PROGRAMS, Word, changes_shell, is_neutral, rule_words
 from tools.policy.rules import OnceOnlyError, Requirement, command_rule, write_requirements
 from tools.policy.shell_parser import (
     SAFE_VARIABLES,
@@ -21,46 +21,6 @@ from tools.policy.shell_parser import (
 SHELLS = ("sh", "bash", "dash", "/bin/sh", "/bin/bash", "/usr/bin/bash")
 MAX_SCRIPT_DEPTH = 5
 """Scripts within scripts: ``bash -c "bash -c …"``."""
-STATE_CHANGERS = frozenset(
-    [
-        ".",
-        "alias",
-        "bind",
-        "builtin",
-        "complete",
-        "coproc",
-        "declare",
-        "disown",
-        "enable",
-        "eval",
-        "exec",
-        "export",
-        "fc",
-        "function",
-        "getopts",
-        "hash",
-        "let",
-        "local",
-        "mapfile",
-        "popd",
-        "pushd",
-        "read",
-        "readarray",
-        "readonly",
-        "select",
-        "shopt",
-        "source",
-        "time",
-        "trap",
-        "typeset",
-        "ulimit",
-        "umask",
-        "unalias",
-        "unset",
-        "until",
-    ]
-)
-"""Builtins and words of a shell after which other commands may mean something else."""
 _SCRIPT_OPTION = re.compile(r"-[ceuxl]*c\Z")
 _SET_OPTION = re.compile(r"-[eux]+(?:o)?\Z")
 _FLAG = re.compile(r"-[0rt]\Z")
@@ -120,8 +80,8 @@ def _collect(command: ShellCommand, script: ParsedScript, depth: int) -> None:
             for o in options
         ):
             pass  # how the script ends after a failure
-        case [str(program), *_] if program in STATE_CHANGERS or program == "set":
-            raise OnceOnlyError(f"{program} changes what the commands after it mean")
+        case _ if changes_shell(command.words):
+            raise OnceOnlyError(f"{values[0]} may change what the commands after it mean")
         case _:
             script.commands.append(command)
 
@@ -172,6 +132,8 @@ def _rule(command: ShellCommand, folder: Path, moves: bool) -> str:
     if not command.words:
         raise OnceOnlyError(f"it sets {variables[0][0]} for the commands after it")
     program = command.words[0].value or ""
+    if variables and program in NEUTRAL_PROGRAMS:
+        raise OnceOnlyError(f"it sets {variables[0][0]} for a part of the shell")
     if "/" in program:
         if moves and not program.startswith("/"):
             raise OnceOnlyError(f"which {program} it runs depends on its folder")

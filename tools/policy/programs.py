@@ -57,47 +57,56 @@ _GIT_BRANCH = Risks("dDmMcCfu", ("--delete", "--move", "--copy", "--force", "--e
                                  "--set-upstream-to", "--unset-upstream", "--help"))  # fmt: skip
 _GO = Risks(names=tuple(
     dash + name
-    for name in ("exec", "toolexec", "vettool", "o", "C", "c", "overlay", "modfile", "ldflags",
-                 "gcflags", "asmflags", "gccgoflags", "coverprofile", "cpuprofile", "memprofile",
-                 "blockprofile", "mutexprofile", "outputdir", "trace", "pkgdir", "work", "fuzz")
+    for name in ("exec", "toolexec", "vettool", "fix", "http", "o", "C", "c", "overlay", "modfile",
+                 "ldflags", "gcflags", "asmflags", "gccgoflags", "coverprofile", "cpuprofile",
+                 "memprofile", "blockprofile", "mutexprofile", "outputdir", "trace", "pkgdir", "work",
+                 "fuzz")
     for dash in ("-", "--")
 ))  # fmt: skip
 _CARGO = Risks("ZC", ("--config", "--target-dir", "--out-dir", "--artifact-dir", "--manifest-path",
                       "--lockfile-path", "--fix", "--open"))  # fmt: skip
+_NPM = Risks("C", tuple(
+    dash + name
+    for name in ("prefix", "script-shell", "node-options", "userconfig", "globalconfig", "cache",
+                 "logs-dir")
+    for dash in ("-", "--")
+))  # fmt: skip
 _PYTEST = Risks("pco", ("--basetemp", "--junitxml", "--junit-xml", "--log-file", "--rootdir",
                         "--pdbcls", "--override-ini", "--pastebin", "--debug", "--cov-report",
-                        "--cov-config", "--confcutdir", "--config-file"))  # fmt: skip
+                        "--cov-config", "--confcutdir", "--config-file", "--report-log",
+                        "--html", "--snapshot-update"))  # fmt: skip
+
+_TEST = Risks("vR")
 
 PROGRAMS: Mapping[str, Risks] = {
     **dict.fromkeys(
         [
             "basename", "cat", "cmp", "column", "comm", "cut", "df", "dirname", "du", "echo",
             "egrep", "exit", "expand", "false", "fgrep", "fold", "grep", "head", "hexdump", "id",
-            "join", "jq", "ls", "md5sum", "mkdir", "nl", "nproc", "od", "paste", "printenv", "pwd",
-            "readlink", "realpath", "rev", "seq", "sha1sum", "sha256sum", "sha512sum", "sleep",
-            "stat", "strings", "tac", "tail", "touch", "tr", "true", "type", "uname", "wait", "wc",
-            "which", "whoami", ":"
+            "join", "jq", "ls", "md5sum", "mkdir", "nl", "nproc", "od", "paste", "printenv", "printf",
+            "pwd", "readlink", "realpath", "rev", "seq", "sha1sum", "sha256sum", "sha512sum", "sleep",
+            "stat", "strings", "tac", "tail", "test", "touch", "tr", "true", "type", "uname", "wait",
+            "wc", "which", "whoami", ":"
         ],
         _NONE,
     ),
     "base64": Risks("o", ("--output",)),
     "cd": _NONE,
-    "date": Risks("s", ("--set",)),
+    "date": Risks("sf", ("--set", "--file")),
     "diff": Risks("l", ("--paginate",)),
     "fd": Risks("xX", ("--exec", "--exec-batch")),
-    "file": Risks("Cz", ("--compile", "--uncompress")),
+    "file": Risks("CzZ", ("--compile", "--uncompress", "--uncompress-noreport")),
     "find": Risks(names=("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fls", "-fprint",
                          "-fprint0", "-fprintf")),
     "mypy": Risks(names=("--python-executable", "--config-file", "--install-types", "--cache-dir",
                          "--junit-xml", "--any-exprs-report", "--cobertura-xml-report",
                          "--html-report", "--linecount-report", "--linecoverage-report",
                          "--lineprecision-report", "--txt-report", "--xml-report",
-                         "--xslt-html-report", "--xslt-txt-report")),
-    "printf": Risks("v"),
+                         "--xslt-html-report", "--xslt-txt-report", "--timing-stats",
+                         "--line-checking-stats")),
     "pytest": _PYTEST,
     "rg": Risks("z", ("--pre", "--hostname-bin", "--search-zip")),
     "sort": Risks("oT", ("--output", "--compress-program", "--temporary-directory")),
-    "test": Risks("vR"),
     "tree": Risks("oR"),
     "uniq": Risks(operands=True),
 }  # fmt: skip
@@ -118,22 +127,58 @@ SUBCOMMANDS: Mapping[str, Risks] = {
                      "cargo tree"), _CARGO),
     **dict.fromkeys(("go build", "go doc", "go list", "go test", "go version", "go vet"), _GO),
     **dict.fromkeys((f"pip {name}" for name in ("freeze", "list", "show")),
-                    Risks(names=("--log", "--python", "--cache-dir", "--proxy"))),
+                    Risks(names=("--log", "--log-file", "--local-log", "--python", "--cache-dir",
+                                 "--proxy", "--keyring-provider"))),
     **dict.fromkeys((f"{python} -m pytest" for python in ("python", "python3")), _PYTEST),
     **dict.fromkeys((f"{python} -m unittest" for python in ("python", "python3")), _NONE),
-    "npm ls": Risks("C", ("--prefix", "--userconfig", "--globalconfig")),
-    "npm test": Risks("C", ("--prefix", "--script-shell", "--node-options", "--userconfig",
-                            "--globalconfig")),
-    "ruff check": Risks("o", ("--output-file", "--config", "--cache-dir", "--fix",
-                              "--unsafe-fixes", "--add-noqa")),
+    **dict.fromkeys(("npm ls", "npm test"), _NPM),
+    "ruff check": Risks("o", ("--output-file", "--config", "--cache-dir", "--fix", "--fix-only",
+                              "--unsafe-fixes", "--add-noqa", "--add-ignore")),
 }  # fmt: skip
 """Programs with their sub-commands: these words together may be a rule."""
 MAX_SUBCOMMAND_WORDS = 3
 _LINES = re.compile(r"\d+(?:,(?:\d+|\$))?p\Z")
+_CLOCK = re.compile(r"\d+(?:\.\d+)?\Z")
+_FORMAT = re.compile(r"(?:[^%]|%%|%[-+ #0]*(?:\d*|\*)(?:\.(?:\d*|\*))?[sdiouxXfFeEgGaAcbq])*\Z")
+"""A format of printf that sets no variable."""
+_JOB = re.compile(r"\d+\Z|-[nf]\Z")
+_PROGRAM = re.compile(r"[\w.,/+:@%-]+\Z")
+
+_SHELL_WORDS = frozenset(
+    [".", "alias", "bg", "bind", "builtin", "caller", "case", "command", "compgen", "complete",
+     "compopt", "coproc", "declare", "dirs", "disown", "do", "done", "elif", "else", "enable", "esac",
+     "eval", "exec", "export", "fc", "fg", "fi", "for", "function", "getopts", "hash", "help",
+     "history", "if", "in", "jobs", "let", "local", "logout", "mapfile", "popd", "pushd", "read",
+     "readarray", "readonly", "select", "set", "shift", "shopt", "source", "suspend", "then", "time",
+     "times", "trap", "typeset", "ulimit", "umask", "unalias", "unset", "until", "while"]
+)  # fmt: skip
+"""What a shell does itself, but for what changes nothing in any form."""
 
 NEUTRAL_PROGRAMS = frozenset((":", "cd", "echo", "exit", "false", "printf", "pwd", "sleep", "test",
                               "true", "wait"))  # fmt: skip
 """They do nothing beside another command, so beside one they need no rule of their own."""
+
+
+def changes_shell(words: Sequence[Word]) -> bool:
+    """Return whether what runs later may mean something else after a command, or in its words.
+
+    Of what a shell does itself, only what is known to change nothing does not.
+    """
+    program, *rest = words
+    if not _PROGRAM.match(program.value or ""):
+        return True
+    match [program.value, *(word.value for word in rest)]:
+        case ["command", "-v" | "-V", *_]:
+            return False
+        case ["printf", "--", str(text), *_] | ["printf", str(text), *_]:
+            return text.startswith("-") or not _FORMAT.match(text)
+        case ["printf", *_]:
+            return True
+        case ["test", *_]:
+            return any(map(_TEST.apply_to, rest))
+        case ["wait", *_]:
+            return any(w.maybe_option if w.value is None else not _JOB.match(w.value) for w in rest)
+    return program.value in _SHELL_WORDS
 
 
 def is_neutral(words: Sequence[Word]) -> bool:
@@ -151,6 +196,8 @@ def rule_words(words: Sequence[Word]) -> tuple[str, ...] | None:
             file is None or file.startswith("-") for file in files
         ):
             return ("sed", "-n")  # it only prints lines
+        case ["date", *times] if any(time is None or _CLOCK.match(time) for time in times):
+            return None  # it may set the clock
     for count in range(min(MAX_SUBCOMMAND_WORDS, len(words)), 0, -1):
         begin = tuple(word.value for word in words[:count] if word.value is not None)
         risks = (SUBCOMMANDS if count > 1 else PROGRAMS).get(" ".join(begin))

@@ -109,6 +109,26 @@ ATTACKS = [
     "read PATH <<< $PWD/b; ls",
     "cd b && ./ls",
     "hash -p $PWD/b/ls ls; ls",
+    "sleep 0 & wait -n -p 'a[$(touch pwned)]'; ls",
+    "echo {a['$(touch pwned)']}>/dev/null; ls",
+    "echo {a['$(touch pwned)']}>&1",
+    "echo {a['$(touch pwned)']}<<<x",
+    "echo x >&'out$(touch pwned)'",
+    "printf 'b%n' PATH; ls",
+    "echo {PATH}>/dev/null; ls",
+    "x='a[$(touch pwned)]'; ((x)); ls",
+    "echo $[a[$(touch pwned)]]",
+    "mapfile -C 'touch pwned; :' -c 1 <<< x; ls",
+    "compgen -C 'touch pwned' >/dev/null; ls",
+    "command -- eval touch pwned; ls",
+    "export PATH=$PWD/b:$PATH; ls",
+    "declare -i x='a[$(touch pwned)]'; ls",
+    "let 'a[$(touch pwned)]'; ls",
+    "x='b[$(touch pwned)]'; echo ${!x}",
+    "env 'BASH_FUNC_ls%%=() { touch pwned; }' bash -c ls",
+    "find . -maxdepth 0 <b/ls -exec touch pwned ';'",
+    "find . -maxdepth 0 <<E -exec touch pwned ';'\nE",
+    """x=' -fprint pwned '; find . a"$(echo '"')"$x"$(echo '"')" -maxdepth 0""",
     "shopt -s expand_aliases\nalias ls='touch pwned'\nls",
     "find . -maxdepth 0 -exec touch pwned ';'",
     "find . -maxdepth 0 -fprint pwned",
@@ -142,9 +162,10 @@ def test_command_attack_not_covered_by_rules(script: str, tmp_path: Path) -> Non
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, env=env, check=True)
     subprocess.run([*git, "commit", "-qm", "a", "--allow-empty"], cwd=tmp_path, env=env, check=True)
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "ls").write_text(f"#!/bin/sh\n: > {tmp_path}/pwned")
-    (tmp_path / "b" / "ls").chmod(0o755)
+    for folder in ("b", "1", "10"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "ls").write_text(f"#!/bin/sh\n: > {tmp_path}/pwned")
+        (tmp_path / folder / "ls").chmod(0o755)
     assert not is_allowed(["bash", "-lc", script], tmp_path)
     subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, timeout=HANG_SECONDS
@@ -158,7 +179,9 @@ def test_command_attack_not_covered_by_rules(script: str, tmp_path: Path) -> Non
      "ls \ud800", "(" * 300 + "ls" + ")" * 300, "ls " + "x" * 30_000, "a=(1 2); ls",
      "cd x && ./run.sh", "cd x && echo > f", "echo > /etc/passwd", "echo > .git/config",
      "echo > $x", "find . *", "find . $x", "sort *.txt",
-     "export PATH=x", "coproc ls", "ls <> f", "tee f < x"],
+     "export PATH=x", "coproc ls", "ls <> f", "tee f < x", "99999999999999999999>f ls",
+     "for http_proxy in x; do git log; done", "select x in a; do ls; done", "jobs -x ls; ls",
+     "PATH=b :; ls", "ls 2>&1 5", "cat < f -n", "[[ -v a ]]", "test -v a", "echo 1>&a$x", "x=1 cd b"],
 )  # fmt: skip
 def test_command_unclear_script_once_only(script: str, tmp_path: Path) -> None:
     with pytest.raises(OnceOnlyError):
@@ -170,6 +193,26 @@ def test_command_through_a_loop_of_links_once_only(script: str, tmp_path: Path) 
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(OnceOnlyError, match="is no path"):
         rules(script, tmp_path)
+
+
+def test_command_exact_rule_is_for_what_bash_makes_of_the_quotes(tmp_path: Path) -> None:
+    """Bash takes a backslash before `$` and a backquote away in double quotes, not in single ones."""
+    single, double = (rules(f"sed -i {text} f", tmp_path) for text in (r"'s/\$//'", r'"s/\$//"'))
+    assert single == [r"run sed -i 's/\$//' f"] and double == ["run sed -i 's/$//' f"]
+    assert rules(r'make "X=\`a\`\\\a\""', tmp_path) == [r"""run make 'X=`a`\\a"'"""]
+    assert rules("make 'X=~/y'", tmp_path) == ["run make 'X=~/y'"]
+    with pytest.raises(OnceOnlyError):
+        rules("make X=~/y", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["ruff check --fix-only .", "ruff check --fix .", "date 010112002030", "date -s x", "date -f f",
+     "go doc -http", "go vet -fix ./...", "pip list --log-file x", "npm test -script-shell x",
+     "file --uncompress-noreport f", "mypy --timing-stats f a.py"],
+)  # fmt: skip
+def test_command_option_that_does_more_has_its_own_rule(line: str, tmp_path: Path) -> None:
+    assert rules(line, tmp_path) == [f"run {line}"]
 
 
 def test_command_arguments_without_shell_are_words(tmp_path: Path) -> None:

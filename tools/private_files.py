@@ -98,14 +98,15 @@ def update_text(path: Path, change: Callable[[str], str]) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the lock of a file of ours; other programs and threads wait for it here.
 
-    The lock is a file of its own beside it, which stays: the file itself is replaced. Raises OSError.
+    The lock is a file of its own beside it, which stays: the file itself is replaced. Raises OSError;
+    BlockingIOError where another has it and this one does not ``wait``.
     """
     make_folder(path.parent)
     with open(path.with_name(f".{path.name}.lock"), "ab", opener=opener) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
 
 

@@ -12,6 +12,8 @@ from typing import Any, get_args
 from tools.config.entry import read_entry
 from tools.config.servers import ConfigError, Rule, ServerConfig
 
+MAX_FILE_BYTES = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class McpFile:
@@ -83,10 +85,16 @@ def servers_table(data: Mapping[str, Any]) -> dict[str, Any]:
     return servers
 
 
-def load_json(path: Path, prepare: Callable[[str], str] = str) -> Any:
+def load_json(
+    path: Path, prepare: Callable[[str], str] = str, max_bytes: int = MAX_FILE_BYTES
+) -> Any:
     """Read JSON that ``prepare`` makes of a file; raises ConfigError, with a syntax error's place."""
     try:
-        return json.loads(prepare(path.read_text(encoding="utf-8-sig")))
+        with path.open("rb") as file:
+            data = file.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise ConfigError(f"{path} is longer than {max_bytes >> 20} MiB")
+        return json.loads(prepare(data.decode("utf-8-sig")))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -94,6 +102,8 @@ def load_json(path: Path, prepare: Callable[[str], str] = str) -> Any:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise ConfigError(f"{path} is not valid JSON: {error.msg} at {where}") from None
+    except ValueError:
+        raise ConfigError(f"{path} has a number that is too long") from None
     except RecursionError:
         raise ConfigError(f"{path} is nested too deeply") from None
 

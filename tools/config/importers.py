@@ -22,6 +22,8 @@ IMPORTED_KEYS = (
     *("timeout", "startup_timeout_sec", "tool_timeout_sec"),
 )
 """Keys of an entry that are imported; what another program may do without asking is not."""
+MAX_BYTES = 64 << 20
+"""Of a file: Claude Code keeps much else in the one with its servers."""
 DESKTOP_FILE = "claude_desktop_config.json"
 _COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', re.S)
 """A text, which stays, or what VS Code allows beside JSON: a comment, a comma at an end."""
@@ -95,7 +97,7 @@ def _variable_name(text: str) -> str:
 
 def _read_json(path: Path) -> dict[str, Any]:
     """Return the servers for all folders and for single ones (Claude Code). Raises ConfigError."""
-    data = load_json(path, lambda text: _without_comments(_without_comments(text)))
+    data = load_json(path, lambda text: _without_comments(_without_comments(text)), MAX_BYTES)
     if not isinstance(data, dict):
         raise ConfigError(f"{path} is no JSON object")
     servers: dict[str, Any] = {}

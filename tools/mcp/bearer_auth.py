@@ -66,9 +66,9 @@ class BearerAuth(OAuthClientProvider):
         for _ in range(2):
             used = context.current_tokens
             if renews and used is not None:
-                async with context.lock:
+                async with context.lock, self._storage.renewing():
                     if await self._is_current(used) and context.can_refresh_token():
-                        await self._finish_renewal((yield await self._refresh_token()))
+                        await self._finish_renewal((yield await self._refresh_token()), used)
             request.headers.pop("Authorization", None)
             self._add_auth_header(request)
             response = yield request
@@ -85,14 +85,15 @@ class BearerAuth(OAuthClientProvider):
         current = self.context.current_tokens
         return (current and current.access_token) == (token and token.access_token)
 
-    async def _finish_renewal(self, response: httpx2.Response) -> None:
+    async def _finish_renewal(self, response: httpx2.Response, used: OAuthToken) -> None:
         if response.status_code == 200:
             await self._handle_refresh_response(response)
             return
         log.warning(
             "%s: renewing the token: HTTP %s", self.context.server_url, response.status_code
         )
-        if oauth_error(await response.aread())[0] in LOST_GRANT_ERRORS:
+        lost = oauth_error(await response.aread())[0] in LOST_GRANT_ERRORS
+        if lost and await self._is_current(used):
             self.context.clear_tokens()
             await self._storage.drop_tokens()
 

@@ -65,14 +65,20 @@ class LoginPage:
                 return "there is no code in that: paste the address that the login page ends at"
             # The state that belongs to a code without its address is our own: the code's PKCE
             # challenge is checked by the server all the same.
-            query = {"code": text, "state": _query(self.authorization_url).get("state", "")}
-        self.resolve(query)
-        return None
+            query = {"code": text, "state": self._state}
+        return None if self._resolve(query) else "that is the end of another login"
 
-    def resolve(self, query: dict[str, str]) -> None:
-        """Complete the login with the query parameters of the redirect."""
+    @property
+    def _state(self) -> str:
+        """What only the login's own redirect can know."""
+        return _query(self.authorization_url).get("state", "")
+
+    def _resolve(self, query: dict[str, str]) -> bool:
+        """Complete the login with the query parameters of the redirect; False: they are not its."""
+        if not self._state or query.get("state") != self._state:
+            return False
         if self._result.done():
-            return
+            return True
         if "error" in query:
             reason = query.get("error_description") or query["error"]
             self._result.set_exception(OAuthFlowError(f"it was refused: {reason[:300]}"))
@@ -82,6 +88,7 @@ class LoginPage:
                     code=query["code"], state=query.get("state"), iss=query.get("iss")
                 )
             )
+        return True
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one HTTP request of the browser."""
@@ -90,6 +97,7 @@ class LoginPage:
             target = line[1] if len(line) > 1 else ""
             query = _query(target)
             good = urlsplit(target).path == CALLBACK_PATH and ("code" in query or "error" in query)
+            good = good and self._resolve(query)
             text = "You can close this page." if good else "There is nothing here."
             head = (
                 f"HTTP/1.1 {'200 OK' if good else '404 Not Found'}\r\nContent-Type: text/plain\r\n"
@@ -98,8 +106,6 @@ class LoginPage:
                 f"{head}Content-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}".encode()
             )
             await writer.drain()
-            if good:
-                self.resolve(query)
         writer.close()
 
     def close(self) -> None:

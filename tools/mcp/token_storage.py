@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 from mcp.client.auth import OAuthClientProvider
@@ -21,6 +22,8 @@ from tools.mcp.credentials import CredentialStore
 
 RENEWAL_MARGIN_SECONDS = 30.0
 """How long before its expiry a token is renewed."""
+RENEWAL_WAITS, RENEWAL_WAIT_SECONDS = 300, 0.1
+"""How often, and how long each time, to wait for another program that renews a token."""
 
 
 class TokenStorage:
@@ -39,6 +42,20 @@ class TokenStorage:
     async def save(self) -> None:
         """Write the store. Raises OSError."""
         await asyncio.to_thread(self._credentials.save, self._url, self.stored)
+
+    @contextlib.asynccontextmanager
+    async def renewing(self) -> AsyncIterator[None]:
+        """Renew the token alone: a server may take each refresh token once. Other programs wait."""
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(RENEWAL_WAITS):
+                try:
+                    stack.enter_context(self._credentials.renewing())
+                    break
+                except BlockingIOError:
+                    await asyncio.sleep(RENEWAL_WAIT_SECONDS)
+                except OSError:
+                    break  # where nothing can be written, nothing is stored either
+            yield
 
     async def drop_tokens(self) -> None:
         """Forget tokens that are not valid any more; the registration of the client stays."""

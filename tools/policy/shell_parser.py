@@ -286,8 +286,10 @@ class _Walk:
         at, before = node.start_byte, None
         for child in node.children:
             gap = self.check_gap(at, child.start_byte)
-            if gap and node.type == "concatenation":
-                raise OnceOnlyError("it has a word with a gap")
+            # Where the parser divides or joins words otherwise than a shell does.
+            word_follows = before is not None and before.is_named and child.type in _WORDS
+            if word_follows and bool(gap) == (node.type == "concatenation"):
+                raise OnceOnlyError("it has a word that is not clear")
             if "\n" in gap and node.type == "command":
                 raise OnceOnlyError("it has a command of several lines")
             if (

@@ -251,6 +251,12 @@ async def test_expired_token_renewed_by_another_process_is_used(
     assert (await call(host, "read")).text == (await call(other, "read")).text == "read is done"
     renewals = [r for r in oauth.issuer.requests if r.get("grant_type") == "refresh_token"]
     assert len(renewals) == 1
+    oauth.tokens.clear()
+    both = await asyncio.gather(call(host, "read"), call(other, "read"))
+    assert [result.text for result in both] == ["read is done"] * 2
+    assert "tokens" in json.loads(store.read_text())[oauth.config.url]
+    renewals = [r for r in oauth.issuer.requests if r.get("grant_type") == "refresh_token"]
+    assert len(renewals) == 2, "a refresh token counts once"
 
 
 async def test_authorization_server_change_registers_anew(

@@ -69,8 +69,11 @@ async def test_login_refused(oauth_server: ServerConfig, tmp_path: Path, port: i
     dialog = LoginDialog(lambda url, code: pages.append(url), browser=False)
     login = asyncio.create_task(log_in(oauth_server, CredentialStore(tmp_path / "t"), dialog))
     await wait_until(lambda: pages)
-    address = httpx2.URL(pages[0]).params["redirect_uri"]
-    await open_page(f"{address}?error=access_denied&error_description=not+you")
+    query = httpx2.URL(pages[0]).params
+    address, state = query["redirect_uri"], query["state"]
+    for strangers in ("error=x&error_description=evil", "code=x&state=", "error=x&state=x"):
+        assert await open_page(f"{address}?{strangers}") == 404
+    await open_page(f"{address}?error=access_denied&error_description=not+you&state={state}")
     with pytest.raises(LoginError, match="refused: not you"):
         await login
 

@@ -181,7 +181,8 @@ def test_command_attack_not_covered_by_rules(script: str, tmp_path: Path) -> Non
      "echo > $x", "find . *", "find . $x", "sort *.txt",
      "export PATH=x", "coproc ls", "ls <> f", "tee f < x", "99999999999999999999>f ls",
      "for http_proxy in x; do git log; done", "select x in a; do ls; done", "jobs -x ls; ls",
-     "PATH=b :; ls", "ls 2>&1 5", "cat < f -n", "[[ -v a ]]", "test -v a", "echo 1>&a$x", "x=1 cd b"],
+     "PATH=b :; ls", "ls 2>&1 5", "cat < f -n", "[[ -v a ]]", "test -v a", "echo 1>&a$x", "x=1 cd b",
+     'uniq x=1 "{a["\\`p0\\`"]}"'],
 )  # fmt: skip
 def test_command_unclear_script_once_only(script: str, tmp_path: Path) -> None:
     with pytest.raises(OnceOnlyError):

@@ -28,7 +28,7 @@ from tools.mcp.client_requests import (
 )
 from tools.mcp.login import LoginRequest
 from tools.policy.approvals import ASK_REASON, NO_EXPOSURE
-from tools.policy.taint import Exposure
+from tools.policy.taint import Exposure, may_send
 from tools.types import Tool
 
 MAX_SAMPLING_TOKENS = 2000
@@ -60,7 +60,7 @@ class ApprovalGate:
         # Being allowed to run does not include the use of the model. In a thread: it reads files.
         verdict = await asyncio.to_thread(
             policy.decide,
-            tool, config, values, by_name_only=sampling, exposure=self._exposure(tool),
+            tool, config, values, by_name_only=sampling, exposure=self._exposure(tool, config),
         )  # fmt: skip
         extra = None
         if not sampling:
@@ -109,9 +109,9 @@ class ApprovalGate:
         self._resolved("refused", "person", reason=answer.reason or None)
         return f"by the user: {answer.reason}" if answer.reason else "by the user"
 
-    def _exposure(self, tool: Tool) -> Exposure:
+    def _exposure(self, tool: Tool, config: ServerConfig) -> Exposure:
         """What the conversation has read, as far as that matters for a call of this tool."""
-        if "sends" not in tool.labels:
+        if not may_send(tool, config):
             return NO_EXPOSURE
         context = self._context
         functions = {

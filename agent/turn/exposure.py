@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from agent.conversation.attachments import Attachment, split_attachments
+from agent.conversation.compaction import SUMMARY
 from agent.conversation.conversation import Conversation, Entry
 from agent.conversation.project_instructions import InstructionFile
 from agent.formats.protocol import Format
@@ -35,9 +36,10 @@ def conversation_exposure(
     """
     tools = {form.canonical_name(tool.model_name): tool for tool in host.all_tools()}
 
+    entries = conversation.entries
     prompts = [
         split_attachments(_prompt_text(form, entry.ids))
-        for entry in conversation.entries
+        for entry in entries
         if entry.role in ("user", "steering")
     ]
 
@@ -45,7 +47,12 @@ def conversation_exposure(
         yield from ((Tool("", file.name, "", {}), False) for file in files if not file.own)
         for _, attachments in prompts:
             yield from (_as_result(attachment, host) for attachment in attachments)
-        for entry in conversation.entries:
+        if any(
+            entry.role == "developer" and SUMMARY in _text(form, entry.ids) for entry in entries
+        ):
+            # A client's, of turns that are not here: they may have read anything.
+            yield Tool("", "a summary of earlier messages", "", {}), False
+        for entry in entries:
             for recipient in (entry.recipient or "").split():
                 tool = tools.get(recipient)
                 if tool is not None:

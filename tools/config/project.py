@@ -45,7 +45,7 @@ class ProjectConfig:
             where = f"  (in {entry['cwd']})" if entry.get("cwd") else ""
             problem = f"  ({server.problem})" if server.problem else ""
             line = f"{server.name}: {command_line(entry)}{where}{more}{problem}"
-            lines.append(_one_line(line))
+            lines.append(_in_a_line(line))
         return lines
 
     @property
@@ -105,12 +105,12 @@ def approved_servers(
     if trust or project.is_trusted(store):
         return project.servers
     return [
-        replace(server, problem=f"{UNTRUSTED}: {_one_line(server.command_line)} ({project.path})")
+        replace(server, problem=f"{UNTRUSTED}: {_in_a_line(server.command_line)} ({project.path})")
         if server.enabled and not server.problem
         else server
         for server in project.servers
     ]
 
 
-def _one_line(text: str) -> str:
+def _in_a_line(text: str) -> str:
     return strip_hidden(text).replace("\n", "\\n")

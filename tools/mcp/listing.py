@@ -64,8 +64,8 @@ async def list_tools(client: Client, server: str) -> tuple[list[Tool], frozenset
 def _labels(annotations: T.ToolAnnotations | None) -> frozenset[Label]:
     """Return the labels that a tool's ``openWorldHint`` gives it.
 
-    The specification's default is true; here only a server that says so is taken to send things off,
-    for most servers say nothing.
+    The specification's default is true. Most servers say nothing: their calls count as sending where
+    an argument is an address.
     """
     match annotations and annotations.open_world_hint:
         case True:

@@ -23,10 +23,17 @@ from tools.policy.rules import host_rule
 from tools.types import Tool
 
 _ADDRESS = re.compile(
-    r"https?://[^\s<>\"'`]+|(?<![\w@.-])(?:[a-z0-9-]+\.)+[a-z]{2,}(?![\w@-])", re.IGNORECASE
+    r"https?://[^\s<>\"'`]+"
+    r"|(?<![\w@./-])(?:www\.(?:[a-z0-9-]+\.)+[a-z]{2,}|(?:[a-z0-9-]+\.)+(?:com|edu|gov))(?![\w@-])",
+    re.IGNORECASE,
 )
-_FILE_SUFFIXES = ("py", "md", "sh", "rs", "pl", "cc", "so", "zip", "mov", "ps", "ml")
-"""Top-level domains that a word is more likely a file's name with."""
+"""Without https:// or www. only what is no file's name: ``main.tf`` and ``notes.org`` are both."""
+_URL = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//\S", re.IGNORECASE)
+_ADDRESS_NAMES = frozenset(
+    ("url", "urls", "uri", "uris", "href", "link", "links", "address", "endpoint", "host", "hostname",
+     "domain", "site", "website", "webhook")
+)  # fmt: skip
+"""Arguments that are addresses, however they are written."""
 MAX_NAMES = 3
 """Tools and attached texts that a question names at most."""
 
@@ -72,9 +79,7 @@ def named_hosts(text: str) -> set[str]:
     """Return the hosts of the addresses in a text."""
     hosts = set()
     for match in _ADDRESS.finditer(text):
-        address = match[0] if (full := "://" in match[0]) else f"https://{match[0]}"
-        if not full and match[0].lower().endswith(tuple(f".{s}" for s in _FILE_SUFFIXES)):
-            continue
+        address = match[0] if "://" in match[0] else f"https://{match[0]}"
         try:
             hosts.add((urlsplit(address).hostname or "").rstrip(".,;:!?)]}"))
         except ValueError:
@@ -98,7 +103,9 @@ def find_leak(
     """Return what a call could send off, and where to; None if it cannot."""
     # What a server itself returned is no news to it.
     private = sorted(name for name in exposure.private if name[0] != tool.server)
-    if "sends" not in tool.labels or not private or not exposure.untrusted:
+    if not private or not exposure.untrusted or not may_send(tool, config):
+        return None
+    if "sends" not in tool.labels and not _has_address(arguments):
         return None
     names = [f"{server}.{name}" if server else name for server, name in private]
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
@@ -112,3 +119,22 @@ def find_leak(
         f"it {read}: neither you nor a link named this address of {host}",
         (host_rule(host),),
     )
+
+
+def may_send(tool: Tool, config: ServerConfig) -> bool:
+    """Return whether some call of a tool sends something: it says so, or it is not ours and does not
+    say that it stays on this machine."""
+    return "sends" in tool.labels or (config.builtin is None and "untrusted" in tool.labels)
+
+
+def _has_address(value: Any, name: str = "") -> bool:
+    """Return whether an argument, or a part of it, is or holds an address."""
+    match value:
+        case dict():
+            return any(_has_address(key) or _has_address(value[key], key) for key in value)
+        case list():
+            return any(_has_address(each, name) for each in value)
+        case str() if value:
+            is_address = name.lower() in _ADDRESS_NAMES or _URL.search(value)
+            return bool(is_address or named_hosts(value))
+    return False

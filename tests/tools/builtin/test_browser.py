@@ -245,7 +245,10 @@ async def test_open_redirect_to_private_address_refused(browser: Browsing, site:
     port = urlsplit(site).port
     for target in (f"http://127.0.0.2:{port}/fox", "http://169.254.169.254/", "http://[::1]/"):
         error = await browser.fails("open", id=f"{site}/away?to={target}")
-        assert "is not a public address" in error
+        assert "leads to another host" in error
+        transport = GuardedTransport(browser.builtin.settings.allow_private)
+        with pytest.raises(ToolError, match="is not a public address"):
+            await safe_fetch.fetch(f"{site}/away?to={target}", transport)
     for target in ("file:///etc/passwd", "gopher://127.0.0.1/"):
         assert "Error" in await browser.fails("open", id=f"{site}/away?to={target}")
     assert "[0] " in await browser("open", id=f"{site}/away?to=/list")

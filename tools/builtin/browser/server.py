@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urldefrag, urlsplit
+from urllib.parse import unquote, urldefrag, urlsplit
 
 from tools import private_files
 from tools.builtin.base import ToolError, conversation_id, object_schema
@@ -151,16 +151,22 @@ class BrowserServer:
 
         None where a call opens what one of them links to, opens nothing, or fails.
         """
-        id_ = arguments.get("id")
-        if name != "open" or not isinstance(id_, str) or re.fullmatch(r"-?\d+", id_.strip()):
+        id_, cursor = arguments.get("id"), arguments.get("cursor", -1)
+        if name != "open":
             return None
         try:
-            url = urldefrag(_complete_url(id_.strip())).url
-            pages = (self._page(cursor) for cursor in range(self._last_cursor(-1) + 1))
-            known = {url for page in pages for url in (page.url, *(li.url for li in page.links))}
-            return None if url in {urldefrag(k).url for k in known} else urlsplit(url).hostname
-        except (ToolError, ValueError):
+            if isinstance(id_, str) and not re.fullmatch(r"-?\d+", id_.strip()):
+                url = _complete_url(id_.strip())
+            else:
+                page = self._page(self._last_cursor() if cursor < 0 else int(cursor))
+                url = page.url if id_ is None or int(id_) < 0 else page.links[int(id_)].url
+            return None if self._is_linked(url) else urlsplit(url).hostname
+        except (ToolError, ValueError, TypeError, IndexError):
             return None
+
+    def _is_linked(self, url: str) -> bool:
+        pages = (self._page(cursor) for cursor in range(self._last_cursor(-1) + 1))
+        return any(page.links_to(urldefrag(url).url) for page in pages)
 
     # --- the tools ---
 
@@ -169,6 +175,7 @@ class BrowserServer:
             raise ToolError("Error: the query is empty")
         count = max(1, min(int(topn), MAX_RESULTS))
         page = await self._search_backend()(query.strip(), count)
+        page.wanted = _decoded(query)
         return page.view(self._add(page))
 
     def _search_backend(self) -> SearchBackend:
@@ -226,7 +233,9 @@ class BrowserServer:
     async def _fetch(self, url: str, view_source: bool) -> Page:
         from tools.builtin.browser.safe_fetch import GuardedTransport, fetch
 
-        fetched = await fetch(url, GuardedTransport(self.settings.allow_private))
+        # A linked address says nothing of the model's, so it may lead anywhere.
+        stays = not self._is_linked(url)
+        fetched = await fetch(url, GuardedTransport(self.settings.allow_private), stays=stays)
         if self._isolation is None:
             self._isolation = await asyncio.to_thread(sandbox.best_isolation)
         about: dict[str, object] = {"url": fetched.url, "kind": fetched.kind}
@@ -237,7 +246,9 @@ class BrowserServer:
             )
         except ExtractionError as error:
             raise ToolError(f"Error: {fetched.url} cannot be read: {error}") from None
-        return await asyncio.to_thread(_parse_answer, answer, fetched.url, view_source)
+        page = await asyncio.to_thread(_parse_answer, answer, fetched.url, view_source)
+        page.wanted = _decoded(url.removeprefix(f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"))
+        return page
 
     def _folder(self) -> Path:
         if self._work_folder is None:
@@ -287,9 +298,20 @@ def _complete_url(text: str) -> str:
     """Add a missing scheme; raises ToolError for another than http and https."""
     if not re.match(r"[a-z][a-z0-9+.-]*://", text, re.IGNORECASE):
         text = f"https://{text}"
-    if urlsplit(text).scheme.lower() not in ("http", "https"):
+    try:
+        scheme = urlsplit(text).scheme.lower()
+    except ValueError:
+        scheme = ""
+    if scheme not in ("http", "https"):
         raise ToolError(f"Error: not an http address: {text}")
     return text
+
+
+def _decoded(text: str) -> str:
+    """Return a text in lower case without %XX, however often it was encoded."""
+    while (decoded := unquote(text)) != text:
+        text = decoded
+    return text.lower()
 
 
 def _parse_answer(answer: bytes, url: str, source: bool) -> Page:

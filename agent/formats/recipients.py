@@ -136,8 +136,10 @@ class Recipients:
         That may have the letters of one tool only, in any case, with any punctuation and a general
         namespace: ``tools.Get-Weather``.
         """
+        if found := self.resolve(raw):
+            return found
         letters = _letters(_GENERAL_NAMESPACES.sub("", raw))
-        return self.resolve(raw) or (self._by_letters.get(letters) if letters else None)
+        return self._by_letters.get(letters) if letters else None
 
     def argument_schema(self, name: str) -> Mapping[str, Any]:
         """Return the JSON Schema of a declared tool's arguments; empty if none is known."""

@@ -168,7 +168,7 @@ class HarmonyParser:
             text = self._decoder.decode(raw)
             partial = bool(self._decoder.getstate()[0])
             self._add_text(text, 1)
-            self._in_plain_text = self._streams() and not partial
+            self._in_plain_text = self._body is not None and self._streams() and not partial
             return
         self._flush_decoder()
         if self._body is None:
@@ -210,12 +210,12 @@ class HarmonyParser:
     def _end_bare_header(self) -> None:
         """Begin the body where the header's text cannot be a header any more."""
         header = self._header
-        text = header.parts[-1].text
         if len(header.parts) > 1:
             ends = False
         elif header.started:
-            ends = GLUED_HEADER.match(text) is not None
+            ends = GLUED_HEADER.match(header.parts[0].text) is not None
         else:
+            text = header.parts[0].text
             ends = not self._is_stray(text) and not may_begin_header(text)
         if ends or header.tokens > MAX_HEADER_TOKENS:
             self._close_incomplete_header(None, force=True)

@@ -26,7 +26,7 @@ from agent.observability.logging import log_to_file
 from agent.runtime.runtime import Runtime
 from agent.turn.options import TurnOptions
 from agent.util.sanitize import echo
-from agent.util.user_files import expand_path
+from agent.util.user_files import expand_path, refuse_link
 from tools.config.servers import ConfigError
 from tools.factory import build_toolbox
 from tools.temporary_folders import clear_leftovers_in_background
@@ -124,6 +124,7 @@ def _trace(path: Path | None) -> Trace | None:
         return None
     from agent.observability.trace import Trace
 
+    refuse_link(path)
     return Trace(path)
 
 

@@ -38,6 +38,7 @@ from agent.util.process import (
     exit_on_signals,
 )
 from agent.util.sanitize import echo
+from agent.util.user_files import refuse_link
 
 DEFAULT_PARALLEL = 16
 MAX_REPORTS = 10
@@ -94,6 +95,7 @@ def _open_results(options: BatchOptions) -> ResultLog:
     """The file of results with those of an earlier run. Raises UserError."""
     assert options.output is not None
     path, source = options.output, options.file
+    refuse_link(path)
     try:
         # Of a device or a pipe, earlier results cannot be read.
         if str(path) == "-" or (path.exists() and not (path.is_file() or path.is_dir())):

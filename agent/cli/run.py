@@ -48,6 +48,7 @@ from agent.util.process import (
     is_terminal_gone,
 )
 from agent.util.sanitize import echo, escape_json, sanitize, sanitizer_for
+from agent.util.user_files import refuse_link
 from tools import private_files
 
 if TYPE_CHECKING:
@@ -316,6 +317,7 @@ def _check_writable(option: str, file: Path | None) -> None:
     """Raise UserError now where the file could not be written after the turn."""
     if file is None:
         return
+    refuse_link(file)
     if file.is_dir():
         raise UserError(f"{option}: {file} is a folder.")
     if not file.parent.is_dir():

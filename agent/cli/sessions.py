@@ -163,11 +163,13 @@ def export(
     from agent.errors import UserError
     from agent.store.export import FORMATS
     from agent.util.sanitize import echo
+    from agent.util.user_files import refuse_link
 
     text = FORMATS[form](_load_record(_open_store(), session))
     if output is None:
         echo(text, end="")
         return
+    refuse_link(output)
     try:
         private_files.write_text(output, text)
     except OSError as error:

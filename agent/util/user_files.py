@@ -36,3 +36,12 @@ def expand_path(path: str | Path) -> Path:
     except RuntimeError:
         reason = "there is no such user"
     raise UserError(f"{str(path)!r} cannot be used: {reason}.")
+
+
+def refuse_link(path: Path, folder: Path | None = None) -> None:
+    """Raise UserError for an output that a link in ``folder`` (default: the working folder) leads to
+    another place: whoever made the folder made the link."""
+    file, root = path.absolute(), (folder or Path()).absolute()
+    below = [each for each in (file, *file.parents) if root in each.parents]
+    if root != root.parent and (link := next(filter(Path.is_symlink, below), None)):
+        raise UserError(f"{link} is a link to {link.readlink()}: name the file itself.")

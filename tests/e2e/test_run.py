@@ -49,6 +49,21 @@ def test_run_output_file_has_answer(agent: RunAgent, script: Script, tmp_path: P
 
 
 @pytest.mark.parametrize(
+    "command", ["run go --output", "run go --dump-tokens", "run go --trace", "batch x.jsonl -o"]
+)
+def test_output_behind_link_of_folder_is_refused(
+    agent: RunAgent, script: Script, tmp_path: Path, command: str
+) -> None:
+    """A repository's link leads to a file that nobody named."""
+    mine = tmp_path / "mine.txt"
+    (tmp_path / "work" / "answer.md").symlink_to(mine)
+    (tmp_path / "work" / "x.jsonl").write_text('{"custom_id": "1", "body": {"input": "go"}}\n')
+    engine = () if command.startswith("batch") else ("--engine", script(DONE))
+    ran = agent(*command.split(), "answer.md", *engine)
+    assert ran.code == 2 and "is a link to" in ran.err and not mine.exists()
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ("-c --resume 12345678", "--continue and --resume exclude each other."),

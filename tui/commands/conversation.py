@@ -231,7 +231,7 @@ async def export(app: CommandContext, argument: str) -> None:
     """Write the conversation to a file. ``argument``: ``FORMAT [FILE]``, or ``FILE`` whose ending
     is a format; empty: Markdown. Raises UserError, also where the file exists."""
     from agent.errors import UserError
-    from agent.util.user_files import expand_path
+    from agent.util.user_files import expand_path, refuse_link
 
     first, _, rest = argument.partition(" ")
     suffix = Path(argument).suffix[1:]
@@ -241,11 +241,12 @@ async def export(app: CommandContext, argument: str) -> None:
     elif file_format not in FORMATS:
         formats = ", ".join(FORMATS)
         raise UserError(f"{file_format or argument} is not an export format; use one of {formats}.")
-    text = _exported(app, file_format)
     file = expand_path(name or _unused_file_name(app, file_format))
     file = app.session.launch.root / file
+    refuse_link(file, app.session.launch.root)
     if file.exists():
         raise UserError(f"{file} is there already: name another file.")
+    text = _exported(app, file_format)
     try:
         private_files.write_text(file, text)
     except OSError as error:

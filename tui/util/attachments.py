@@ -71,9 +71,11 @@ def command_outputs(text: str) -> str:
     )
 
 
-def format_mention(path: str) -> str:
-    """Write a path as a mention: ``@path``, quoted where it has blanks."""
-    return f'@"{path}"' if re.search(r"\s", path) else f"@{path}"
+def format_mention(path: str) -> str | None:
+    """Write a path as a mention: ``@path``, quoted where it has blanks. None where that would be read
+    as another file, or as more than one."""
+    text = f'@"{path}"' if re.search(r"\s", path) else f"@{path}"
+    return text if _MENTION.fullmatch(text) and path.isprintable() and '"' not in path else None
 
 
 def _mentioned_files(text: str, root: Path) -> Iterator[tuple[str, Path]]:

@@ -53,7 +53,8 @@ class PromptCompleter:
             return Suggestions(match.start("typed"), choices, submits) if choices else None
         if match := _FILE.search(text_before):
             typed = match["typed"].lstrip('"')
-            choices = [_file_choice(path) for path in self.files.search(typed, MAX_CHOICES)]
+            found = map(format_mention, self.files.search(typed, MAX_CHOICES))
+            choices = [_file_choice(mention) for mention in found if mention is not None]
             return Suggestions(match.start(), choices) if choices else None
         return None
 
@@ -79,5 +80,5 @@ def _matching_choices(choices: Iterable[CompletionItem], typed: str) -> list[Com
     return (begin + [c for c in known if c not in begin and query in c.text.lower()])[:MAX_CHOICES]
 
 
-def _file_choice(path: str) -> CompletionItem:
-    return CompletionItem(format_mention(path) + ("" if path.endswith("/") else " "))
+def _file_choice(mention: str) -> CompletionItem:
+    return CompletionItem(mention + ("" if mention.rstrip('"').endswith("/") else " "))

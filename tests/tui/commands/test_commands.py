@@ -194,6 +194,16 @@ async def test_export_unknown_format_writes_nothing(tmp_path: Path) -> None:
         assert not list(tmp_path.iterdir())
 
 
+async def test_export_through_link_of_folder_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "talk.md").symlink_to(tmp_path / "mine")
+    async with drive_app(FakeSession(root=tmp_path)) as driver:
+        (await driver.ask("hello")).end()
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.pilot.press(*"/export talk.md", "enter")
+        await driver.expect_text("is a link to")
+        assert not (tmp_path / "mine").exists()
+
+
 async def test_effort_and_theme_without_value_offer_them() -> None:
     async with drive_app() as driver:
         driver.session.options = FakeOptions()

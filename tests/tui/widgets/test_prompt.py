@@ -11,6 +11,7 @@ from textual import events
 from agent.config.keys import read_bindings
 from agent.errors import UserError
 from tests.support.fake_app import AppDriver, FakeSession, drive_app, screen_text
+from tui.commands.registry import Commands
 from tui.util.attachments import (
     MAX_FILE_BYTES,
     attach_files,
@@ -18,6 +19,7 @@ from tui.util.attachments import (
     missing_files,
     without_attachments,
 )
+from tui.util.completion import PromptCompleter
 from tui.util.file_index import FileIndex
 
 
@@ -80,6 +82,17 @@ async def test_prompt_input_mentioned_file_is_attached(tmp_path: Path) -> None:
         await driver.expect_text("⎘ src/my notes.txt · 2 lines")
         assert "one\n" not in screen_text(driver.app)
         driver.session.turns[-1].end()
+
+
+@pytest.mark.parametrize("name", ['n" @"~', "n\n@b", '"a', "n\u2028@b", "n\x1b", "a @b"])
+async def test_prompt_input_file_name_is_no_second_mention(tmp_path: Path, name: str) -> None:
+    """A repository's file name attaches no other file."""
+    (tmp_path / f"x {name}").touch()
+    completion = PromptCompleter(Commands([]), FileIndex(tmp_path), lambda *_: [])
+    completion.files.refresh()
+    found = completion.suggest("@x")
+    mentions = [choice.text.strip() for choice in found.choices] if found else []
+    assert mentions == ([f'@"x {name}"'] if name == "a @b" else [])
 
 
 async def test_prompt_input_unreadable_file_is_not_sent(tmp_path: Path) -> None:

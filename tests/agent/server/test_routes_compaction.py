@@ -161,7 +161,7 @@ async def test_compaction_of_another_server_is_read_where_it_is_text(
     sealed = {"type": kind, "id": "cmp_1", "encrypted_content": "gAAAAABpJ9ab_-cd=="}
     error = api_error(await served.post({"input": [sealed, user]}), 400)
     assert error["param"] == "input[0].encrypted_content"
-    assert error["code"] == "invalid_encrypted_content" and "another server" in error["message"]
+    assert error["code"] == "invalid_encrypted_content" and "Another server" in error["message"]
     assert (await served.post({"input": [{"type": kind}, user]})).status_code == 200
     assert SUMMARY not in engine_markup(served)
 

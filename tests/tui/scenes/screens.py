@@ -339,7 +339,7 @@ async def raw(driver: AppDriver) -> None:
     session.runtime.format = harmony_format
     turn = await driver.ask("What is 123*456?")
     user_entry = Entry(harmony_format.user_message("What is 123*456?"), role="user")
-    conversation = session.conversation = Conversation("conv_1", [user_entry])
+    conversation = session.conversation = Conversation(turn.conversation.id, [user_entry])
     conversation.set_header(harmony_format, HEAD)
     ids = harmony_format.encoding.encode(MARKUP, allowed_special="all")
     parser = harmony_format.parser(None)

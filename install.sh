@@ -62,7 +62,7 @@ find_python() {
     done
     debian="python3.11 python3.11-venv"
     has python3 || debian="python3 python3-venv"
-    fail "Python 3.11 or newer is needed: $(how_to "$debian" python3.12 python3 python "brew install python"); another one: make PYTHON=…"
+    fail "Python 3.11 or newer is needed: $(how_to "$debian" python3.12 python3 python "brew install python"); to name one: make demo PYTHON=/path/to/python3.12"
 }
 
 # What pip is at, of what it says: on a terminal one line that changes, elsewhere a few lines.
@@ -75,7 +75,7 @@ progress() {
             *) continue ;;
         esac
         if [ -t 1 ]; then printf '\r\033[K%s' "$now"
-        else case $now in *[05]/* | *writing*) echo "$now" ;; esac
+        else case $now in "${shown:-}") ;; *[05]/* | *writing*) echo "$now" && shown=$now ;; esac
         fi
     done
     [ ! -t 1 ] || printf '\r\033[K'
@@ -100,6 +100,7 @@ install_in_venv() {
         *" from $venv/"*) ;;
         *) # missing, unfinished, or one that was made for another folder
             find_python
+            echo "Making a virtual environment …"
             "$python" -m venv --clear "$venv"
             ;;
     esac
@@ -109,7 +110,8 @@ install_in_venv() {
         ! RES_OPTIONS="timeout:2 attempts:1" "$venv/bin/pip" install --quiet --disable-pip-version-check \
             --no-deps --only-binary :all: --index-url "$index" --timeout 2 --retries 0 "$wanted" 2>/dev/null
     then
-        [ "$variant" = none ] || echo "No compiled llama.cpp for this machine can be had from $index."
+        [ "$variant" = none ] ||
+            echo "No compiled llama.cpp from $index: it has none for this machine, or did not answer in 2 seconds."
         if [ -n "${CMAKE_ARGS:-}" ] || ! "$venv/bin/pip" cache list llama_cpp_python | grep -q -- "-$version-"; then
             require_compiler
             echo "llama.cpp is compiled: 5 to 15 minutes, 77 MB of downloads, 0.5 GB of disk meanwhile."
@@ -120,6 +122,7 @@ install_in_venv() {
     fi
     # shellcheck disable=SC2086
     run_pip --editable "$2" $cuda
+    echo "Installed."
 }
 
 install_tool() {
@@ -149,8 +152,12 @@ uninstall_tool() {
 case ${1:-} in
     --venv) install_in_venv "$2" "${3:-.}" ;;
     "" | --uninstall)
-        has uv || fail "uv is needed: $(how_to pipx uv uv uv "brew install uv"), or see https://docs.astral.sh/uv"
+        has uv || fail "uv is needed: $(how_to "pipx && pipx install uv" uv uv uv "brew install uv"); https://docs.astral.sh/uv has more ways"
         if [ -z "${1:-}" ]; then install_tool; else uninstall_tool; fi
         ;;
-    *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" ;;
+    -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" ;;
+    *)
+        echo "There is no option $1; ./install.sh --help lists them." >&2
+        exit 2
+        ;;
 esac

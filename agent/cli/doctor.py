@@ -31,7 +31,7 @@ from agent.models.loader import EMBEDDED_TENSOR_TYPES, ModelLoader
 from agent.models.resolve import resolve_model
 from agent.store.damage import OPENING_BYTES
 from agent.util.process import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
-from agent.util.sanitize import echo
+from agent.util.sanitize import echo, echo_row
 from tools import private_files
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def main(model: str | None = None, *, bench: bool = False, verbose: bool = False
         for name, state, text in _guarded(group, paths):
             wrong += state == "WRONG"
             unused += state == "unused"
-            echo(f"{state:{STATE_WIDTH}}  {name:14} {text}")
+            start = f"{state:{STATE_WIDTH}}  {name:14} "
+            echo_row(start + text, len(start))
     problems = f"{wrong} problem{'' if wrong == 1 else 's'} found; see the lines marked WRONG."
     more = "; the lines marked unused say what could be better" if unused else ""
     echo(problems if wrong else f"No problems found{more}.")
@@ -117,7 +118,7 @@ def _surroundings(paths: Paths) -> Iterator[Check]:
         yield "system", "ok", f"WSL 2; Windows gives it half of its memory, and more with {limit}"
     if hardware.container:
         folders = f"{paths.cache} (models) and {paths.state} (conversations)"
-        yield "system", "ok", f"{hardware.container}: volumes at {folders} outlive the container"
+        yield "system", "ok", f"{hardware.container}: mount volumes at {folders} to keep them"
     if hardware.is_musl:
         yield "system", "ok", "musl: no compiled llama.cpp is offered for it; it is compiled here"
 
@@ -251,8 +252,10 @@ class ModelChecks:
     def _listed_models(self) -> Iterator[Check]:
         from agent.models.listing import list_models
 
-        for row in list_models(self.paths):
-            yield "model", *_describe_row(row)
+        rows = list_models(self.paths)
+        yield from (("model", *_describe_row(row)) for row in rows if row.source != "hub")
+        if names := ", ".join(row.name for row in rows if row.source == "hub"):
+            yield "models", "available", f"{names}; agent models pull NAME downloads one"
 
     def _resolved(self) -> tuple[Model | None, str]:
         try:
@@ -324,8 +327,6 @@ def _describe_row(row: ModelRow) -> tuple[State, str]:
     match row.source:
         case "wrong":
             return "WRONG", row.description
-        case "hub":
-            return "available", f"{row.name}: agent models pull {row.name}"
         case "server":
             return "unchecked", f"{row.name}: on the server {row.path}"
         case "missing":

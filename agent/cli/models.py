@@ -17,7 +17,7 @@ import typer
 
 from agent.cli.completion import complete_model
 from agent.errors import UserError
-from agent.util.sanitize import echo, sanitize
+from agent.util.sanitize import echo, echo_row, sanitize
 from tools import private_files
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def list_(
     for row, speed in zip(lines, speeds, strict=True):
         star, size = "*" if row.default else " ", _format_size(row.size)
         draft = f" (draft model: {row.draft})" if row.draft else ""
-        state = f"{row.state:14}  {speed:7}"
-        echo(f"{star} {row.name:{width}}  {size:>8}  {state}  {row.description}{draft}")
+        start = f"{star} {row.name:{width}}  {size:>8}  {row.state:14}  {speed:7}  "
+        echo_row(f"{start}{row.description}{draft}", len(start))
 
 
 def _line(text: str) -> str:

@@ -95,7 +95,7 @@ class ApprovalGate:
             self._resolved("refused", "policy: nobody to ask; --approve allows it")
             name = config.builtin.alias if config.builtin else config.name
             why = "" if verdict.reason == ASK_REASON else f"{verdict.reason}; "
-            return f"{why}nobody is there to approve it (--approve {name}.{tool_rule} allows it)"
+            return f"{why}nobody is there to approve it; to allow it: --approve {name}.{tool_rule}"
         answer = await context.until_stopped(approver(tool, arguments))
         try:
             policy.record_answer(tool, config, answer, arguments, "person", rules=verdict.rules)

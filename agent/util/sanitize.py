@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import errno
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from typing import TextIO
 
@@ -58,3 +60,12 @@ def echo(text: object, *, end: str = "\n", file: TextIO | None = None) -> None:
     except OSError as error:
         if file is not sys.stderr or error.errno != errno.EIO:
             raise
+
+
+def echo_row(row: str, indent: int) -> None:
+    """Print a row of a table; on a terminal its last column, from ``indent`` on, is wrapped."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    if len(row) > width > indent + 10:
+        lines = textwrap.wrap(row[indent:], width - indent, break_on_hyphens=False)
+        row = row[:indent] + f"\n{' ' * indent}".join(lines)
+    echo(row)

@@ -157,7 +157,7 @@ def test_prefix_cache_is_used_and_cleared(agent: RunAgent, home: Path) -> None:
 def test_doctor_says_ok_only_of_what_works(agent: RunAgent, tmp_path: Path) -> None:
     lines = agent("doctor").out.splitlines()
     states = {tuple(line.split()[1:3]): line.split()[0] for line in lines}
-    assert states["model", "tiny:"] == "ok" and states["model", "gpt-oss-20b:"] == "available"
+    assert states["model", "tiny:"] == "ok" and states["models", "gpt-oss-20b,"] == "available"
     assert states["shell", "tool"] == states["browser", "tool"] == "off"
     assert next(line for line in lines if "config.toml" in line).startswith("none ")
     assert not [line for line in lines if "SSE3" in line]

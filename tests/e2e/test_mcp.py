@@ -335,9 +335,9 @@ def test_mcp_user_servers_join_runs_with_approval(
     engine = script(ECHO, DONE)
     refused = agent("run", "go", "--json-events", "--engine", engine)
     (call,) = mcp_calls(check(refused.events))
-    assert "(--approve plain.echo allows it)" in call["error"]["message"]
+    assert "to allow it: --approve plain.echo" in call["error"]["message"]
     quiet = agent("run", "go", "-q", "--engine", engine)
-    assert quiet.err.count("\n") == 1 and "(--approve plain.echo allows it)" in quiet.err
+    assert quiet.err.count("\n") == 1 and "to allow it: --approve plain.echo" in quiet.err
     unselected = agent("run", "go", "--json-events", "--engine", engine, "--tools", "python")
     (call,) = mcp_calls(check(unselected.events))
     assert "not among those that --tools chooses" in call["error"]["message"]

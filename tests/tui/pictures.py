@@ -265,6 +265,8 @@ async def take(folder: Path) -> None:
         # The servers of the scene are started with the Python that runs this.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         os.environ.update(AGENT_HOME=home, PATH=path)
+        folder = folder.resolve()
+        os.chdir(home)  # programs of the working folder, such as this Python, count for nothing
         welcomed = Path(home, "state/welcomed")
         welcomed.parent.mkdir()
         welcomed.touch()

@@ -179,6 +179,7 @@ async def test_sampling_runs_on_embedded_model(
     """Sampling on the real engine, in the middle of a turn: driven by a call made by hand."""
     runtime = await make_runtime(tools="plain", approve="plain.sampling", **user_servers)
     turn = Turn(runtime, Conversation("c"), [User("hello")], TurnOptions())
+    turn.prepare()
     gate = ApprovalGate(turn, McpCallWriter(turn.output, "plain", "write"))
     wrote = await gate.sample(SamplingRequest("plain", (("user", "What is 12*34?"),), 50))
     assert wrote is not None and wrote.model == "tiny"

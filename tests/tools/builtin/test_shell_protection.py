@@ -287,7 +287,7 @@ def test_run_changes_git_needs_own_permission(
     else:
         request = next(e for e in ran.events if e["type"] == "agent.approval.requested")
         assert ("git's data" in request["reason"]) == (missing == "shell.changes_git")
-        assert f"--approve {missing} allows it" in call["error"]["message"]
+        assert f"to allow it: --approve {missing}" in call["error"]["message"]
 
 
 async def test_exec_scripts_of_hooks_read_only(shell: Commands) -> None:

@@ -130,7 +130,7 @@ async def test_taint_read_then_send_asks_or_is_refused(
     assert SECRET in read["output"] and not paths
     assert "files.read" in question["reason"] and "127.0.0.1" in question["reason"]
     message = refused["error"]["message"]
-    assert "files.read" in message and "--approve browser.open allows it" in message
+    assert "files.read" in message and "--approve browser.open" in message
 
     async def approve(tool: Tool, arguments: str) -> Answer:
         return Answer("session")

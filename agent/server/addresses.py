@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -51,9 +52,9 @@ class AddressMiddleware:
             scope = {**scope, "path": path, "raw_path": path.encode()}
         header = (b"x-request-id", new_id("req").encode())
 
-        async def send_with_id(message: Message) -> None:
+        def send_with_id(message: Message) -> Awaitable[None]:  # no coroutine for each chunk
             if message["type"] in ("http.response.start", "websocket.accept"):
                 message["headers"] = [*message.get("headers", ()), header]
-            await send(message)
+            return send(message)
 
         await self._app(scope, receive, send_with_id)

@@ -7,7 +7,7 @@ after 60 s. A prompt of a coding agent can take longer to read, and a model to l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 
 from starlette.types import Send
@@ -84,9 +84,10 @@ class LiveStream:
                 }
             )
 
-    async def write(self, chunk: bytes) -> None:
+    def write(self, chunk: bytes) -> Awaitable[None]:
+        """Send a chunk; no coroutine of its own, for there is one for each token."""
         self._heartbeat.sent()
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        return self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self, chunk: bytes) -> None:
         await self._send({"type": "http.response.body", "body": chunk, "more_body": False})

@@ -151,7 +151,7 @@ def turn_options(launch: LaunchOptions, model: Model, *, compact: bool = False) 
         max_output_tokens=launch.max_output_tokens,
         max_tool_calls=launch.max_tool_calls,
         compact=_compacts(launch, settings, compact),
-        # A script's replies are as somebody wrote them.
+        # A script's replies are as someone wrote them.
         loop_limits=model.loop_limits if launch.loop_guard and launch.engine is None else None,
         hedge_below=model.hedge_below if launch.engine is None else 0.0,
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from tests.support.program import ROOT
-from tests.test_names import CODE, sources
+from tests.test_names import CODE, class_bases, sources
 from tests.test_texts import texts
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
@@ -34,13 +34,7 @@ _NO_PERSON = re.compile(
 @cache
 def error_classes() -> set[str]:
     """The names of the program's exceptions that people read."""
-    bases = {
-        node.name: [ast.unparse(base).rpartition(".")[2] for base in node.bases]
-        for top in CODE
-        for _, tree in sources(top)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-    }
+    bases = class_bases()
 
     def is_error(name: str) -> bool:
         return name == "AgentError" or any(map(is_error, bases.get(name, ())))

@@ -119,15 +119,20 @@ def is_number(node: ast.expr) -> bool:
     return False
 
 
-def stray_exceptions() -> list[str]:
-    """Exceptions that do not end in ``Error`` or have another root than ``AgentError``."""
-    bases = {
+def class_bases() -> dict[str, list[str]]:
+    """The names of each class's bases, without their modules."""
+    return {
         node.name: [ast.unparse(base).rpartition(".")[2] for base in node.bases]
         for top in CODE
         for _, tree in sources(top)
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     }
+
+
+def stray_exceptions() -> list[str]:
+    """Exceptions that do not end in ``Error`` or have another root than ``AgentError``."""
+    bases = class_bases()
 
     def roots(name: str) -> set[str]:
         if bases.get(name):

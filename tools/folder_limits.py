@@ -1,4 +1,4 @@
-"""Measures and removes folders that somebody hostile may have filled: however deep, however many."""
+"""Measures and removes folders that someone hostile may have filled: however deep, however many."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_DEPTH = 100
 HIDDEN_ENTRIES = 1_000_000
 """What a folder counts for that is nested deeper, or cannot be read."""
 HIDING_ERRORS = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
-"""Errors that somebody hostile can cause in their own folder; others are this program's."""
+"""Errors that someone hostile can cause in their own folder; others are this program's."""
 BATCH_ENTRIES = 1_000
 """Names that are in memory at a time while a folder is removed."""
 

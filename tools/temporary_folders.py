@@ -32,7 +32,7 @@ def process_folder() -> Path:
     """Return the folder in which this process has its temporary files. Raises OSError."""
     with _creation:
         folder = next(reversed(_locks), None)
-        if folder is None or not folder.is_dir():  # somebody may clear /tmp
+        if folder is None or not folder.is_dir():  # someone may clear /tmp
             folder = _lock_new_folder()
         return folder
 

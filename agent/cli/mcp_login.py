@@ -28,7 +28,7 @@ def login(
     host = create_host(root, trust)
     config = _find_server(host, name)
     if config.problem or not config.enabled:
-        # Its headers may hold what only a server that somebody agreed to should see.
+        # Its headers may hold what only a server that someone agreed to should see.
         raise UserError(f"The server {name} {config.problem or 'is disabled'}.")
     if config.url is None:
         raise UserError(f"{name} is a stdio server; it needs no login.")

@@ -16,7 +16,7 @@ _PART = re.compile(r"<!-- (settings|keys) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def fill_page(page: str) -> str:
-    """The page with the tables between its marks made anew."""
+    """The page with the tables between its marks made again."""
     tables = {"settings": settings_table(), "keys": keys_table()}
     return _PART.sub(lambda match: f"<!-- {match[1]} -->\n\n{tables[match[1]]}\n<!-- end -->", page)
 

@@ -221,7 +221,7 @@ class Request:
     private: bool = False
     """Only these go to the prefix cache on disk."""
     streamed: bool = True
-    """Somebody reads the tokens as they come; else several come together, which costs less."""
+    """Someone reads the tokens as they come; else several come together, which costs less."""
 
 
 class Generation(Protocol):

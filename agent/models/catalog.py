@@ -224,7 +224,7 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
 
 
 def _unusable(name: str, entry: object, path: Path, error: Exception) -> Model:
-    """A placeholder for a wrong entry: its ``problem`` is raised when somebody names it."""
+    """A placeholder for a wrong entry: its ``problem`` is raised when someone names it."""
     problem = f"The entry [{name}] of {path} is wrong: {error}."
     aliases = entry.get("aliases", ()) if isinstance(entry, dict) else ()
     return Model(name, aliases=tuple(aliases) if _is_name_list(aliases) else (), problem=problem)

@@ -267,7 +267,7 @@ def _file_on_hub(model: Model, name: str, path: Path) -> ModelFile:
 def _fetch(model_file: ModelFile, progress_bar: Any) -> None:
     """Download the rest of one file, and compare it with its hash. Raises OSError.
 
-    By hand, because the hub's own client (huggingface_hub 2) begins a stopped download anew.
+    By hand, because the hub's own client (huggingface_hub 2) restarts stopped downloads.
     """
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]

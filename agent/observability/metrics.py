@@ -32,7 +32,7 @@ CLIENT_SERVER_LABEL = "client"
 
 
 class ReplicaCollector(Collector):
-    """Reads the state of the servers that run the model, whenever somebody scrapes."""
+    """Reads the state of the servers that run the model, whenever someone scrapes."""
 
     def __init__(self, replicas: Callable[[], Sequence[ReplicaState]]) -> None:
         self._replicas = replicas
@@ -76,7 +76,7 @@ class Metrics:
         model_loaded: Callable[[], float],
         replicas: Callable[[], Sequence[ReplicaState]],
     ) -> None:
-        """``host``: the MCP servers of this program. The rest are read whenever somebody scrapes."""
+        """``host``: the MCP servers of this program. The rest are read whenever someone scrapes."""
         self._host = host
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a line each that nobody reads
         self._registry = registry = CollectorRegistry()

@@ -47,7 +47,7 @@ class IdleTimers:
         return [timer.when() for timer in self._timers]
 
     def restart(self, *, keep_alive: float | None, warm_up: bool, probe: bool) -> None:
-        """Wait anew: for the unloading after ``keep_alive`` seconds (None: never), and the others."""
+        """Restart the timers; the model is unloaded after ``keep_alive`` seconds (None: never)."""
         self.cancel()
         call_later = asyncio.get_running_loop().call_later
         if keep_alive is not None:

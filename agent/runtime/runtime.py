@@ -60,7 +60,7 @@ MAX_LOAD_ATTEMPTS = 4
 SEARCH_AGAIN_SECONDS = 10.0
 """After nobody had the model loaded, how long that is taken to be so."""
 SERVER_WAIT_SECONDS = 5.0
-"""How long an optional MCP server may delay a turn that somebody waits for."""
+"""How long an optional MCP server may delay a turn that someone waits for."""
 
 WrapGeneration = Callable[[Generation, Request, Format], Generation]
 """Wraps a generation, to watch what it yields."""
@@ -226,7 +226,7 @@ class Runtime:
     def generate(self, request: Request) -> Generation:
         """Start a generation on the loaded model. Raises EngineError."""
         if request.aside:
-            self.restart_idle_timers()  # somebody looks at tokens
+            self.restart_idle_timers()  # someone looks at tokens
         elif self.running_turns <= 1:
             # Of several turns, the prefetched prompt may be another conversation's.
             self.prefetcher.cancel()

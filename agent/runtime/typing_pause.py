@@ -17,21 +17,21 @@ MAX_WAIT_SECONDS = 5.0
 
 
 class TypingPause:
-    """Knows when the last key came, and whether somebody waits for the work."""
+    """Knows when the last key came, and whether someone waits for the work."""
 
     def __init__(self) -> None:
         self._last_key = -math.inf
         self._waiting = 0
         """How many wait for the work."""
         self._hurried = asyncio.Event()
-        """Set while somebody does."""
+        """Set while someone does."""
 
     def on_keystroke(self) -> None:
         """Note a key that was pressed just now."""
         self._last_key = time.monotonic()
 
     def hurry(self) -> None:
-        """Wait for no pause until `relax` is called: somebody waits for the work."""
+        """Wait for no pause until `relax` is called: someone waits for the work."""
         self._waiting += 1
         self._hurried.set()
 

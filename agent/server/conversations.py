@@ -196,7 +196,7 @@ class Conversations:
     async def delete_item(self, conversation_id: str, item_id: str) -> None:
         """Delete an item; the model does not read it any more.
 
-        What stands before its turn keeps its token ids; what stands behind is rendered anew.
+        What stands before its turn keeps its token ids; what stands behind is rendered again.
         """
         with self.locked(conversation_id):
             self.item(conversation_id, item_id)
@@ -232,7 +232,7 @@ class Conversations:
         start: int,
         deleted: list[str],
     ) -> None:
-        """Render the turns from the index ``first`` on anew, from the entry ``start`` on.
+        """Render the turns from the index ``first`` on again, from the entry ``start`` on.
 
         ``before``: the conversation as it is stored."""
         conversation = replace(

@@ -309,7 +309,9 @@ class ItemReader:
         """Add a call whose output is an item of its own."""
         history = self.history
         history.call_names[call_id] = history.pending_calls[call_id] = name
-        history.answered_calls.discard(call_id)  # clients count their calls anew in each turn
+        history.answered_calls.discard(
+            call_id
+        )  # clients number the calls of each turn from the start
         self._call_numbers[call_id] = len(self._call_numbers) + len(history.messages)
         self._add_call(call_id, ToolCallMessage(name, text, json, True, call_id))
 

@@ -206,7 +206,7 @@ class ApiConversationStore:
         )
 
     def _copy_turns_to_branches(self, name: str, saved: int) -> None:
-        """Give branches that share what is about to be written anew copies of its turns."""
+        """Give branches that share what is about to be rewritten copies of its turns."""
         branches = self._db.execute(
             "select id, shared from conversations where parent = ? and shared > ?", (name, saved)
         )

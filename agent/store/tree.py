@@ -8,7 +8,7 @@
 ``PATH`` yields a conversation and its ancestors, each with the number of entries that it gives:
 C → (C, all), (B, 6), (A, 4). Reading C takes 0…3 of A, 4…5 of B, and its own from 6 on.
 
-- When A is written anew from position 2 on, B first gets copies of 2…3 as its own entries and shares
+- When A is rewritten from position 2 on, B first gets copies of 2…3 as its own entries and shares
   only 2 (``_copy_to_branches``).
 - ``revision`` counts how often a conversation was written. If two processes continue one, the slower
   sees another number than it read, and its conversation becomes a branch (``fork_on_conflict``).
@@ -116,7 +116,7 @@ class ConversationTree:
             raise ConversationChangedError
 
     def fork_on_conflict(self, conversation: Conversation, response: Response) -> None:
-        """Make the conversation a branch of itself if somebody else has written it since.
+        """Make the conversation a branch of itself if someone else has written it since.
 
         Raises sqlite3.IntegrityError if it was deleted.
         """
@@ -214,7 +214,7 @@ class ConversationTree:
         return int(row[0])
 
     def _copy_to_branches(self, name: str, saved: int) -> None:
-        """Give branches that share what is about to be written anew their own copy of it."""
+        """Give branches that share what is about to be rewritten their own copy of it."""
         branches = self._db.execute(
             "select id, shared from conversations where parent = ? and shared > ?", (name, saved)
         )

@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 HASHED_END_BYTES = 1 << 16
 """Bytes at either end of the file that the cheap check hashes."""
 FILE_MTIME_NS = 1_600_000_000_000_000_000
-"""Modification time of the file, ns; another one shows that somebody changed it."""
+"""Modification time of the file, ns; another one shows that someone changed it."""
 
 
 def write_core(path: Path, shape: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:

@@ -83,7 +83,7 @@ def written_messages(form: Format, entries: Sequence[Entry]) -> list[WrittenMess
 def with_reasoning(form: Format, entries: Sequence[Entry], items: Sequence[ev.Item]) -> list[Entry]:
     """A turn's entries with its reasoning, where only its items still have that.
 
-    The reasoning is tokenised anew then; where the entries have it, they are returned as they are.
+    The reasoning is tokenised again then; where the entries have it, they are returned as they are.
     """
     if any(entry.reasoning for entry in entries):
         return list(entries)

@@ -13,7 +13,7 @@ from agent.events import Event
 
 
 class EventLog:
-    """The events of one turn, in order; kept in memory as long as somebody refers to the log."""
+    """The events of one turn, in order; kept in memory as long as someone refers to the log."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

@@ -134,7 +134,7 @@ class TurnOptions:
     ends_at_cut_call: bool = False
     """A call for the client that the model cut off ends the turn; else the model writes it again."""
     streamed: bool = True
-    """Somebody reads the events as they come."""
+    """Someone reads the events as they come."""
     compact: bool = False
     """Summarise the oldest turns when the context is nearly full (`agent.conversation.compaction`)."""
     approver: Approver | None = None

@@ -1,6 +1,6 @@
 """What the model could have written in place of a token, and how likely that was.
 
-It is computed anew: one forward pass over what the model had read before the token, from the nearest
+It is computed again: one forward pass over what the model had read before the token, from the nearest
 prefix that is cached. It runs in the background and leaves what is cached of the conversation as it is.
 """
 

@@ -14,7 +14,7 @@ from tools.types import Tool
 
 @dataclass(frozen=True, slots=True)
 class TurnSettings:
-    """Holds the options and tools of one turn, of which its constraints can be made anew."""
+    """Holds the options and tools of one turn, of which its constraints can be made again."""
 
     options: TurnOptions
     """Without who answered its questions."""
@@ -24,7 +24,7 @@ class TurnSettings:
     """It was a script's, which no grammar constrains."""
 
     async def new_constraint(self, form: Format, *, first: bool) -> Constraint | None:
-        """Make the constraint of a generation anew, as it was before its first token; None: it could
+        """Make the constraint of a generation again, as it was before its first token; None: it could
         write anything.
 
         ``first``: it was the turn's first. Raises UnenforceableSchemaError, EngineBusyError.

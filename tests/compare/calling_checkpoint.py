@@ -20,7 +20,7 @@ WEIGHTS = "model.safetensors"
 
 
 def calling_checkpoint() -> Path:
-    """The checkpoint, written anew."""
+    """The checkpoint, written again."""
     source, folder = build_vllm.checkpoint(), CACHE / "tiny-hf-calling"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, folder)

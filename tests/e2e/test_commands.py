@@ -39,7 +39,7 @@ def test_help_every_command_has_example() -> None:
 def test_manual_is_made_of_the_help_texts() -> None:
     page = manual()
     assert ".SH NAME" in page and "\\-\\-max\\-output\\-tokens" in page
-    assert (ROOT / "docs" / "agent.1").read_text() == page, "make man writes it anew"
+    assert (ROOT / "docs" / "agent.1").read_text() == page, "make man writes it again"
 
 
 @pytest.mark.parametrize("command", ["models", "mcp", "sessions"])

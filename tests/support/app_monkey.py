@@ -197,7 +197,7 @@ class AppMonkey:
         try:
             yield
         finally:
-            if self._root.exists():  # somebody made it anew
+            if self._root.exists():  # the program created it
                 shutil.rmtree(self._root)
             aside.rename(self._root)
 

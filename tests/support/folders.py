@@ -1,4 +1,4 @@
-"""Folders as somebody hostile leaves them."""
+"""Folders as someone hostile leaves them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class StructuredText:
 
 @dataclass(frozen=True, slots=True)
 class ExtraPermission:
-    """What a call may do only if that is allowed by its own name, each time anew."""
+    """What a call may do only if that is allowed by its own name, at each call."""
 
     name: str
     """Rules name it as if it were a tool: ``shell.changes_git``."""

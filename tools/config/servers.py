@@ -26,7 +26,7 @@ class ConfigError(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """How to log in to a server: by a client that somebody registered for this program."""
+    """How to log in to a server: by a client that someone registered for this program."""
 
     client_id: str = ""
     """Empty: this program registers itself, where the authorization server lets it."""

@@ -35,7 +35,7 @@ class SessionLostError(AgentError):
 
 
 class NewerVersionError(SessionLostError):
-    """The call needs the newest version of the protocol, and is begun anew over it."""
+    """The call needs the newest version of the protocol, and is begun again over it."""
 
 
 class CallScope:

@@ -198,7 +198,7 @@ class Host:
         (disabled.discard if enabled else disabled.add)((server, tool))
 
     def reconnect(self, name: str) -> None:
-        """End a server's connection, if there is one, and connect anew; enables it if disabled."""
+        """End a server's connection, if there is one, and connect again; enables it if disabled."""
         self._servers[name].restart()
 
     async def log_in(

@@ -4,7 +4,7 @@ The protocol has two eras: versions up to 2025-11-25 begin with a handshake (``i
 is stateless and begins with ``server/discover``. Many servers speak both and do less over the newer
 one: ``ctx.elicit()`` of FastMCP 4 and of SDK 2 (Python and TypeScript) fails over it, because a server
 can send no requests there. Their newer form of asking (``InputRequiredResult``) works over both, but
-for FastMCP's own, for which a call is begun anew (``NewerVersionError``). Measured in 2026-11.
+for FastMCP's own, for which a call is begun again (``NewerVersionError``). Measured in 2026-11.
 
 So the older era is chosen where a server can ask questions in it: over stdio, and over HTTP where it
 keeps sessions. That it does is seen by a GET without a session, which servers with sessions answer with

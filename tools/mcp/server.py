@@ -170,12 +170,12 @@ class McpServer:
         self._wake.set()
 
     def use_newest_version(self) -> None:
-        """Connect anew with the newest version of the protocol; until the process ends, it stays so."""
+        """Connect again with the newest version of the protocol; it stays so until the process ends."""
         self._needs_newest = True
         self.restart()
 
     def restart(self) -> None:
-        """Connect anew, whatever became of the connection before; enables a disabled server."""
+        """Connect again, whatever became of the connection before; enables a disabled server."""
         if self.config.problem or self._closing or self.config.builtin is not None:
             return
         self.config = replace(self.config, enabled=True)

@@ -93,7 +93,7 @@ class TokenStorage:
         for key, value, hidden in (
             ("metadata", context.oauth_metadata, None),
             ("resource", context.protected_resource_metadata, None),
-            # The secret of a client that somebody registered stays where they wrote it.
+            # The secret of a client that someone registered stays where they wrote it.
             (
                 "client",
                 context.client_info,

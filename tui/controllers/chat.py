@@ -149,7 +149,7 @@ class ChatController:
         await self.ask(text, in_branch=True)
 
     async def continue_from(self, turn: TurnView, begun: Continuation) -> None:
-        """Answer a turn's prompt anew from ``begun`` on, in a branch that ends before that turn."""
+        """Answer a turn's prompt again from ``begun`` on, in a branch that ends before that turn."""
         app = self._app
         assert turn.start is not None, "only own turns are continued"
         app.session.branch(turn.start)

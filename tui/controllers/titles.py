@@ -15,7 +15,7 @@ IDLE_SECONDS = 2.0
 
 
 class TitleWriter:
-    """Waits for idle time after a turn; a turn or a key stops the writing, and it waits anew."""
+    """Waits for idle time after a turn; a turn or a key stops the writing, and it waits again."""
 
     def __init__(self, app: AppContext, chat: ChatController) -> None:
         self._app, self._chat = app, chat

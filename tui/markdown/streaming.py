@@ -45,7 +45,7 @@ from tui.markdown.render import RenderedRow, TextStyles, render_markdown, wrap_p
 INLINE_CHARS = 2000
 """Characters that are rendered within milliseconds, so without a thread."""
 JobResult = tuple[list[RenderedRow], list[RenderedRow] | None, RenderedPrefix]
-"""Rows of the closed text, rows of the open block (None: render it anew), and its frozen prefix."""
+"""Rows of the closed text, rows of the open block (None: render it again), and its frozen prefix."""
 BLANK_ROW = RenderedRow([])
 
 
@@ -123,7 +123,7 @@ class StreamingMarkdown:
         self._restart(text)
 
     def _restart(self, closed: str) -> None:
-        """Take back what is rendered: ``closed`` is all closed text, and is to be rendered anew."""
+        """Take back what is rendered: ``closed`` is all closed text, and is to be rendered again."""
         self._covered_chars += len(closed) - len(self._closed)
         self._closed, self.pieces, self._replaces_all, self._job = closed, [], True, None
         self._prefix = RenderedPrefix()

@@ -126,7 +126,7 @@ class ListScreen(GuardedScreen[Result]):
         return option.id if option else None
 
     def refresh_rows(self) -> None:
-        """Make the rows anew; the same row stays highlighted, or the one now in its place."""
+        """Make the rows again; the same row stays highlighted, or the one now in its place."""
         if not self.has_widgets:
             return
         before, index = self.highlighted_id, self.option_list.highlighted or 0

@@ -48,7 +48,7 @@ def visible_range(
 
     ``heights``: rows of each entry. ``mounted``: the entries that have widgets. ``top``: first row
     of the viewport, ``viewport_height`` its rows. At most ``max_new`` entries are added to the
-    mounted ones; after a jump far away the range starts anew at the viewport.
+    mounted ones; after a jump far away the range starts again at the viewport.
     """
     ends = list(accumulate(heights))
 

@@ -144,7 +144,7 @@ class TokenPanel(Guarded, Container):
         """Show a token as long as its probabilities are not known. ``state``: why they are not."""
         self._facts, self._choices = facts, None
         self._show_facts(state)
-        if self._alternatives.option_count:  # clearing lays the screen out anew
+        if self._alternatives.option_count:  # clearing lays the screen out again
             self._head.update("", layout=False)
             self._alternatives.clear_options()
 

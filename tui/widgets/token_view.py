@@ -134,7 +134,7 @@ class TokenView(Guarded, Vertical):
     def follow(
         self, turn: RunningTurn | None, conversation: Conversation, form: Format | None
     ) -> None:
-        """Show what came since the last call; begin anew for another turn or conversation.
+        """Show what came since the last call; begin again for another turn or conversation.
 
         Without a turn that has begun to generate, the conversation is shown. ``form`` is None as long
         as no model is loaded.
@@ -204,7 +204,7 @@ class TokenView(Guarded, Vertical):
         self.restart()
 
     def restart(self) -> None:
-        """Have the next ``follow`` write everything anew."""
+        """Have the next ``follow`` write everything again."""
         self._turn = self._conversation = None
 
     def colour(self, turn: RunningTurn | None, chances: Sequence[Sequence[float]]) -> None:

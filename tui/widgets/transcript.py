@@ -237,7 +237,7 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
             exchange.times.widget.scroll_visible(animate=False)
 
     async def show_colours(self, turn: TurnView) -> None:
-        """Make the texts of a turn anew, after they were coloured or are no longer; nothing where the
+        """Make the texts of a turn again, after they were coloured or are no longer; nothing where the
         turn was removed."""
         if turn not in self.turns:
             return
@@ -354,7 +354,7 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
                 await self._fill()
 
     async def _set_view(self, exchange: ExchangeEntries | None, *, panes: bool) -> None:
-        """Change the view of a turn: its widgets, and those below, are made anew by the next fill."""
+        """Change the view of a turn: its widgets, and those below, are made again by the next fill."""
         if exchange is not None and exchange.shows_panes != panes:
             _, *entries = self._entries_from(self._sections.index(exchange))
             exchange.set_view(panes=panes)

@@ -7,7 +7,7 @@ from textual.widgets import TextArea
 
 
 class WrappedArea(TextArea):
-    """Is painted anew after a resize: Textual does that only where the number of rows has changed.
+    """Is painted again after a resize: Textual does that only where the number of rows has changed.
     Else the text on the screen would stay wrapped for the former width, and the cursor and what is
     typed be elsewhere."""
 

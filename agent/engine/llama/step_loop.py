@@ -269,7 +269,7 @@ class StepLoop:
 
     def _is_done(self, outcome: DecodeOutcome) -> bool:
         """Return whether a batch was decoded; else make what it needs, and the next step must be
-        planned anew."""
+        planned again."""
         match outcome:
             case "done":
                 return True

@@ -30,7 +30,7 @@ class TokenStream:
         live: bool = True,
     ) -> None:
         """``on_cancel`` is called once, from any thread. ``use_pipe``: as for `LoopWakeup`. ``live``:
-        somebody reads the tokens as they come."""
+        someone reads the tokens as they come."""
         self.cancelled = False
         self.begun = False
         """Whether the writer has begun; before that a cancel ends the stream at once."""

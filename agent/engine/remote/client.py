@@ -107,7 +107,7 @@ class RemoteClient:
         )
 
     async def refresh(self) -> None:
-        """Check anew what the server serves, after it was away. Raises EngineError if unusable."""
+        """Check again what the server serves, after it was away. Raises EngineError if unusable."""
         await self._read_metadata(self.http)
 
     async def _read_metadata(self, http: httpx2.AsyncClient) -> None:
@@ -186,14 +186,14 @@ class RemoteClient:
             return EngineBusyError(f"{self.endpoint} is at its limit of requests: try again later.")
         return EngineError(f"{self.endpoint} answered HTTP {status}: {error_message(text)}")
 
-    async def check_health(self, *, anew: bool = False) -> HealthProblem | None:
+    async def check_health(self, *, new_connection: bool = False) -> HealthProblem | None:
         """Return what keeps the server from answering now, open or not. Raises EngineError if no
         request can be made.
 
-        ``anew``: over a new connection, since those that are open may stay open where nobody
+        ``new_connection``: over a new connection, since those that are open may stay open where nobody
         listens any more.
         """
-        if self._http is not None and not anew:
+        if self._http is not None and not new_connection:
             return await health.check_health(self._http, self.timing.health_timeout)
         async with self._connect() as http:
             return await health.check_health(http, self.timing.health_timeout)

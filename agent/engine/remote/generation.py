@@ -1,7 +1,7 @@
 """A generation that a server runs: its request, its stream, and retries.
 
 A constraint is checked here, for each token that the server streams. When it rejects one, the
-connection is closed and the completion is requested anew from that position, for one token among
+connection is closed and the completion is requested again from that position, for one token among
 the allowed ids; then the server generates freely again.
 """
 
@@ -243,7 +243,7 @@ class RemoteGeneration:
                 continue
             asked_at = time.monotonic()
             with suppress(EngineError):
-                problem = await self._client.check_health(anew=True)
+                problem = await self._client.check_health(new_connection=True)
                 if self._heard_at != heard_at:
                     continue
                 if problem and problem.refused:

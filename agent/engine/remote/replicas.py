@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 MAX_LOAD_RATIO = 1.25
 """A server may have this many times the mean of what runs on those that are there."""
 MIN_BUSY_GENERATIONS = 4
-"""With fewer a server is never busy: reading a prompt anew costs more than waiting for a few."""
+"""With fewer a server is never busy: reading a prompt again costs more than waiting for a few."""
 DEFAULT_AFFINITY_TOKENS = 256
 """Tokens at a prompt's beginning that count for requests of no conversation."""
 

@@ -1,6 +1,6 @@
 """Derives from a model's Jinja chat template the markup around each kind of message.
 
-A conversation here grows message by message and is never rendered anew, while a template renders
+A conversation here grows message by message and is never rendered again, while a template renders
 entire conversations. So the template is rendered a few times with *sentinels*, random strings X, Y, Z
 and V, in place of texts; the difference between the outputs is the markup. The texts themselves never
 pass through the template: they are tokenised apart from the markup, so that no text can forge it.

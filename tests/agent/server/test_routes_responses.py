@@ -129,7 +129,7 @@ async def test_previous_response_keeps_developer_messages(serve: Serve) -> None:
 
 
 async def test_resent_items_keep_tokens(serve: Serve) -> None:
-    """Rendered again, the model's call would read otherwise and all after it be processed anew."""
+    """Rendered again, the model's call would read otherwise and all after it be processed again."""
     call_reply = thought("Hm.") + (
         "<|channel|>commentary<|constrain|>json to=functions.get_weather <|message|>"
         '{"place":\n"Oslo"}<|call|>'

@@ -40,7 +40,7 @@ async def test_pretokenise_yields_and_keeps_ids(serve: Serve) -> None:
     messages = [User(text), ToolCallMessage("f", text), User("short")]
     pretokenised = await pretokenise(format, messages, None, TokenMemo())
     working.cancel()
-    assert turns >= 20, "after every few milliseconds it was somebody else's turn"
+    assert turns >= 20, "after every few milliseconds it was someone else's turn"
     assert pretokenised == messages
     conversation, expected = Conversation("a"), Conversation("b")
     for message, before in zip(pretokenised, messages, strict=True):

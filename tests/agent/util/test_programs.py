@@ -47,10 +47,10 @@ def test_find_program_outside_of_root_only(
 def test_find_program_working_folder_left_out(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = add_program(tmp_path / "work" / "bin")
-    monkeypatch.setenv("PATH", f"{tmp_path}/work/bin")
+    good = add_program(tmp_path / "folder" / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}/folder/bin")
     assert find_program(NAME) == good
-    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "folder")
     assert find_program(NAME) is None
     monkeypatch.chdir("/")
     assert find_program(NAME) == good, "a service's working folder holds everything"

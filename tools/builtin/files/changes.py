@@ -184,7 +184,7 @@ class UndoJournal:
                 with self._root.open(path) as file:
                     now = file.read()
             if _digest(now) != record["after"]:
-                raise ToolError(f"Error: not undone: {path} was changed since by somebody else")
+                raise ToolError(f"Error: not undone: {path} was changed since by someone else")
             reverse.append(FileChange(path, now, saved.read_bytes() if saved.exists() else None))
         return reverse
 

@@ -28,7 +28,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.engine.closed_schemas import close_objects, declares_all_properties
@@ -295,17 +294,9 @@ class GrammarCompiler:
             if (future := self._futures.get(grammar)) is None:
                 future = self._thread.submit(self._compile, grammar)
                 self._cache(grammar, future)
-                future.add_done_callback(partial(self._forget_shortage, grammar))
             else:
                 self._futures.move_to_end(grammar)
             return future
-
-    def _forget_shortage(self, grammar: Grammar, future: Future[CompiledGrammar]) -> None:
-        """Let a grammar be compiled again that could not be for want of memory, files or time."""
-        if not future.cancelled() and isinstance(future.exception(), EngineBusyError):
-            with self._lock:
-                if self._futures.get(grammar) is future:
-                    del self._futures[grammar]
 
     def submitted(self, grammar: Grammar) -> Future[CompiledGrammar] | None:
         """Return the future of a grammar that was submitted before and is still cached, else None."""
@@ -366,6 +357,9 @@ class GrammarCompiler:
         try:
             return self._compile_checked(grammar)
         except (OSError, MemoryError) as error:
+            with self._lock:  # before whoever waits can submit it again
+                if (future := self._futures.get(grammar)) is not None and not future.done():
+                    del self._futures[grammar]
             message = f"A grammar cannot be compiled now ({error}): try again later."
             raise EngineBusyError(message) from error
 

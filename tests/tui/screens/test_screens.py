@@ -405,6 +405,7 @@ async def test_screens_that_are_closed_show_nothing_more(open_app: Any) -> None:
         row = models._rows["tiny"]
         await models.remove_children()
         await models._read_facts(row)
+        await driver.wait_for(lambda: driver.app.session.runtime.loaded)
         await driver.pilot.press("escape", *"/context", "enter")
         await driver.wait_for(lambda: isinstance(driver.app.screen, ContextScreen))
         context = driver.app.screen

@@ -155,13 +155,13 @@ class TurnPlan:
             if (message := messages.get(entry.item or "")) is not None:
                 rendered = Conversation("")
                 rendered.add(form, message)
-                written = _spelling(form, entry.ids)
-                if written == _spelling(form, rendered.entries[-1].ids):
+                ids = rendered.entries[-1].ids
+                if ids == entry.ids or _spelling(form, ids) == _spelling(form, entry.ids):
                     memo.remember(message, entry)
                 elif (
                     isinstance(message, ToolCallMessage)
                     and message.call_id
-                    and message.arguments.encode() in written[0]
+                    and message.arguments.encode() in _spelling(form, entry.ids)[0]
                 ):
                     memo.remember(message, entry, message.call_id)
 

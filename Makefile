@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 $(shell $(BIN)/python -SEc 'import sys; sys.exit(open("$(RUNS)").read().strip() != "$(CURDIR)")' 2>/dev/null \
 	|| rm -f $(RUNS) $(READY))
 
-.PHONY: demo env peer fastmcp vllm pictures man test test-changed test-clients test-fast test-stress lint bench compare attack conformance sdks fuzz monkey load faults soak tiny-eval clean
+.PHONY: demo env peer fastmcp vllm pictures man test test-all test-changed test-clients test-fast test-stress lint bench compare attack conformance sdks fuzz monkey load faults soak tiny-eval clean
 
 env: $(READY)
 
@@ -62,6 +62,10 @@ demo: $(RUNS)
 PARALLEL := --numprocesses 6 --dist loadfile --no-loadscope-reorder
 PYTEST := -m pytest
 test: $(READY)
+	$(BIN)/python $(PYTEST) $(PARALLEL) -m "not long"
+
+# With the tests that take longest: more kills, attacks and clients, and whole lists on the embedded model.
+test-all: $(READY)
 	$(BIN)/python $(PYTEST) $(PARALLEL)
 
 # Other people's clients against `agent serve`, and the blocks of README.md and docs/clients.md that show them.

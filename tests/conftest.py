@@ -121,7 +121,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     items.sort(key=file_order)
     for item in items:
-        if is_slow(item.path):
+        if is_slow(item.path) or item.get_closest_marker("long"):
             item.add_marker("slow")
 
 

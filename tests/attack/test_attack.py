@@ -25,9 +25,12 @@ SHARES = {
     "http_clients": 92,
 }
 """Of these groups every so many attacks are tried."""
+LONG = ("repositories", "http_clients")
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    "group", [pytest.param(g, marks=pytest.mark.long if g in LONG else ()) for g in GROUPS]
+)
 async def test_attacks_are_repelled(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", os.environ.copy())
     module = importlib.import_module(f"tests.attack.{group}")

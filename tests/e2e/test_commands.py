@@ -75,6 +75,7 @@ def test_help_and_version_import_nothing_heavy(option: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("prompt", "unneeded", "stderr"),
     [
@@ -202,6 +203,7 @@ main()
 """The program for a user who has no entry in the system's list of users."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [("run", "12*34"), ("models", "list"), ("mcp", "list")])
 def test_without_home_folder_agent_home_is_enough(home: Path, command: tuple[str, ...]) -> None:
     variables = {name: value for name, value in os.environ.items() if name != "HOME"}

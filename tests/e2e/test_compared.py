@@ -13,7 +13,7 @@ from tests.load.server_process import start_server
 from tests.support.waiting import HANG_SECONDS
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_compared_requests_are_done(home: Path) -> None:
     servers = {name: ToolServer(name) for name in ("python", "container")}
     async with running(servers["python"]), running(servers["container"]):

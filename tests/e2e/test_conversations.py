@@ -26,6 +26,7 @@ def texts(client: OpenAI, conversation: str) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_conversation_of_the_command_line_continues_over_the_api(
     agent: RunAgent, home: Path
 ) -> None:
@@ -53,6 +54,7 @@ def test_conversation_of_the_command_line_continues_over_the_api(
     assert row["turns"] == 3
 
 
+@pytest.mark.long
 def test_conversation_of_the_api_continues_on_the_command_line(agent: RunAgent, home: Path) -> None:
     with serve_program(home, "--model", "tiny") as (url, _):
         client = OpenAI(base_url=url, api_key="x", _strict_response_validation=True)
@@ -90,6 +92,7 @@ def test_conversation_of_the_api_continues_on_the_command_line(agent: RunAgent, 
     assert row["title"] == "What is 5*5?"
 
 
+@pytest.mark.long
 def test_turn_of_a_killed_server_leaves_the_conversation_as_it_was(
     home: Path, script: Callable[..., str]
 ) -> None:

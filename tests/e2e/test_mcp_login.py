@@ -105,6 +105,7 @@ async def read_until(terminal: int, text: bytes) -> bytes:
     return output
 
 
+@pytest.mark.long
 async def test_run_on_a_terminal_asks(
     home: Path, tmp_path: Path, oauth: OAuthServer, browser: dict[str, str]
 ) -> None:

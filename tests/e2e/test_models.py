@@ -109,7 +109,7 @@ def test_models_toml_wrong_entry_warns_only(agent: RunAgent, home: Path) -> None
     assert f"WRONG      model          {warning}" in doctor and "memory" in doctor
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_load_interrupted_leaves_no_file(tmp_path: Path) -> None:
     """SIGINT while the embedded model is expanded for the first time."""
     home = tmp_path / "fresh"
@@ -236,6 +236,7 @@ def empty_home(tmp_path: Path) -> dict[str, str]:
     return {"AGENT_HOME": str(tmp_path / "own")}
 
 
+@pytest.mark.long
 def test_models_list_json_rows(
     agent: RunAgent, empty_user: dict[str, str], tiny_gguf: Path
 ) -> None:

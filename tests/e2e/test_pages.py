@@ -88,7 +88,7 @@ def test_page_commands_are_understood(page: str) -> None:
             command.make_context("agent", arguments, parent=context)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", RUN)
 def test_page_blocks_run(name: str, home: Path, tmp_path: Path) -> None:
     programs, folder = tmp_path / "bin", tmp_path / "work"

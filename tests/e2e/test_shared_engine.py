@@ -71,6 +71,7 @@ def test_run_uses_the_servers_model(
     ask(url)
 
 
+@pytest.mark.long
 def test_run_goes_on_when_the_server_is_killed(
     agent: RunAgent, home: Path, model: str, server: tuple[int, str]
 ) -> None:

@@ -100,6 +100,7 @@ def test_wheel_page_for_indexes_has_no_dead_links(wheel: Path) -> None:
     assert [link for link in re.findall(r"\]\(([^)]*)\)", page) if "://" not in link] == []
 
 
+@pytest.mark.long
 def test_wheel_runs_beside_packages_of_same_names(run: RunEntry) -> None:
     stdout = run("run", "Multiply 123*456 using the mcp.code_interpreter tool.", "--json-events")
     final = check([json.loads(line) for line in stdout.splitlines()])

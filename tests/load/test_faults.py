@@ -53,7 +53,7 @@ def test_kill_at_any_moment_finished_items_stored() -> None:
     assert counts["finished items, all kept"] > 20
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_kill_server_under_load_finished_items_stored(home: Path) -> None:
     """Items that clients have received as finished are stored."""
     finished: list[tuple[str, dict[str, Any]]] = []
@@ -111,7 +111,7 @@ def run_on_small_disk(home: Path, commands: str, size: str = "512k") -> list[str
     return ran.stdout.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="needs mounts")
 def test_run_disk_fills_up_answers_with_warning(tmp_path: Path, script: Script) -> None:
     """The disk is full in the middle of a turn, which can be neither stored nor logged any more."""
@@ -145,7 +145,7 @@ print("full", failures)
 """A command that takes each byte of the disk that is given back while it runs, too."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="needs mounts")
 def test_run_command_fills_disk_this_turn_and_next_ones_stored(
     tmp_path: Path, script: Script
@@ -175,7 +175,7 @@ def test_run_command_fills_disk_this_turn_and_next_ones_stored(
     assert int(spare) * 512 >= 8 << 20
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="needs mounts")
 def test_home_read_only_run_answers_serve_refuses(tmp_path: Path, script: Script) -> None:
     engine = script(python("6*7"), final("Done."))
@@ -214,7 +214,7 @@ async def test_serve_disk_fills_up_answers_from_memory(serve: Serve) -> None:
     assert continued.json()["status"] == "completed"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_serve_model_file_missing_recovers_when_back(
     serve: Serve, tmp_path: Path, tiny_gguf: Path
 ) -> None:

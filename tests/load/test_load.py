@@ -9,7 +9,7 @@ import pytest
 from tests.load import load
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_load_all_kinds_of_clients_no_fault(home: Path) -> None:
     result = await load.run_load(home, clients=8, requests=60, warm=0, seed=7)
     counts, stored = result.counts, result.stored_statuses

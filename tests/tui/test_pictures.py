@@ -29,7 +29,7 @@ def svg_text(picture: Path) -> str:
     return "\n".join("".join(element.itertext()) for element in elements).replace("\xa0", " ")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pictures_show_real_app(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.tui.pictures", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True)

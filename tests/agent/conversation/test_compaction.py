@@ -531,7 +531,7 @@ async def test_summary_of_a_conversation_without_dropped_turns_is_not_reused(
     assert len(recorder.requests) == 4, "that one is summarised by itself"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_embedded_model_never_exceeds_context(make_runtime: MakeRuntime) -> None:
     """tiny cannot summarise; whatever it writes, no turn is cut off by the context."""
     runtime = await make_runtime(context=512, tools="python")

@@ -112,7 +112,7 @@ async def test_requested_kv_type_and_context_are_planned(
     assert runtime.context_length == runtime.loaded.engine.context_length == 2048
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_idle_model_is_unloaded_and_loaded_again(new_runtime: NewRuntime) -> None:
     runtime = await new_runtime(keep_alive=0.0)
     first, _ = await run_turn(runtime)
@@ -149,7 +149,7 @@ async def test_idle_runtime_warms_up_tools_and_grammar(new_runtime: NewRuntime) 
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_switching_models_leaks_no_memory(
     new_runtime: NewRuntime, tmp_path: Path, tiny_gguf: Path
 ) -> None:
@@ -292,7 +292,7 @@ def as_with_amx(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.engine.llama.model.uses_repacked_weights", lambda placement: False)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_idle_runtime_probes_repacking(
     new_runtime: NewRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ async def test_tool_choice_is_enforced(serve: Serve) -> None:
     assert response["output"][-1]["name"] == "get_weather"
 
 
+@pytest.mark.long
 async def test_answer_matches_json_schema(serve: Serve) -> None:
     served = await serve()
     for seed in range(6):

@@ -380,7 +380,7 @@ async def test_mcp_serve_http_ends_streams_that_wait(home: Path) -> None:
         assert monotonic() - start < LONG_DRAIN_SECONDS
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ERAS)
 async def test_mcp_serve_http_lets_running_call_end(home: Path, mode: Any) -> None:
     go = home / "go"

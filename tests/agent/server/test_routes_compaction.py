@@ -115,6 +115,7 @@ async def test_compact_disconnect_cancels(serve: Serve) -> None:
         assert (await turn.done()).status == "cancelled"
 
 
+@pytest.mark.long
 async def test_compact_embedded_model_summarises(serve: Serve) -> None:
     """It was trained to call and never to summarise: it is held to an answer of bounded length."""
     served = await serve()

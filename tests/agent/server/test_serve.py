@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from tests.support.endpoint import comparable, events_of
 from tests.support.invariants import check
@@ -17,6 +18,7 @@ from tests.support.serve_program import serve_program, terminate
 from tests.support.waiting import HANG_SECONDS
 
 
+@pytest.mark.long
 def test_serve_seed_request_on_embedded_model(home: Path) -> None:
     with serve_program(home, "--tools", "python") as (url, process):
         answer = httpx2.post(
@@ -34,6 +36,7 @@ def test_serve_seed_request_on_embedded_model(home: Path) -> None:
     assert comparable(body) == comparable(streamed)
 
 
+@pytest.mark.long
 def test_serve_keep_alive_unloads_idle_model(home: Path) -> None:
     def status() -> str:
         return str(httpx2.get(url.replace("/v1", "/health"), timeout=HANG_SECONDS).json()["status"])

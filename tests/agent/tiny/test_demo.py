@@ -14,6 +14,7 @@ from agent.tiny.train.evaluate import Runner, Score, run_case
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
+@pytest.mark.long
 def test_model_answers_demonstration_list(tiny_gguf: Path) -> None:
     runner = Runner(tiny_gguf, threads=1, temperature=0)
     demo_cases = cases.handwritten("demo30")

@@ -41,6 +41,7 @@ def header_of(path: Path) -> tuple[dict[str, Any], int]:
         return json.loads(file.read(size)), 8 + size
 
 
+@pytest.mark.long
 def test_texts_have_our_tokens(tokenizer: Tokenizer) -> None:
     encoding = load_encoding(vocabulary.ranks)
     for text in TEXTS:

@@ -18,7 +18,7 @@ def test_ranks_are_o200k_base() -> None:
     assert vocabulary.tokens()[173_781] == b"assistant"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_merge_splits_follow_from_ranks() -> None:
     assert gguf.merge_splits() == gguf.compute_merge_splits()
 

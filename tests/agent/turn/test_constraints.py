@@ -36,7 +36,9 @@ async def test_invalid_arguments_fail_the_call(
 ) -> None:
     config = tmp_path / "mcp.json"
     config.write_text(
-        json.dumps({"mcpServers": {"plain": server_entry("plain", constrain=constrain, required=True)}})
+        json.dumps(
+            {"mcpServers": {"plain": server_entry("plain", constrain=constrain, required=True)}}
+        )
     )
     lines = ({"markup": WRONG}, {"markup": FINAL})
     runtime = await make_runtime(

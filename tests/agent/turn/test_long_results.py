@@ -19,6 +19,7 @@ from tests.support.turns import read_events
 LINES = [f"{number} tins of paint are in the cellar" for number in range(1, 901)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context", [4096, 8192])
 async def test_long_result_is_shortened_in_the_prompt_alone(
     make_runtime: MakeRuntime, tmp_path: Path, context: int

@@ -258,6 +258,7 @@ async def test_neighbours_are_computed_from_where_the_cursor_was(
     assert sum(computed) <= 5 + 64
 
 
+@pytest.mark.long
 async def test_generations_come_before_the_cursor(random_engine: Any) -> None:
     engine = await random_engine(context=8192)
     ids = random_prompt(1500, seed=3)
@@ -361,6 +362,7 @@ async def test_wrong_indexes_and_engines_are_refused_in_a_sentence(
         await token_choices(LlamaEngine(gguf), ids, 5, PLAIN, None, start=1)
 
 
+@pytest.mark.long
 async def test_pieces_come_while_a_long_message_is_scored(random_engine: Any) -> None:
     engine = await random_engine(context=8192)
     ids = random_prompt(3000)
@@ -371,6 +373,7 @@ async def test_pieces_come_while_a_long_message_is_scored(random_engine: Any) ->
     assert (await read_generation(engine.generate(greedy_request([5, 6], 3)))).ids
 
 
+@pytest.mark.long
 async def test_one_token_does_not_wait_for_a_long_message(random_engine: Any) -> None:
     engine = await random_engine(context=8192)
     ids = random_prompt(2000)

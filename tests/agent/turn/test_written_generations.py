@@ -249,6 +249,7 @@ def test_an_index_that_nothing_was_written_at_is_refused(index: int) -> None:
         continue_with_token(FORM, [], [], generation, 1, index + 10**9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 async def test_branches_of_the_embedded_model_go_on_from_the_very_ids(
     recorded: Any, seed: int

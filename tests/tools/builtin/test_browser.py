@@ -367,6 +367,7 @@ def test_text_page_strips_hidden_and_wraps() -> None:
     assert len(text_page("https://a.example/", "", "x\n" * 50_000).lines) < 21_000
 
 
+@pytest.mark.long
 def test_text_page_takes_linear_time() -> None:
     for part in ("[", "[a](", "[a](<", '[a](b "', "\\[", "a", "[a](b(c)"):
         page = text_page("https://a.example/", "", part * (300_000 // len(part)))

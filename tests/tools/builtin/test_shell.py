@@ -281,6 +281,7 @@ async def test_exec_open_files_bounded(shell: Commands) -> None:
     assert "more than 4,096 open files" in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", [".", "$HOME"])
 async def test_exec_filling_disk_is_ended(
     shell: Commands, monkeypatch: pytest.MonkeyPatch, folder: str

@@ -125,7 +125,7 @@ LATER = r"printf '\n[core]\nfsmonitor = %s\n' {program} >> sub/c"
 """What a second command does to a file that the first one may have linked to a configuration."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_exec_git_status_runs_nothing_of_commands(
     shell: Commands, repository: Path, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ def script_lines(*lines: str) -> str:
     return "".join(json.dumps(line) + "\n" for line in markup)
 
 
+@pytest.mark.long
 async def test_edit_and_retry_keep_all_branches(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -80,7 +80,7 @@ async def other_models(
     await server.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "key", "model"),
     [("twin", "1", "tiny"), ("other", "1", "tiny"), ("far", "1", "tiny"), ("far", "2", "far"),

@@ -429,7 +429,7 @@ async def test_f3_without_tabs_notifies() -> None:
         await driver.expect_text("No API client has connected")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("size", "count"), [((60, 15), 8), ((80, 24), 8), ((200, 50), 18)])
 async def test_tab_bar_keeps_visible_tab_in_sight(size: tuple[int, int], count: int) -> None:
     async with drive_app(size=size) as driver:

@@ -157,7 +157,7 @@ async def test_models_screen_says_what_is_in_file(open_app: Any) -> None:
         await driver.expect_text("Architecture", "gpt-oss", "layers", "Chat format", "harmony")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_models_screen_pull_runs_in_background(
     open_app: Any,
     model_hub: ModelHub,

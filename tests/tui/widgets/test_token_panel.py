@@ -49,6 +49,7 @@ async def test_bar_of_a_sure_token_ends_before_the_scrollbar(width: int) -> None
             assert len(row) == options.size.width - 1, "the scrollbar is beside it"
 
 
+@pytest.mark.long
 async def test_token_panel_shows_probabilities_and_an_alternative_at_any_size() -> None:
     async with drive_app(size=(120, 40)) as driver:
         await token(driver)

@@ -30,6 +30,7 @@ def wrapped_rows(area: WrappedArea) -> list[str]:
     return [row.rstrip() for row in rows[top : top + area.content_size.height]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_prompt", [True, False], ids=["prompt", "editor"])
 async def test_text_is_painted_as_it_is_wrapped_and_cursor_is_in_sight(is_prompt: bool) -> None:
     async with drive_app(size=(80, 24)) as driver:

@@ -165,7 +165,7 @@ def test_full_attention_restores_any_length(plain: Path, tmp_path: Path, common:
     assert restored.cached == (min(common, 1499) if common >= 64 else 0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_restored_prefix_gives_the_same_tokens_on_the_embedded_model(
     tiny_gguf: Path, tmp_path: Path
 ) -> None:
@@ -435,6 +435,7 @@ def test_clear_follows_a_link_to_another_disk(tmp_path: Path) -> None:
     assert segments(tmp_path / "disk") == [] and (tmp_path / "prefixes").is_symlink()
 
 
+@pytest.mark.long
 def test_checkpoints_of_a_restored_prefix_are_limited(gguf: Path, tmp_path: Path) -> None:
     prompts = [IDS[:length] for length in range(100, 2900, 60)]
     process(gguf, tmp_path, *prompts, max_tokens=0)

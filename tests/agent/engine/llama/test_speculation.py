@@ -360,6 +360,7 @@ drafting_strategy = st.builds(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(st.lists(requests_strategy, min_size=1, max_size=3), drafting_strategy)
 def test_generations_with_drafts_are_those_without(
@@ -549,6 +550,7 @@ def free_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StepCosts, "is_measured", FreeSteps.is_measured)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.usefixtures("free_steps")
 async def test_engine_drafts_leave_the_sliding_window_intact(
@@ -573,6 +575,7 @@ async def test_engine_drafts_leave_the_sliding_window_intact(
         assert_likely(gguf, list(request.prompt), result.ids)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("free_steps")
 async def test_engine_drafts_with_a_draft_model(gguf: Path, tmp_path: Path) -> None:
     """Itself, which is mostly right, and another one, which never is; prompts beyond the window and

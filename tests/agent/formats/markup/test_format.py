@@ -403,6 +403,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BOMBS)
 def test_template_bomb_is_one_sentence_and_bounded(name: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

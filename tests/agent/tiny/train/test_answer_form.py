@@ -54,6 +54,7 @@ def test_section_is_worded_as_the_program_words_it() -> None:
             assert section == response_format_section(schema, name)
 
 
+@pytest.mark.long
 def test_prefix_that_asks_for_a_form_has_answers_in_it() -> None:
     rng = random.Random(3)
     while not (prefix := data.make_prefix(rng, "train")).form:

@@ -21,6 +21,7 @@ KINDS = {"intent": 15_000, "function": 6_000, "decline": 3_000, "odd": 1_500, "d
 """Requests of a table, at least."""
 
 
+@pytest.mark.long
 def test_corpus_check_reports_no_fault() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "agent.tiny.train.corpus"],

@@ -223,7 +223,6 @@ class BatchProgress:
             self._say(f"{done} of {self.total} were done before.")
 
     def advance(self, tokens: int) -> None:
-        """Another line is done, with so many tokens of output."""
         self.done, self._tokens = self.done + 1, self._tokens + tokens
         self._bar.update(self._task, completed=self.done, note=self._note())
         if (
@@ -236,7 +235,6 @@ class BatchProgress:
         self._bar.stop()
 
     def summary(self, results: ResultLog) -> str:
-        """A sentence about all that was done."""
         seconds = time.monotonic() - self._began
         failed = f"; {results.failed} failed, as {results.path} says" if results.failed else ""
         if self.done == self._done_before:

@@ -39,7 +39,6 @@ def _completer(find: Callable[[], Iterable[tuple[str, str]]]) -> Callable[[str],
 
 @_completer
 def complete_model() -> Iterable[tuple[str, str]]:
-    """Names of models.toml and of models that other programs keep here."""
     from agent.config.paths import user_paths
     from agent.models.listing import list_models
 
@@ -49,7 +48,6 @@ def complete_model() -> Iterable[tuple[str, str]]:
 
 @_completer
 def complete_session() -> Iterable[tuple[str, str]]:
-    """Short ids of conversations with their titles, the latest first."""
     from agent.config.paths import user_paths
     from agent.store.lookup import recent_titles, short_id
 
@@ -59,14 +57,12 @@ def complete_session() -> Iterable[tuple[str, str]]:
 
 @_completer
 def complete_server() -> Iterable[tuple[str, str]]:
-    """Names of the person's and of this folder's MCP servers."""
     for name in _servers():
         yield name, "MCP server"
 
 
 @_completer
 def complete_approval() -> Iterable[tuple[str, str]]:
-    """Ids of approvals, with what they allow."""
     from agent.config.paths import user_paths
     from tools.policy.approval_store import ApprovalStore
 
@@ -76,7 +72,6 @@ def complete_approval() -> Iterable[tuple[str, str]]:
 
 @_completer
 def complete_setting() -> Iterable[tuple[str, str]]:
-    """Keys of config.toml, with their defaults."""
     from agent.config.defaults import DEFAULTS
 
     for name, default in DEFAULTS.items():
@@ -97,10 +92,7 @@ def complete_approve(incomplete: str) -> Proposals:
 
 
 def name_app_command(environment: dict[str, str] | os._Environ[str], own: Iterable[str]) -> None:
-    """Complete ``agent --mod`` as ``agent chat --mod``: the app's options need no command.
-
-    ``own``: options of the program itself.
-    """
+    """Complete ``agent --mod`` as ``agent chat --mod``. ``own``: options of the program itself."""
     for variable in WORDS_VARIABLES:
         line = re.match(r"(\S+)(\s+)((-\S*).*)", environment.get(variable, ""), re.DOTALL)
         if line is None:

@@ -159,7 +159,6 @@ def _format_table(rows: Sequence[tuple[str, str, str, str]]) -> str:
 
 
 def _warn_wrong_keys(settings: Settings) -> None:
-    """Print what is wrong with the keys of the file, whose defaults count."""
     from agent.util.sanitize import echo
 
     for problem in settings.keys.problems.values():
@@ -178,7 +177,6 @@ def _written(file: Path) -> set[str]:
 
 
 def _value(settings: Settings, name: str) -> Any:
-    """A setting by its name, those of tables as TABLE.KEY."""
     if name.startswith("keys."):
         return settings.keys.chosen.get(name.removeprefix("keys."))
     value: Any = settings
@@ -214,7 +212,6 @@ def _default_model(paths: Paths) -> str | None:
 
 
 def _require_theme(name: str) -> None:
-    """Raise UserError where the app has no such theme."""
     from textual.theme import BUILTIN_THEMES
 
     from agent.errors import UserError

@@ -20,8 +20,7 @@ MAX_COLUMNS = 100
 
 
 def context_table(store: Store, record: ExportRecord) -> Iterator[str]:
-    """The lines of a bar and a table. What comes before the first message is as it was in the latest
-    recorded turn. Raises UserError."""
+    """The lines of a bar and a table, from the latest recorded turn. Raises UserError."""
     from agent.turn.context_usage import (
         BAR_MARKS,
         FREE_MARK,

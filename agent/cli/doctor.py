@@ -51,11 +51,7 @@ Check = tuple[str, State, str]
 
 
 def main(model: str | None = None, *, bench: bool = False, verbose: bool = False) -> int:
-    """Print all checks; the exit code, 0 when nothing is wrong, 2 where the model is not there.
-
-    ``model``: a name in place of the default model's. ``bench``: measure its speed too. ``verbose``:
-    also what llama.cpp was built for.
-    """
+    """Print all checks and return the exit code: 0 nothing is wrong, 2 there is no such model."""
     paths = user_paths()
     wrong = unused = 0
     checks = ModelChecks(paths, model, bench, verbose)
@@ -160,7 +156,6 @@ def _builtin_tools(paths: Paths) -> Iterator[Check]:
 
 
 def _prefix_cache(paths: Paths) -> Check:
-    """The prompts on disk, as models have read them."""
     from agent.bootstrap import prefix_cache_bytes
     from agent.engine.llama import disk_cache
 
@@ -279,7 +274,6 @@ class ModelChecks:
 
 
 async def _check_remote(loader: ModelLoader) -> tuple[bool, str]:
-    """Ask the server that runs the model for its health, context and vocabulary."""
     from agent.engine.remote.engine import RemoteEngine
 
     endpoint = loader.model.endpoint
@@ -322,7 +316,6 @@ def _processor(result: ProbeResult) -> Iterator[Check]:
 
 
 def _describe_row(row: ModelRow) -> tuple[State, str]:
-    """The state of a model of the list, and what it is or what to do."""
     size = None if row.size is None else format_bytes(row.size)
     match row.source:
         case "wrong":
@@ -384,7 +377,6 @@ def _unused_hardware(built_for: str, *, has_backend: bool) -> Iterator[Check]:
 
 
 def _describe_placement(loader: ModelLoader, plan: PlacementPlan | None) -> str:
-    """Where the model goes in memory and why, in one line."""
     from agent.engine.llama.model import uses_repacked_weights
 
     placement = loader.placement(plan)

@@ -81,8 +81,7 @@ def run_with(host: Host, work: Callable[[Host], Awaitable[int]]) -> int:
 
 
 def list_servers(root: Path, trust: bool, *, as_json: bool = False) -> int:
-    """Print a line for each configured server as soon as its start has succeeded or failed; exit
-    code 1 where an enabled one fails."""
+    """Print each server once it has started or failed; exit code 1 if an enabled one fails."""
     host = create_host(root, trust)
 
     async def work(host: Host) -> int:
@@ -123,7 +122,6 @@ def _indented(text: str) -> str:
 
 
 def inspect(name: str, root: Path, trust: bool, *, as_json: bool = False) -> int:
-    """Print a server's tools, resources, prompts and the end of its stderr."""
     host = create_host(root, trust)
     require_config(host, name)
 
@@ -178,10 +176,7 @@ def call(
     *,
     as_json: bool = False,
 ) -> int:
-    """Call a tool: the result goes to stdout; progress, output and failures to stderr.
-
-    ``answers``: what ``--answer`` says.
-    """
+    """Call a tool: its result goes to stdout; progress, output and failures to stderr."""
     forms = FormAnswers(answers)
     try:
         values = json.loads(arguments)
@@ -257,7 +252,6 @@ def add(
     cwd: Path | None,
     force: bool,
 ) -> None:
-    """Add a server to the person's mcp.json: a command line, or a URL."""
     if not command:
         raise UserError("Name a command after --, a URL, or --from REGISTRY-ID.")
     entry: dict[str, Any] = {}

@@ -20,11 +20,7 @@ from tools.mcp.login import LoginError
 def login(
     name: str, root: Path, trust: bool, *, scopes: list[str], browser: bool, device: bool
 ) -> int:
-    """Log in to a server over HTTP with OAuth, by its name or URL.
-
-    ``scopes``: to ask for beside those of the server and of the stored login. ``browser``: open the
-    page here.
-    """
+    """Log in to a server over HTTP with OAuth, by its name or URL. ``scopes``: further ones."""
     host = create_host(root, trust)
     config = _find_server(host, name)
     if config.problem or not config.enabled:

@@ -53,10 +53,8 @@ def add(
     force: bool,
     yes: bool,
 ) -> int:
-    """Add a server of the registry to the person's mcp.json, once they have seen what it runs.
-
-    ``settings``: env and headers of the command line, which replace the registry's. Raises UserError.
-    """
+    """Add a server of the registry, once the person has seen what it runs; ``settings`` replace its env
+    and headers. Raises UserError."""
     path = user_paths().mcp_json
     identifier, _, version = server_id.partition("@")
     try:

@@ -130,10 +130,7 @@ def pull(
 
 
 def _choose_from_repository(repo: str, name: str | None) -> Model:
-    """Choose a quantisation: the one of this name, else ask on a terminal, else take the best.
-
-    Raises UserError, EngineError.
-    """
+    """Return the named, chosen or best quantisation. Raises UserError, EngineError."""
     from agent.config.paths import user_paths
     from agent.models import hub
     from agent.models.machine import inspect_machine

@@ -312,11 +312,7 @@ _LAST_OPTIONS = ("log_level", "trace")
 
 
 def takes_launch_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace a command's parameter ``launch`` by the shared options, for typer to read.
-
-    ``def run(prompt: …, *, launch: LaunchOptions)`` is called by typer as
-    ``run(prompt=…, model=…, engine=…, …, trace=…)``.
-    """
+    """Replace a command's parameter ``launch`` by the options of `make_launch_options`, for typer."""
     shared = inspect.signature(make_launch_options, eval_str=True).parameters
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []

@@ -30,11 +30,8 @@ SAME_SIGNAL_SECONDS = 0.3
 
 
 def run_guarded(command: Callable[[], object]) -> None:
-    """Run a command; an exception that it raises is printed in one sentence and ends the process.
-
-    SIGTERM and SIGHUP end it, too. Exit codes: those of `agent/util/process.py`. Details of an
-    unexpected exception go to the log file. SystemExit passes.
-    """
+    """Run a command. An exception, SIGTERM or SIGHUP ends the process with a sentence and an exit code
+    of `agent.util.process`; SystemExit passes."""
     _open_missing_streams()
     provide_home()
     try:
@@ -59,11 +56,8 @@ def run_guarded(command: Callable[[], object]) -> None:
 
 
 def stop_on_signals(stop: Callable[[int], object]) -> None:
-    """Let a termination signal call ``stop`` with its number in the running event loop, and a second
-    one end the process at once.
-
-    The handler is Python's own, not asyncio's: it runs even while a write holds the loop up.
-    """
+    """Let a termination signal call ``stop`` with its number, and a second one end the process.
+    Python's own handler, unlike asyncio's, runs even while a write blocks the loop."""
     import asyncio  # the app's start does not need it here
 
     loop = asyncio.get_running_loop()
@@ -96,10 +90,7 @@ def require_app_terminal(instead: str = "use agent run here") -> None:
 
 
 def _open_missing_streams() -> None:
-    """Open /dev/null for each standard stream that our parent closed.
-
-    Otherwise the next file that is opened would get its number, and be printed into.
-    """
+    """Open /dev/null for closed standard streams, or the next open file would get their number."""
     sys.stdin = sys.stdin or _null_device("r")
     sys.stdout = sys.stdout or _null_device("w")
     sys.stderr = sys.stderr or _null_device("w")

@@ -232,7 +232,6 @@ class TerminalRenderer:
 
 
 def summarize_call(call: ev.McpCallItem, max_lines: int = 1) -> str:
-    """The first lines of a call's result or error."""
     text = f"failed: {call.error.text}" if call.error is not None else call.output or ""
     lines = text.strip().splitlines() or ["(no output)"]
     if len(lines) <= max_lines:
@@ -242,7 +241,6 @@ def summarize_call(call: ev.McpCallItem, max_lines: int = 1) -> str:
 
 
 def absent_servers(servers: Sequence[ev.ServerStatus]) -> list[str]:
-    """A sentence for each server that has not started."""
     starting = "has not started yet and is not used; name it in the prompt to wait for it"
     return [
         f"the server {s.name} {s.error or starting}"

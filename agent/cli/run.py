@@ -270,12 +270,9 @@ class _Stopping:
 
 
 def _read_prompt(request: RunRequest) -> str:
-    """The prompt argument with piped stdin attached; ``-`` or no argument reads stdin alone.
-
-    Line breaks at its end, which ``echo`` adds, are not part of a prompt. What is piped beside a
-    prompt is attached as a file is: it may be a stranger's text, not the person's own words. What
-    is piped alone is their prompt, for there is no other text that could say what they want.
-    """
+    """The prompt argument with piped stdin attached; ``-`` or no argument reads stdin alone. Line
+    breaks at the end are dropped. Stdin beside a prompt is attached like a file, as it may be a
+    stranger's text."""
     argument, required = request.prompt, request.prompt in (None, "-")
     piped = "" if request.no_stdin else (_read_stdin(required) or "").rstrip("\r\n")
     if argument is None or argument == "-":

@@ -281,7 +281,6 @@ def _load_record(store: Store, session: str) -> ExportRecord:
 
 
 def _report_damage(store: Store) -> None:
-    """Name on stderr what could not be read."""
     from agent.util.sanitize import echo
 
     for sentence in store.damage.take():

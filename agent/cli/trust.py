@@ -21,10 +21,7 @@ CHANGING_TOOLS = ("container", "files", "shell")
 
 
 def confirm_folder(launch: LaunchOptions) -> LaunchOptions:
-    """Ask what the root needs a yes for, and return the options with the answers in them.
-
-    It asks only on a terminal; what got no yes is refused later, with a sentence.
-    """
+    """Ask on a terminal what the root needs a yes for; return the options with the answers."""
     return confirm_project_servers(confirm_home(launch))
 
 
@@ -58,10 +55,7 @@ def _agrees(question: str) -> bool:
 
 
 def confirm_project_servers(launch: LaunchOptions) -> LaunchOptions:
-    """Ask for the project's unapproved servers, and return the options with the answer in them.
-
-    It asks only on a terminal, and only where a server would be started.
-    """
+    """Ask on a terminal for the project's unapproved servers, if one would be started."""
     from tools.config.project_files import PROJECT_FILES
 
     root = launch.root

@@ -79,11 +79,9 @@ class KeyBindings(NamedTuple):
     """By the names in the file: a sentence on each that cannot be used, whose default stays."""
 
     def keys(self, action: str) -> list[str]:
-        """The keys of an action, as Textual names them."""
         return (self.chosen.get(action) or ACTIONS[action].keys).split(",")
 
     def label(self, action: str) -> str:
-        """An action's first key, as people read it."""
         return key_label(self.keys(action)[0])
 
 
@@ -119,10 +117,7 @@ def key_label(key: str) -> str:
 
 
 def read_bindings(table: object) -> KeyBindings:
-    """Read the table ``keys``; never fails, as one wrong key must not keep the app from starting.
-
-    Two actions on one key are both refused, unless one has it by default: then the other is.
-    """
+    """Read the table ``keys``. Never fails; of two actions on a key only the default one has it."""
     if not isinstance(table, dict):
         return KeyBindings({}, {"keys": "keys must be a table: [keys]"})
     chosen: dict[str, str] = {}

@@ -50,7 +50,6 @@ class Paths:
 
     @property
     def mcp_json(self) -> Path:
-        """The person's own MCP servers."""
         return self.config / "mcp.json"
 
     @property
@@ -60,7 +59,6 @@ class Paths:
 
     @property
     def audit_log(self) -> Path:
-        """The log of every approval decision."""
         return self.state / "calls.jsonl"
 
     @property
@@ -74,10 +72,8 @@ class Paths:
 
 
 def user_paths() -> Paths:
-    """The folders of whoever runs this: below ``AGENT_HOME``, or where the platform wants them.
-
-    Raises UserError where there is no home folder either.
-    """
+    """The user's folders: below ``AGENT_HOME``, else the platform's. Raises UserError without a
+    home."""
     if home := os.environ.get("AGENT_HOME"):
         base = expand_path(home)
         return Paths(base / "config", base / "cache", base / "state")

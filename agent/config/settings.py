@@ -99,11 +99,7 @@ class Settings:
 
 
 def load_settings(paths: Paths) -> Settings:
-    """Read config.toml; without one all settings are unset.
-
-    What is wrong with keys stops nothing: `Settings.keys` names the lines. Raises UserError, which
-    names the file and what is wrong with it.
-    """
+    """Read config.toml, if there is one. `Settings.keys` has the wrong keys. Raises UserError."""
     path = settings_file(paths)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -167,10 +163,7 @@ def _browser(path: Path, table: object) -> BrowserSettings | None:
 
 
 def save_setting(paths: Paths, name: str, value: object) -> None:
-    """Write a setting into config.toml and leave the rest as it is. Raises UserError.
-
-    ``name``: a key, ``browser.KEY`` or ``keys.ACTION``. What becomes of the file is checked first.
-    """
+    """Write ``name`` (``KEY``, ``browser.KEY``, ``keys.ACTION``) into config.toml. Raises UserError."""
     from agent.util.toml_edit import set_value  # most runs change nothing
 
     path = settings_file(paths)

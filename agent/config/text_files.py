@@ -18,11 +18,8 @@ class UnusableFileError(AgentError):
 
 
 def project_folders(root: Path) -> list[Path]:
-    """Return the folders from the git repository's root down to ``root``, resolved; outermost first.
-
-    Without a repository it is ``root`` alone. A ``.git`` that belongs to another user makes none:
-    anybody can put one into ``/tmp``.
-    """
+    """The folders from the git repository's root, or else ``root``, down to ``root``, resolved. A
+    ``.git`` of another user does not count: anybody can put one into ``/tmp``."""
     root = root.resolve()
     for folder in (root, *root.parents):
         try:
@@ -34,11 +31,9 @@ def project_folders(root: Path) -> list[Path]:
 
 
 def read_clean_text(path: Path, max_bytes: int, *, inside: Path | None = None) -> tuple[str, bool]:
-    """Read the first bytes of a regular UTF-8 file; return its text, and whether there is more of it.
-
-    Control characters, escape sequences and hidden characters are removed. ``inside``: a link may lead
-    only to what is below this resolved folder. Raises FileNotFoundError and UnusableFileError.
-    """
+    """Read the start of a regular UTF-8 file without control and hidden characters, and whether there
+    is more. ``inside``: a folder that links must not leave. Raises FileNotFoundError,
+    UnusableFileError."""
     try:
         real = path.resolve(strict=True)
         if inside is not None and not real.is_relative_to(inside):

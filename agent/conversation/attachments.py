@@ -44,10 +44,7 @@ def format_attachment(source: str, text: str, kind: Kind = "file") -> str:
 
 
 def split_attachments(text: str) -> tuple[str, list[Attachment]]:
-    """Return a prompt without the blocks attached to it, and what these are.
-
-    Whatever the text is, it takes time in proportion to its length: clients send prompts too.
-    """
+    """Split a prompt into its own text and the blocks attached to it, in linear time."""
     words, attachments, end = [], [], 0
     unclosed = set()
     for header in _HEADER.finditer(text):

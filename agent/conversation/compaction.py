@@ -67,11 +67,8 @@ async def make_room(
     emit: Emit,
     on_generation: OnGeneration,
 ) -> None:
-    """Compact before a generation that would have no room, as little as helps.
-
-    The running turn stays as it is. Where the model writes no summary, the oldest turns are left out.
-    ``on_generation`` counts the summary's generations. Raises NotCompactedError.
-    """
+    """Compact before a generation that would have no room, as little as helps. Without a summary the
+    oldest turns are left out; the running turn stays. Raises NotCompactedError."""
     form, context = generator.format, generator.context_length
     if not needs_compaction(form, context, conversation):
         return
@@ -119,7 +116,6 @@ def summary_message(summary: str) -> str:
 
 
 def needs_compaction(form: Format, context_length: int, conversation: Conversation) -> bool:
-    """Whether the next generation would not have room."""
     return len(conversation.prompt(form)) > FULL_SHARE * context_length
 
 
@@ -199,7 +195,6 @@ def _roles(form: Format, entries: Sequence[Entry]) -> list[Role]:
 
 
 def _size(entries: Sequence[Entry]) -> int:
-    """Tokens that the entries take of a prompt."""
     return sum(len(entry.prompt_ids) for entry in entries)
 
 
@@ -245,10 +240,7 @@ class _Compaction:
         self._tokens_before = self._prompt_tokens()
 
     def latest_turns(self) -> int | None:
-        """The start of the turns that stay: the last one and those before it for which there is room.
-
-        None: nothing comes before the last turn.
-        """
+        """The start of the last turn and of those before it that fit; None: nothing precedes it."""
         if not self.starts:
             return None
         context, conversation = self._generator.context_length, self._conversation
@@ -282,7 +274,6 @@ class _Compaction:
         return True
 
     def _shortened_results(self, end: int) -> dict[int, list[int]]:
-        """The ids of long results before ``end``, shortened, by the entries' indexes."""
         conversation, form = self._conversation, self._generator.format
         limit = min(LONG_RESULT_TOKENS, self._generator.context_length // 16)
         note = f"; the whole: agent sessions show {conversation.id}"

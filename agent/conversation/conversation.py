@@ -150,7 +150,6 @@ class Conversation:
         return affinity_tokens(self._header_ids, self.prompt_entries())
 
     def prompt_entries(self) -> list[Entry]:
-        """The entries of the prompt, with the ids that it has of them."""
         compacted = self.compacted
         summary = [Entry(compacted.ids, role="developer")] if compacted else []
         end = compacted.end if compacted else 0
@@ -161,11 +160,8 @@ class Conversation:
         ]
 
     def branch(self, conversation_id: str, before: int) -> Conversation:
-        """A new conversation with the first ``before`` entries, reasoning aside.
-
-        To edit or retry a user's message is to branch before it and continue there. Where a compaction
-        reached further than ``before``, the branch has the messages themselves again.
-        """
+        """A new conversation with the first ``before`` entries, not counting reasoning; a compaction
+        that reached further is undone."""
         before = self._index(before)
         entries, compacted = [replace(entry) for entry in self.entries[:before]], self.compacted
         if compacted is not None and compacted.end > before:
@@ -240,8 +236,7 @@ class Conversation:
     def _replace_missing_result(
         self, form: Format, recipient: str, text: str, late: tuple[int, int]
     ) -> bool:
-        """Put a result in the place of the `NO_RESULT` that stands for it; false if that is not in the
-        prompt any more."""
+        """Replace the `NO_RESULT` that stands for a result; False: the prompt has it no longer."""
         missing = form.tool_result(recipient, NO_RESULT)
         found = [at for at, entry in enumerate(self.entries) if entry.ids == missing]
         number, count = late
@@ -298,10 +293,7 @@ class Conversation:
     def _add_generated_parts(
         self, form: Format, header: list[int], ids: Sequence[int], spans: Sequence[Span]
     ) -> None:
-        """Add a generation that is one message, as the entries header, part …, ending.
-
-        Only its reasoning can be dropped later, which therefore is an entry of its own.
-        """
+        """Add a generation that is one message; its reasoning is an entry that can be dropped later."""
         if not spans:
             return
         parts = [list(ids[span.start : span.end]) for span in spans]
@@ -315,9 +307,7 @@ class Conversation:
         self.entries.append(Entry(last[body:], role="part"))
 
     def omit_answered_calls(self, form: Format) -> None:
-        """Leave calls in the channel of reasoning, and their results, out of prompts once they are
-        followed by an answer, unless they are pinned. Without an answer behind them they are in, and
-        so are all where the format keeps them."""
+        """Leave answered calls of the reasoning channel, and their results, out of prompts."""
         channels = [form.channel(entry.ids) for entry in self.entries]
         answers = [at for at, channel in enumerate(channels) if channel == "final"]
         last_answer = 0 if form.keep_calls else max(answers, default=0)

@@ -21,8 +21,7 @@ class PastTurn(Protocol):
     def prompt(self) -> str: ...
 
     @property
-    def response(self) -> Response:
-        """What came of it."""
+    def response(self) -> Response: ...
 
 
 def convert_vocabulary(
@@ -31,11 +30,8 @@ def convert_vocabulary(
     vocabulary: str,
     tool_names: Mapping[tuple[str, str], str],
 ) -> Conversation:
-    """A new conversation with prompts, messages, calls and results of ``turns``, but no reasoning.
-
-    ``form`` writes ids of ``vocabulary``. ``tool_names``: the names that models call tools by, by
-    server and tool.
-    """
+    """A new conversation of ``turns``, without reasoning. ``vocabulary``: of the ids that ``form``
+    writes. ``tool_names``: the models' names for tools, by server and tool."""
     conversation = Conversation(new_id("conv"), vocabulary=vocabulary)
     for turn in turns:
         conversation.add(form, User(turn.prompt))

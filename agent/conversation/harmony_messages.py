@@ -23,10 +23,7 @@ _ROLES = frozenset({"system", "developer", "user", "assistant"})
 def response_messages(
     format: Format, conversation: Conversation, first_generated_entry: int
 ) -> dict[str, Any]:
-    """Return the response's fields ``input_messages`` and ``output_messages``.
-
-    The model wrote the entries from the index ``first_generated_entry`` on.
-    """
+    """The fields ``input_messages`` and ``output_messages``, split at ``first_generated_entry``."""
     outputs = conversation.entries[first_generated_entry:]
     prompt = conversation.prompt_entries()
     inputs = prompt[: len(prompt) - len(outputs)]

@@ -82,7 +82,6 @@ Role = Literal["user", "developer", "assistant", "result", "part", "steering"]
 
 
 def role_of(message: Message) -> Role:
-    """The role of the entry that a message becomes."""
     match message:
         case User():
             return "user"

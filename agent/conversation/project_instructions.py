@@ -51,7 +51,6 @@ class ProjectInstructions:
 
     @property
     def names(self) -> str:
-        """The files' names with commas."""
         return ", ".join(file.name for file in self.files)
 
 

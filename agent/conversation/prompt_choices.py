@@ -39,10 +39,8 @@ def toggle_fold(form: Format, conversation: Conversation, at: int) -> None:
 
 
 def toggle_dropped(form: Format, conversation: Conversation, turn: int) -> None:
-    """Leave a turn, counted from 1, out of the prompt, or put it back. Raises PromptChoiceError.
-
-    Where a summary was written meanwhile it tells nothing of the turn, so that is pinned to come back.
-    """
+    """Leave a turn, counted from 1, out of the prompt, or put it back; a turn that a later summary
+    lacks is pinned then. Raises PromptChoiceError."""
     entries, span = conversation.entries, _turn_span(form, conversation, turn)
     summarised = conversation.compacted is not None and span.start < conversation.compacted.end
     dropped = not entries[span.start].dropped

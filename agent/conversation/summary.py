@@ -57,7 +57,6 @@ class SummaryCache:
         self._texts: OrderedDict[bytes, str] = OrderedDict()
 
     def put(self, entries: Sequence[Entry], text: str) -> None:
-        """Store ``text``, the summary of ``entries``, the beginning of a conversation."""
         *_, digest = _prefix_digests(entries)
         self._texts[digest] = text
         while len(self._texts) > MAX_CACHED_SUMMARIES:
@@ -94,7 +93,6 @@ def _prefix_digests(entries: Sequence[Entry]) -> Iterator[bytes]:
 
 
 def summary_tokens(context_length: int) -> int:
-    """Tokens that a summary may take of a context of this length."""
     return min(MAX_SUMMARY_TOKENS, context_length // SUMMARIES_PER_CONTEXT)
 
 
@@ -107,12 +105,10 @@ async def summarise(
     emit: Emit,
     on_generation: OnGeneration,
 ) -> str:
-    """Have the model summarise ``entries``, which follow ``head`` in the prompt.
+    """Have the model summarise ``entries``, chunk by chunk where they do not fit after ``head``.
 
-    The prompts begin as the conversation's own do, so most of them is in the engine's memory already.
-    Entries that do not fit into the context are summarised chunk by chunk, each chunk together with the
-    summary of those before it. ``render_summary``: a summary's text as the ids of a message.
-    Raises NoSummaryError, EngineError.
+    The prompts begin like the conversation's, so that most of them is in the engine's memory.
+    ``render_summary``: a summary as a message's ids. Raises NoSummaryError, EngineError.
     """
     form, length = generator.format, summary_tokens(generator.context_length)
     question = form.user_message(SUMMARY_PROMPT) + form.open_assistant()
@@ -161,10 +157,8 @@ def without_penalties(sampling: Sampling) -> Sampling:
 
 
 def shorten_entry(form: Format, entry: Entry, limit: int, note: str = "") -> list[int]:
-    """Beginning and end of a long message, in about ``limit`` tokens, and a mark of the cut between.
-
-    ``note``: what the mark says besides the number of tokens, such as where the full text is.
-    """
+    """Beginning and end of a long message in about ``limit`` tokens, with a mark of the cut between, to
+    which ``note`` is added."""
     empty = (
         form.user_message("") if entry.recipient is None else form.tool_result(entry.recipient, "")
     )

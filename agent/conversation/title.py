@@ -30,12 +30,8 @@ async def write_title(
     *,
     affinity_tokens: int = 0,
 ) -> str:
-    """Have the model write a title for the conversation with this prompt; empty where it wrote none.
-
-    The generation is a background one: it gives way to all others, and begins as the conversation's
-    next prompt does, with the answer, not with reasoning. ``affinity_tokens``: as in
-    `agent.engine.protocol.Request`. Raises EngineError.
-    """
+    """Have the model write a title in the background, without reasoning; empty: it wrote none. Raises
+    EngineError."""
     opening = form.open_answer()
     request = Request(
         [*prompt, *form.user_message(TITLE_PROMPT), *form.open_assistant(), *opening],

@@ -40,10 +40,7 @@ _Path = tuple[str, ...]
 
 
 def close_objects(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema with closed objects.
-
-    One that declares no property stays any object. Raises RecursionError where it is nested too deeply.
-    """
+    """Return the schema with closed objects, unless they declare nothing. Raises RecursionError."""
     closer = _Closer(schema)
     closer.close(schema, ())  # finds what has to stay open
     closed: dict[str, Any] = closer.close(schema, ())
@@ -68,7 +65,6 @@ class _Closer:
         """Where subschemas are that describe a value together with others."""
 
     def close(self, schema: Any, path: _Path) -> Any:
-        """Close the subschema that is at ``path`` in the root."""
         if not isinstance(schema, Mapping) or path in self._open:
             return schema
         closed = dict(schema)
@@ -108,7 +104,6 @@ class _Closer:
                 ]
 
     def _leave_open(self, schema: Mapping[str, Any]) -> None:
-        """Leave what a subschema refers to open."""
         parts: list[Any] = [{key: schema[key] for key in schema if key not in _DEFINITIONS}]
         while parts:
             match parts.pop():

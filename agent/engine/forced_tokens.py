@@ -25,7 +25,6 @@ class ForcedTokens:
 
     @property
     def pending(self) -> Future[Any] | None:
-        """Nothing has to be compiled."""
         return None
 
     def upcoming(self, limit: int) -> list[int]:
@@ -38,5 +37,4 @@ class ForcedTokens:
         return True
 
     def allowed(self) -> npt.NDArray[np.intp]:
-        """Return the next id, (1,) intp."""
         return np.array(self.ids[self._next : self._next + 1], np.intp)

@@ -20,10 +20,7 @@ MAX_ADDRESS_SPACE_BYTES = 1 << 30
 
 
 def check_grammar(lark: str) -> str | None:
-    """Return why a Lark grammar cannot be used, None if it can. Blocks.
-
-    Raises OSError (TimeoutError) where this machine cannot tell now: that says nothing of the grammar.
-    """
+    """Why a Lark grammar cannot be used, or None. Blocks. Raises OSError where this is unknown."""
     command = [sys.executable, "-I", str(Path(__file__))]
     try:
         child = subprocess.run(

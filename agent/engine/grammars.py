@@ -119,8 +119,7 @@ class Grammar:
 
     @classmethod
     def from_argument_schema(cls, schema: Mapping[str, Any]) -> Grammar:
-        """Make a grammar of a call's arguments: as `from_answer_schema`, and always an object. Raises
-        GrammarError."""
+        """As `from_answer_schema`, but always an object. Raises GrammarError."""
         kind = schema.get("type")
         if kind is None or (isinstance(kind, list) and "object" in kind):
             schema = {**schema, "type": "object"}
@@ -259,7 +258,6 @@ class CompiledGrammar:
         """Which part of the grammar is not enforced, in llguidance's words; None: nothing."""
 
     def new_matcher(self, limits: LoopLimits | None = None) -> Matcher:
-        """Start matching a text; ``limits``: as in `Matcher`."""
         matcher, is_json = self._matcher.deep_copy(), self._is_json
         return Matcher(matcher, self._end_id, self._vocabulary, limits, is_json=is_json)
 
@@ -318,12 +316,8 @@ class GrammarCompiler:
             self._awaited -= 1
 
     def submit_first_usable(self, *factories: Callable[[], Grammar]) -> Future[CompiledGrammar]:
-        """Compile the first of some grammars that can be used; the last one's error is raised if
-        none can.
-
-        The factories are called in the compiling thread, after all grammars that were submitted
-        before.
-        """
+        """Compile the first usable grammar, after all that were submitted before, or raise the last
+        one's error. The factories run in the compiling thread."""
         return self._thread.submit(self._compile_first_usable, factories)
 
     def _compile_first_usable(self, factories: Sequence[Callable[[], Grammar]]) -> CompiledGrammar:
@@ -434,8 +428,7 @@ class GrammarCompiler:
 
 
 def _may_explode(schema: str) -> bool:
-    """Whether a schema may be one of those whose strings llguidance intersects, with exponential cost:
-    measured, 12 patterns are harmless."""
+    """Whether llguidance may intersect strings of a schema, at exponential cost; 12 are harmless."""
     strings = sum(schema.count(f'"{keyword}"') for keyword in _STRING_KEYWORDS)
     joined = any(f'"{keyword}"' in schema for keyword in _JOINING_KEYWORDS)
     return joined and strings > MAX_UNCHECKED_PATTERNS

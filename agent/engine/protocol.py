@@ -131,12 +131,10 @@ class Constraint(Protocol):
         """The compilation that the next `accept` or `allowed` would block on; None: neither blocks."""
 
     def accept(self, token: int) -> bool:
-        """Take the token as the next one and return True; or change nothing and return False.
-        Called for every sampled token, so it must be cheap."""
+        """Take the next token and return True, or change nothing and return False. Must be cheap."""
 
     def allowed(self) -> npt.NDArray[np.intp]:
-        """Return the ids that may come next, (n,) intp, ascending. Slow: called after a reject, or to
-        show them."""
+        """Return the ids that may come next, (n,) intp, ascending. Slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,14 +226,11 @@ class Generation(Protocol):
     """A running generation, to be read once; a reader that stops early cancels it."""
 
     def __aiter__(self) -> AsyncIterator[Prefill | Waiting | Tokens | Finished]:
-        """Yield Prefill, Waiting (only if a server runs the model), Tokens, Finished. Raises
-        EngineError when the engine fails on the way."""
+        """Yield Prefill, Waiting (of servers only), Tokens, Finished. Raises EngineError on failure."""
 
     def cancel(self) -> None:
-        """End it at the next token or prefill chunk; it then yields ``Finished("cancelled")``.
-
-        Safe from any thread, at any time, more than once.
-        """
+        """End with ``Finished("cancelled")`` at the next token or chunk; from any thread, at any
+        time."""
 
 
 class Engine(Protocol):
@@ -256,11 +251,8 @@ class Engine(Protocol):
         """Load the model; ``progress`` gets 0…1. Does nothing when loaded. Raises EngineError."""
 
     def generate(self, request: Request) -> Generation:
-        """Start generating; needs a running event loop and a loaded engine.
-
-        ``max_tokens=0`` only prefills. Raises ContextOverflowError, EngineBusyError when too many
-        wait, or EngineError when the model is not loaded or the prompt is empty or has unknown ids.
-        """
+        """Start generating, in a running event loop; ``max_tokens=0`` only prefills. Raises
+        ContextOverflowError, EngineBusyError, or EngineError: not loaded, no prompt, unknown ids."""
 
     async def close(self) -> None:
         """Cancel running generations and free everything."""

@@ -51,7 +51,6 @@ class Hold:
     """The file whose existence releases it; None: only a cancel does."""
 
     async def wait(self, cancelled: asyncio.Event) -> None:
-        """Wait until it is released or the generation is cancelled."""
         while not cancelled.is_set() and not (self.until and self.until.exists()):  # noqa: ASYNC110
             await asyncio.sleep(HOLD_POLL_SECONDS)
 
@@ -96,7 +95,6 @@ class ScriptEngine:
                 progress(1.0)
 
     def generate(self, request: Request) -> ScriptGeneration:
-        """Start the next line's generation. Raises EngineError like any engine."""
         if self._lines is None:
             raise EngineError("The script is not loaded yet.")
         if not request.prompt:
@@ -126,7 +124,6 @@ class ScriptGeneration:
         self._cancelled = asyncio.Event()
 
     def cancel(self) -> None:
-        """End it, also during a delay; safe from any thread, at any time, more than once."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._cancelled.set)
 

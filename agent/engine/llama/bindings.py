@@ -22,8 +22,7 @@ read 2.0 times as fast with 1,000 rounds and decode 3 to 5 times; on quiet cores
 
 
 def _load_cuda_libraries() -> None:
-    """Load CUDA from NVIDIA's packages, if they are installed: a CUDA wheel of llama.cpp is linked
-    with it, brings none, and would search only the system's folders."""
+    """Load CUDA from NVIDIA's packages, as a CUDA wheel searches only the system's folders."""
     llama, nvidia = importlib.util.find_spec("llama_cpp"), importlib.util.find_spec("nvidia")
     if not (llama and llama.origin and nvidia and nvidia.submodule_search_locations):
         return
@@ -90,8 +89,7 @@ lib.llama_log_set(_forward_log, ctypes.c_void_p(0))
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # type: ignore[untyped-decorator]
 def _on_abort(message: bytes) -> None:
-    """End the process with one sentence when ggml aborts, as it does if a small allocation fails;
-    ggml itself would call a debugger and print a backtrace."""
+    """End the process with one sentence when ggml aborts, not with a debugger and a backtrace."""
     detail = message.decode("utf-8", "replace").rpartition("/")[2]
     sentence = f"llama.cpp failed, most likely out of memory ({detail})."
     log.critical("%s", sentence)

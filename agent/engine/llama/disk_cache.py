@@ -96,7 +96,6 @@ def clear(folder: Path) -> int:
 
 
 def byte_limit(options: DiskCacheOptions) -> int:
-    """Bytes that all prefixes may have."""
     if options.max_bytes is not None:
         return options.max_bytes
     used = sum(stat.st_size for _, stat in cache_files(options.folder))
@@ -113,11 +112,8 @@ def existing_parent(path: Path) -> Path:
 
 
 def fingerprint(path: Path, placement: Placement, version: str) -> str:
-    """Name the folder of a model's prefixes: another file, llama.cpp or memory layout, another name.
-
-    The number of sequences changes no state, nor does the context's length for GPT-OSS; models with
-    longrope have other factors for longer contexts. Raises OSError.
-    """
+    """Name the folder of a model's prefixes by file, llama.cpp and memory layout; the length of the
+    context matters with longrope only. Raises OSError."""
     stat = path.stat()
     with path.open("rb") as file:
         header = hashlib.blake2b(file.read(HEADER_BYTES), digest_size=12).hexdigest()
@@ -210,10 +206,8 @@ class DiskCache:
     # --- reading ---
 
     def find(self, ids: Sequence[int], *, windows: bool, longer_than: int) -> StoredPrefix | None:
-        """The longest stored prefix of ``ids`` that leaves one to compute.
-
-        ``windows``: only lengths with a checkpoint will do. ``longer_than``: shorter ones are no use.
-        """
+        """The longest stored prefix of ``ids`` that leaves one to compute. ``windows``: only lengths
+        with a checkpoint will do. ``longer_than``: tokens."""
         names: dict[str, list[str]] = {}
         for path in self.folder.glob(f"*{_SUFFIX}"):
             names.setdefault(path.name[: len(_ROOT)], []).append(path.name)
@@ -338,8 +332,7 @@ class DiskCache:
 
 
 def _touch(path: Path, start: int) -> bool:
-    """Make a file the most recently used one, but for those before it in its chain; False if there is
-    none. What a chain begins with goes last: the rest is no use without it."""
+    """Make a file the most recently used one but for those before it in its chain; False: no file."""
     try:
         os.utime(path, times=(time.time() - start * 1e-6,) * 2)
     except (FileNotFoundError, NotADirectoryError):

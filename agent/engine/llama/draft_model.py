@@ -56,11 +56,8 @@ class DraftModel:
         self._failed = False
 
     def draft(self, jobs: Sequence[GenerationJob], limits: Sequence[int]) -> list[list[int]]:
-        """Return what may follow each job's ids; nothing where that does not pay, and once the model
-        has failed.
-
-        ``limits``: tokens that each draft may have.
-        """
+        """What may follow each job's ids; nothing where that does not pay or the model has failed.
+        ``limits``: tokens of each draft."""
         self.has_read = False
         if not self._failed and (length := self.lengths.choose(limits)):
             try:

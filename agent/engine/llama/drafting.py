@@ -22,8 +22,7 @@ class Drafting:
         """Whether the last drafts are the draft model's."""
 
     def draft(self, jobs: Sequence[GenerationJob]) -> list[list[int]]:
-        """Return what the next step verifies for each job, all of which decode; empty drafts where that
-        does not pay."""
+        """Return drafts for jobs that all decode; empty ones where drafts do not pay."""
         limits = [job.max_generated - job.generated - 1 for job in jobs]
         drafts: list[list[int]] = [[] for _ in jobs]
         if self._lookup is not None:
@@ -45,7 +44,6 @@ class Drafting:
             self._model.lengths.costs.record(generations, drafted, seconds)
 
     def verified(self, accepted: int, drafted: int) -> None:
-        """Record that so many tokens of one of the last drafts were right, of those that were compared
-        with what was sampled."""
+        """Record a draft's acceptance: ``accepted`` of ``drafted`` tokens that were compared."""
         if self._model is not None and self._model_drafted:
             self._model.lengths.acceptance.record(accepted, drafted)

@@ -46,14 +46,10 @@ class LlamaEngine:
 
     @property
     def unfinished(self) -> int:
-        """Number of generations that run or wait for a sequence, without background ones."""
         return self._worker.unfinished if self._worker else 0
 
     async def load(self, progress: Callable[[float], None] | None = None) -> None:
-        """Load the model; `progress` gets 0…1 on the event loop. Raises EngineError.
-
-        If the call that began the load is cancelled, the load stops.
-        """
+        """Load the model; stops when the call that began the load is cancelled. Raises EngineError."""
         is_first = self._worker is None
         worker = self._worker = self._worker or self._start(progress)
         try:
@@ -82,7 +78,6 @@ class LlamaEngine:
         return worker
 
     def generate(self, request: Request) -> TokenStream:
-        """Start generating. Raises EngineError, or EngineBusyError when too many wait."""
         worker = self._worker
         if worker is None or not worker.ready:
             raise EngineError("The model is not loaded yet.")
@@ -101,7 +96,6 @@ class LlamaEngine:
         return stream
 
     async def close(self) -> None:
-        """Cancel all generations and free everything; the engine can be loaded again."""
         worker, self._worker = self._worker, None
         if worker:
             worker.shut_down()

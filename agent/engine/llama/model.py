@@ -52,15 +52,13 @@ _MEMORY_ERRORS = ("unable to allocate", "failed to allocate", "bad_alloc", "Cann
 
 
 def _abort_callback() -> object:
-    """Return strlen as an abort callback: true while its argument does not begin with a zero byte.
-    A Python callback would take the GIL for each node of the graph."""
+    """Return strlen as an abort callback: a Python one would take the GIL for each node."""
     libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
     return ctypes.cast(libc.strlen, lib.ggml_abort_callback)
 
 
 def uses_repacked_weights(placement: Placement) -> bool:
-    """Whether weights are repacked; not by default on a CPU with AMX, whose use kills the process
-    on some virtual machines."""
+    """Whether weights are repacked; by default not with AMX, which kills processes on some VMs."""
     if placement.extra_buffers is not None:
         return placement.extra_buffers
     return b"AMX" not in lib.llama_print_system_info()
@@ -189,10 +187,7 @@ class LlamaModel:
         return code
 
     def logits(self, output: int = 0) -> Logits:
-        """Return the n-th logits, (vocabulary_size,) float32, of those that the batch computed.
-
-        The array is a view that the next decode overwrites.
-        """
+        """The n-th logits, (vocabulary_size,) float32: a view that the next decode overwrites."""
         pointer = lib.llama_get_logits_ith(self._context, output - self._batch.output_count)
         address = ctypes.addressof(pointer.contents)
         if (row := self._logit_rows.get(address)) is None:
@@ -245,8 +240,7 @@ class LlamaModel:
             self.truncate(spare, 0)
 
     def restore_range(self, seq_id: int, state: RangeState, start: int, end: int) -> bool:
-        """Append a copy of positions to a sequence, those from `start` to `end`; False if there was
-        no room, or it is no such copy."""
+        """Append positions `start` to `end`; False: there was no room, or the copy is of others."""
         spare = self.spare_sequence
         done = self._restore_state(spare, state, 0)
         if done:
@@ -289,8 +283,7 @@ def _check_file(path: Path) -> None:
 
 
 def _vocabulary_overrides(path: Path) -> object:
-    """Make KV overrides that have llama.cpp skip the tokenizer: parsing 200,000 tokens and their
-    merges takes half a second, and the formats tokenise by themselves."""
+    """KV overrides to skip llama.cpp's tokenizer, which takes half a second and is not used."""
     try:
         architecture, count = gguf_header.read_vocabulary_size(path)
     except EngineError:

@@ -43,7 +43,6 @@ class Penalties:
 
     @staticmethod
     def needed(sampling: Sampling) -> bool:
-        """Whether these settings change any logit."""
         s = sampling
         return bool(
             s.presence_penalty or s.frequency_penalty or s.repeat_penalty != 1 or s.logit_bias

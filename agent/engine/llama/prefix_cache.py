@@ -96,7 +96,6 @@ class KvSequence:
 
     @property
     def checkpoint_lengths(self) -> list[int]:
-        """Lengths that have a checkpoint, ascending."""
         return sorted(self._checkpoints)
 
     def reusable(self, count: int) -> int:
@@ -115,8 +114,7 @@ class KvSequence:
         return 0 <= first <= needed
 
     def truncate(self, count: int) -> int:
-        """Go back to the first `count` tokens, which are reusable; return the new length (0 if
-        llama.cpp could not do it)."""
+        """Go back to the first `count` tokens, which are reusable; the new length (0: impossible)."""
         intact = self._window_intact(count)
         done = count == len(self.ids) or self.model.truncate(self.seq_id, count)
         if done and not intact:
@@ -175,15 +173,11 @@ class KvSequence:
             del self._checkpoints[lengths[closest]]
 
     def checkpoint(self, length: int) -> WindowState:
-        """The checkpoint of a length that has one."""
         return self._checkpoints[length]
 
     def restore(self, stored: StoredPrefix) -> Generator[bool]:
-        """Append what is on disk, a segment for each step; yields whether there was room for it.
-
-        The ids before are a prefix of the stored ones. Unless the iterator is read to its end, and
-        where a file is damaged, the sequence is empty afterwards.
-        """
+        """Append what is on disk, a segment for each step; yields whether there was room for it. Unless
+        read to its end, and for a damaged file, the sequence is empty afterwards."""
         # Until it is done nobody may use what is there: the sliding layers' cells are overwritten.
         ids, windows = self.ids, self._checkpoints
         self.ids, self._checkpoints = [], {}
@@ -248,7 +242,6 @@ class PrefixCache:
 
     @property
     def free_sequences(self) -> list[KvSequence]:
-        """The sequences that no job has."""
         return [s for s in self.sequences if not s.busy]
 
     def reusable(self, prompt: list[int]) -> int:
@@ -260,15 +253,11 @@ class PrefixCache:
         )
 
     def contains(self, prompt: list[int]) -> bool:
-        """Whether all tokens of a prompt are in the cache."""
         return any(s.ids[: len(prompt)] == prompt for s in self.sequences)
 
     def acquire(self, prompt: list[int], draft: bool = False) -> AcquiredSequence:
-        """Return a sequence that a job continues with `prompt`, truncated to their common prefix.
-
-        At least the prompt's last token is left to compute. One sequence must be free. ``draft``:
-        the prompt is a guess that others will follow which differ at the end.
-        """
+        """A free sequence, truncated to what it has in common with ``prompt`` but for the last token.
+        ``draft``: prompts will follow that differ at the end."""
         limit = len(prompt) - 1
         sources = [*self.sequences, self._spare]
         shared = {s: min(common_prefix_length(s.ids, prompt), limit) for s in sources}
@@ -293,10 +282,8 @@ class PrefixCache:
         return AcquiredSequence(target, cached, max(shared.values()))
 
     def acquire_aside(self, prompt: list[int]) -> AcquiredSequence:
-        """Return a sequence that a job continues with `prompt`, beside those of conversations.
-
-        There is one, which must not be busy; what it has is there until it is needed otherwise.
-        """
+        """The sequence beside those of conversations, which must not be busy, for a job with
+        `prompt`."""
         limit, spare = len(prompt) - 1, self._spare
         reusable = {
             s: s.reusable(min(common_prefix_length(s.ids, prompt), limit))
@@ -382,10 +369,7 @@ class PrefixCache:
             sequence.unsaved = False
 
     def evict(self, aside: Sequence[int] | None = None) -> bool:
-        """Empty the least recently used free sequence; return False when there is none.
-
-        ``aside``: a prompt for which the sequence that shares most with it must stay.
-        """
+        """Empty the least recently used free sequence, but not the best for ``aside``; False: none."""
         if self._spare.ids and not self._spare.busy:
             self._spare.clear()
             return True

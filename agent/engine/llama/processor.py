@@ -17,18 +17,14 @@ cores differ by a few per cent; efficiency cores have 0.4 to 0.7 of the speed.""
 
 
 def usable_cores() -> int:
-    """The processor's cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def performance_cores(system_folder: Path = SYSTEM_FOLDER) -> int | None:
-    """How many physical performance cores this process may use; None: its cores are all alike, or the
-    system does not say.
-
-    Linux: the speed of each core is its ``cpu_capacity``, or its highest clock. macOS: ``sysctl``.
-    """
+    """Physical performance cores that this process may use; None: all cores are alike, or unknown.
+    Linux: by ``cpu_capacity`` or the highest clock; macOS: ``sysctl``."""
     if sys.platform == "darwin":
         return _performance_cores_of_macos()
     if not hasattr(os, "sched_getaffinity"):

@@ -76,11 +76,8 @@ class Sampler:
         """Log probability of the last token, if the request asks for it."""
 
     def sample(self, logits: Logits) -> int:
-        """Sample the next token's id from the logits, (vocabulary_size,) float32.
-
-        The logits are the same afterwards. Raises EngineError when they are not finite, or when the
-        constraint allows no token.
-        """
+        """Sample an id from the logits, (vocabulary_size,) float32, which stay the same. Raises
+        EngineError if they are not finite, or the constraint allows no token."""
         with self._adjusted(logits):
             token = self._sample_constrained(logits)
         if self._alternatives is not None:
@@ -96,12 +93,9 @@ class Sampler:
         return nullcontext() if self._penalties is None else self._penalties.applied(logits)
 
     def _sample_constrained(self, logits: Logits) -> int:
-        """Sample freely, and once more among the allowed tokens if the constraint rejects the first
-        token.
-
-        This is exact: the probability of an allowed token is p from the first draw, plus the
-        probability of a rejection times p / p(allowed) from the second. Mostly it costs one check.
-        """
+        """Sample freely, and once more among the allowed tokens if the constraint rejects the first.
+        This is exact: an allowed token has p from the first draw, plus the probability of a rejection
+        times p / p(allowed) from the second."""
         token = self._sample_index(logits)
         if (constraint := self._constraint) is None or constraint.accept(token):
             return token
@@ -255,7 +249,6 @@ class Sampler:
         )
 
     def _draw_index(self, weights: npt.NDArray[np.float32]) -> int:
-        """Draw an index with a probability proportional to its weight."""
         sums = np.cumsum(weights, dtype=np.float64)
         return int(np.searchsorted(sums, self._random.random() * sums[-1], side="right"))
 
@@ -278,11 +271,7 @@ def _block_sums(weights: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def _kth_best(logits: Logits, k: int) -> float:
-    """Return the k-th best logit.
-
-    For a small k the logits are arranged in columns of BLOCK_TOKENS each: the k-th best of the
-    columns' maxima is not above the k-th best logit, so only logits from there on are partitioned.
-    """
+    """The k-th best logit; for a small k only those above the k-th best column are partitioned."""
     columns = len(logits) // BLOCK_TOKENS
     if k >= len(logits):
         return -math.inf

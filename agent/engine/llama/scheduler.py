@@ -102,7 +102,6 @@ class GenerationJob:
 
     @property
     def forced_tokens(self) -> ForcedTokens | None:
-        """The constraint that gives its tokens, if it has one."""
         constraint = self.request.constraint
         return constraint if isinstance(constraint, ForcedTokens) else None
 
@@ -147,14 +146,11 @@ class Scheduler:
 
     @property
     def jobs(self) -> list[GenerationJob]:
-        """All jobs that have not ended."""
         return [*self.running, *self.waiting, *self.background]
 
     def add(self, job: GenerationJob) -> GenerationJob | None:
-        """Queue a new job; return a background job that is dropped for it, if any.
-
-        A job that is no background job stops the background jobs that run; they wait again.
-        """
+        """Queue a job, which interrupts background jobs unless it is one; a job that is dropped for
+        it."""
         if not job.request.background:
             self.waiting.append(job)
             for other in [other for other in self.running if other.request.background]:
@@ -164,10 +160,8 @@ class Scheduler:
         return self.background.pop() if len(self.background) > MAX_BACKGROUND_JOBS else None
 
     def start_ready(self) -> list[GenerationJob]:
-        """Start the jobs that can start; return them, oldest first.
-
-        A background prefill whose prompt is in the KV cache already is returned without a sequence.
-        """
+        """Start the jobs that can start; return them, oldest first. A background prefill whose prompt
+        is in the KV cache gets no sequence."""
         started: list[GenerationJob] = []
         for job in list(self.waiting):
             if self._out_of_cells or not self._cache.free_sequences:
@@ -185,11 +179,8 @@ class Scheduler:
         return started
 
     def _must_wait(self, job: GenerationJob) -> bool:
-        """Whether a running job is prefilling a prefix that this job needs too.
-
-        Computing the prefix once and copying it is faster than prefilling it twice side by side; it
-        has to be longer by MIN_REUSE_TOKENS than what is already in the KV cache.
-        """
+        """Whether a running job prefills a prefix that this job needs too, at least MIN_REUSE_TOKENS
+        more than what is cached: copying it is faster than computing it twice."""
         if job.waits_for is None:
             prefilling = [other for other in self.running if other.remaining > 1]
             prefixes = [
@@ -247,11 +238,7 @@ class Scheduler:
             self._checkpoint_if_due(job)
 
     def plan(self) -> list[StepShare]:
-        """Plan the next step: one token of each job that decodes, then chunks of those that
-        prefill.
-
-        Returns at most `step_tokens` tokens, none if no job can do anything.
-        """
+        """Plan at most `step_tokens`: a token of each job that decodes, then chunks of prefills."""
         shares = [
             StepShare(job, 1)
             for job in self.running
@@ -276,7 +263,6 @@ class Scheduler:
         return min(later, default=len(job.ids) - 1) - position
 
     def step_done(self, shares: list[StepShare], seconds: float) -> None:
-        """Record that a step was computed, and how long it took."""
         if (tokens := sum(share.tokens for share in shares)) >= MIN_CHUNK_TOKENS:
             self._seconds_per_token += (seconds / tokens - self._seconds_per_token) / 2
         for job, count in shares:
@@ -299,11 +285,8 @@ class Scheduler:
             job.last_checkpoint = position
 
     def make_room(self) -> GenerationJob | None:
-        """Free cells of the full KV cache: evict an idle sequence, or else requeue the youngest
-        job.
-
-        Returns the only running job if there is nothing else to free.
-        """
+        """Free KV cells: evict an idle sequence, or else requeue the youngest job. Returns the only
+        running job if there is nothing else to free."""
         first = self.running[0]
         if self._cache.evict(first.ids if first.is_aside else None):
             return None

@@ -56,12 +56,8 @@ class PromptLookup:
         self._count = 0
 
     def draft(self, ids: Sequence[int], limit: int) -> tuple[list[int], int]:
-        """Return a draft of ``limit`` tokens that follow ``ids``, and the length of the match before
-        it; nothing and 0 without a match.
-
-        ``ids`` has grown since the last call. A draft that would go beyond their end repeats itself,
-        as the text does.
-        """
+        """Return a draft of ``limit`` tokens that follow ``ids``, which only grow, and the length of
+        the match; a draft beyond their end repeats itself."""
         self._append(ids)
         known = self._ids[: self._count]
         ends, length = np.flatnonzero(known[:-1] == known[-1]), 1
@@ -163,10 +159,7 @@ class StepCosts:
                 self._ratios[key] = ratio + COST_RATE * (seconds / plain - ratio)
 
     def ratio(self, generations: int, drafted: int) -> float:
-        """Return the estimated cost of a step, 1 for one without drafts.
-
-        What was not measured counts as cheap as fewer tokens, so that it is tried once.
-        """
+        """The estimated cost of a step, 1 without drafts; what was not measured counts as cheap."""
         sizes = range(_size_class(drafted), -1, -1)
         measured = (self._ratios.get((generations, size)) for size in sizes)
         return max(1.0, next((ratio for ratio in measured if ratio is not None), 1.0))
@@ -202,8 +195,7 @@ class DraftPlanner:
         self._max_tokens = max_tokens
 
     def draft(self, candidates: Sequence[Candidate]) -> list[list[int]]:
-        """Return the drafts that the next step verifies, one for each generation that decodes in it;
-        empty ones where drafts do not pay."""
+        """Return the drafts to verify, one for each decoding generation; empty ones do not pay."""
         drafts = [each.drafter.draft(each.ids)[: max(0, each.limit)] for each in candidates]
         count = len(candidates)
         best, best_length = MIN_GAIN * count, 0
@@ -238,10 +230,7 @@ class DraftLengths:
         self._paused_steps = 0
 
     def choose(self, limits: Sequence[int]) -> int:
-        """Return how many tokens to draft for each generation of the next step, or 0.
-
-        ``limits``: how many tokens the drafts of each may have; those are shortened.
-        """
+        """Tokens to draft for each generation of the next step, or 0. ``limits``: of each draft."""
         count = len(limits)
         if not self.costs.is_measured(count, 0) or self._steps >= PLAIN_STEP_INTERVAL:
             self._steps = 0

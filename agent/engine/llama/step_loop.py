@@ -48,9 +48,8 @@ class StepLoop:
         disk: DiskCache | None = None,
         drafting: Drafting | None = None,
     ) -> None:
-        """`on_ended` is called once for each request of the inbox, when its generation has
-        ended. ``disk``: where prefixes outlive the process; None: nowhere. ``drafting``: drafts
-        what a step verifies; None: nothing."""
+        """`on_ended` is called once for each request whose generation has ended. ``disk``: None: no
+        prefix outlives the process. ``drafting``: None: no drafts."""
         self._model = model
         self._cache = PrefixCache(model, sequences, disk)
         self._saves = False
@@ -165,11 +164,8 @@ class StepLoop:
     def _decode_shares(
         self, shares: list[StepShare], drafts: list[list[int]], began_at: float
     ) -> bool:
-        """Feed each job's share in one batch; jobs that have nothing left to feed sample a
-        token, or several with a draft. Return False if nothing was decoded.
-
-        ``began_at``: perf_counter before the drafts were made.
-        """
+        """Feed each job's share in one batch, and sample where nothing is left to feed; False: nothing
+        was decoded. ``began_at``: perf_counter before the drafts."""
         drafted = sum(map(len, drafts))
         spans = []
         for (job, count), draft in zip(shares, drafts, strict=True):
@@ -198,8 +194,7 @@ class StepLoop:
         return True
 
     def _draft(self, shares: list[StepShare]) -> list[list[int]]:
-        """Return what is drafted for each job, where all of them decode; where tokens are given, these
-        and nothing else."""
+        """Draft for each job, where all decode; tokens that are given are the only drafts."""
         jobs = [job for job, _ in shares]
         if any(job.remaining > 1 for job in jobs):
             return [[] for _ in jobs]
@@ -268,8 +263,7 @@ class StepLoop:
             self._sample_token(job, 0)
 
     def _is_done(self, outcome: DecodeOutcome) -> bool:
-        """Return whether a batch was decoded; else make what it needs, and the next step must be
-        planned again."""
+        """Whether a batch was decoded; else make what it needs, and the step is planned again."""
         match outcome:
             case "done":
                 return True
@@ -281,11 +275,8 @@ class StepLoop:
         return False
 
     def _sample_token(self, job: GenerationJob, output: int, drafted: int | None = None) -> bool:
-        """Sample one token of a job, and end the job if it is the last one; return whether it is the
-        drafted one.
-
-        ``output``: which output of the batch is the token's.
-        """
+        """Sample a token from the batch's ``output``, and end the job if it is the last one; return
+        whether it is the ``drafted`` one."""
         is_accepted = False
         if not job.generated:
             job.prefilled_at = time.perf_counter()

@@ -54,11 +54,8 @@ def _fastest(seconds: dict[int, float]) -> int:
 
 
 def _measure_counts(model: LlamaModel, cores: int, ids: list[int]) -> dict[int, float]:
-    """Seconds that `ids` take with each likely number of threads; infinite where it takes too long.
-
-    The performance cores are tried first where there are others, then half the cores (often one thread
-    for each physical core), then all, then ever fewer until that gets slower.
-    """
+    """Seconds for `ids` by number of threads; infinite where it takes too long. Performance cores are
+    tried first, then half the cores, all, and ever fewer until that gets slower."""
     seconds: dict[int, float] = {}
     counts = [max(1, cores // 2), cores, *(cores >> n for n in range(2, cores.bit_length()))]
     if (fast := performance_cores()) is not None:

@@ -29,8 +29,7 @@ class TokenStream:
         use_pipe: bool = True,
         live: bool = True,
     ) -> None:
-        """``on_cancel`` is called once, from any thread. ``use_pipe``: as for `LoopWakeup`. ``live``:
-        someone reads the tokens as they come."""
+        """``on_cancel`` is called once, from any thread. ``live``: the tokens are read as they come."""
         self.cancelled = False
         self.begun = False
         """Whether the writer has begun; before that a cancel ends the stream at once."""
@@ -52,7 +51,6 @@ class TokenStream:
         self._token_count = 0
 
     def cancel(self) -> None:
-        """Ask the writer to end; safe from any thread, at any time, more than once."""
         with self._lock:
             if self.cancelled or self.ended:
                 return

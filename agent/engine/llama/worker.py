@@ -38,7 +38,6 @@ class LoadedWorker:
     draft_model: LlamaModel | None = None
 
     def abort(self) -> None:
-        """Abort the native call that runs."""
         self.model.abort()
         if self.draft_model is not None:
             self.draft_model.abort()
@@ -82,7 +81,6 @@ class EngineWorker(threading.Thread):
 
     @property
     def ready(self) -> bool:
-        """Whether the model is loaded."""
         return self.loaded.done() and self.loaded.exception() is None
 
     @property

@@ -81,10 +81,7 @@ async def probe(
     arguments: Sequence[str] = CHILD_ARGUMENTS,
     timeout: float = PROBE_TIMEOUT_SECONDS,
 ) -> ProbeResult:
-    """Probe weights of these types in a child and store the result.
-
-    ``arguments``: of the Python interpreter that is the child. ``timeout``: seconds.
-    """
+    """Probe weights of these types in a child and store the result; ``timeout``: seconds."""
     types = sorted(types)
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, *arguments, *map(str, types)),

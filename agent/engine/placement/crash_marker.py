@@ -29,10 +29,7 @@ COMMON_WEIGHT_TYPES = (8, 39)
 
 @contextmanager
 def crash_marker(cache_folder: Path, types: Iterable[int], repacked: bool) -> Iterator[None]:
-    """Leave a marker while the body runs; it stays if the process dies there.
-
-    ``types``: the weights' ggml types. ``repacked``: whether they are being repacked.
-    """
+    """Leave a marker while the body runs, which stays if the process dies. ``types``: ggml's."""
     marker = cache_folder / f"loading-{os.getpid()}.json"
     with suppress(OSError):
         private_files.make_folder(marker.parent)
@@ -48,12 +45,8 @@ def crash_marker(cache_folder: Path, types: Iterable[int], repacked: bool) -> It
 async def recover_from_crash(
     cache_folder: Path, *, arguments: Sequence[str] = cpu_probe.CHILD_ARGUMENTS
 ) -> None:
-    """If an earlier process died while it loaded, probe what of llama.cpp works here.
-
-    After two crashes in a row with repacked weights these are not repacked again, whatever the
-    probe finds. Costs nothing where there was no crash. ``arguments``: as for `cpu_probe.probe`.
-    Raises EngineError when llama.cpp crashes on this processor whatever is done.
-    """
+    """Probe what of llama.cpp works here if an earlier process died while it loaded; two crashes in a
+    row with repacked weights forbid these. Raises EngineError if it always crashes."""
     for marker in cache_folder.glob("loading-*.json"):
         if _is_running(marker):
             continue

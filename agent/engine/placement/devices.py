@@ -72,8 +72,7 @@ class _BufferTypeOverride(ctypes.Structure):
 
 
 def cpu_expert_overrides(layers: int) -> ctypes.Array[_BufferTypeOverride]:
-    """Make the model parameter that leaves the experts of the first ``layers`` layers in the CPU's
-    memory, as llama-server's --n-cpu-moe does."""
+    """The model parameter that leaves the first layers' experts in memory (--n-cpu-moe)."""
     overrides = (_BufferTypeOverride * 2)()  # the second, empty, ends the list
     numbers = "|".join(map(str, range(layers)))
     overrides[0].pattern = rf"^blk\.({numbers})\.ffn_.*_exps\.".encode()

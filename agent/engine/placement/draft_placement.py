@@ -37,8 +37,7 @@ def plan_with_draft(
     devices: list[Device],
     request: PlacementRequest,
 ) -> PlacementPlan:
-    """Return the best placement of a model and its draft model, given in this order. Raises
-    ModelTooLargeError."""
+    """The best placement of a model and its draft model. Raises ModelTooLargeError."""
     (name, draft_name), (model_sizes, draft_sizes) = names, sizes
     alone = plan_placement(name, model_sizes, memory, devices, request)
     gpus = usable_gpus(devices)

@@ -67,11 +67,8 @@ class GgufOutline:
 def read_metadata(
     path: Path, last: str | None = None, until: str | None = None
 ) -> dict[str, MetadataValue]:
-    """Read the metadata up to and including the key `last` (all of it by default), or up to the
-    first key that begins with `until`.
-
-    Raises EngineError when the file is no GGUF or ends too early.
-    """
+    """Read the metadata up to the key `last`, inclusive, or the first that begins with `until`. Raises
+    EngineError when the file is no GGUF or ends too early."""
     return _with_reader(path, lambda reader: reader.metadata(last, until))
 
 
@@ -163,7 +160,6 @@ class _HeaderReader:
         return name, shape, kind, start
 
     def _array_length(self) -> int:
-        """Look at the length of the array that comes next."""
         length: int = struct.unpack_from("<Q", self._data, self._offset + 4)[0]
         return length
 

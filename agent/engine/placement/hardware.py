@@ -78,7 +78,6 @@ class Hardware:
 
     @property
     def is_musl(self) -> bool:
-        """Whether the system's C library is musl."""
         return self.has("lib/ld-musl-*") and not self.has("lib*/ld-linux*")
 
     @property
@@ -105,10 +104,7 @@ class Hardware:
         return f"{vendor} GPU"
 
     def gpu_remedy(self, vendor: Vendor, *, has_backend: bool) -> str:
-        """What makes llama.cpp use a GPU that it does not list: commands, or what to install first.
-
-        ``has_backend``: this build of llama.cpp can use GPUs of some kind.
-        """
+        """How to make llama.cpp use a GPU: commands, or what to install. ``has_backend``: for any."""
         if problem := self._driver_problem(vendor):
             return problem
         if has_backend:
@@ -163,10 +159,7 @@ class Hardware:
         return f"install {name}"
 
     def unused_features(self, built_for: str) -> list[str]:
-        """Instruction sets of the processor that llama.cpp was built without, in its own names.
-
-        ``built_for``: what llama.cpp says that it was built for (``AVX2 = 1 | …``).
-        """
+        """Instruction sets, in llama.cpp's names, that its build (``AVX2 = 1 | …``) does not use."""
         lines = self.text("proc/cpuinfo").splitlines()
         flags = next((line.split() for line in lines if line.startswith("flags")), [])
         return [

@@ -56,6 +56,5 @@ class Placement:
 
     @property
     def kv_sequences(self) -> int:
-        """Sequences of the KV cache: one more, through which segments go to disk and back, and where
-        prompts are computed aside."""
+        """Sequences of the KV cache, with one for segments on disk and prompts computed aside."""
         return self.sequences + 1

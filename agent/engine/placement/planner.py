@@ -91,11 +91,8 @@ class ModelTooLargeError(EngineError):
 def plan_placement(
     name: str, sizes: ModelSizes, memory: int, devices: list[Device], request: PlacementRequest
 ) -> PlacementPlan:
-    """Return the best placement of the model called `name` in `memory` bytes and on these devices.
-
-    A required context that does not fit in f16 is tried again with a q8_0 cache. Raises
-    ModelTooLargeError.
-    """
+    """The best placement in `memory` bytes and on these devices, with a q8_0 cache if a required
+    context does not fit in f16. Raises ModelTooLargeError."""
     gpus = usable_gpus(devices)
     budget = _Budget(sizes, memory, gpus, request.overcommit)
     start = Placement(
@@ -142,7 +139,6 @@ def work_bytes(sizes: ModelSizes, placement: Placement) -> int:
 
 
 def kv_cache_bytes(sizes: ModelSizes, placement: Placement) -> int:
-    """Compute the size of the KV cache of all layers, in bytes."""
     return sum(
         _kv_bytes(layer.kv_bytes_per_token, layer.sliding_window, placement)
         for layer in sizes.layers
@@ -201,13 +197,9 @@ class _Budget:
 
 
 def split_layers(loads: list[int], budgets: list[int]) -> tuple[int, ...] | None:
-    """Return how many consecutive layers go to each GPU, in proportion to its budget; None if they
-    do not fit.
-
-    ``loads``: bytes of each layer, in order. ``budgets``: bytes of each GPU, negative for none.
-    Layers of 1 with budgets of 20 and 5 are split 8 to 2. Where a proportional split leaves a layer
-    over, each GPU is filled up in turn.
-    """
+    """Return how many consecutive layers go to each GPU; None if they do not fit. ``loads``,
+    ``budgets``: bytes. The split is proportional; where that leaves a layer over, each GPU is filled up
+    in turn."""
     total, free = sum(loads), sum(max(budget, 0) for budget in budgets)
     for share in (total / free if free else 2.0, 1.0):
         counts, layer = [], 0
@@ -263,8 +255,7 @@ def _first_fitting(budget: _Budget, candidates: Iterator[Placement]) -> Placemen
 
 
 def _context_candidates(budget: _Budget, start: Placement, request: PlacementRequest) -> list[int]:
-    """List the contexts to try, the longest first: halved down to MIN_CONTEXT_TOKENS, or only the
-    required one."""
+    """The contexts to try: halved down to MIN_CONTEXT_TOKENS, or only the required one."""
     trained = budget.sizes.trained_context
     if request.required_context:
         return [min(request.required_context, trained)]
@@ -314,8 +305,7 @@ def _refusal(name: str, budget: _Budget, start: Placement, request: PlacementReq
 def longest_context(
     sizes: ModelSizes, memory: int, devices: list[Device], request: PlacementRequest
 ) -> tuple[int, KvType] | None:
-    """Return the longest context that fits, in steps of 1024 tokens, and its KV type; None if none
-    does."""
+    """The longest context that fits, in steps of 1024 tokens, and its KV type; None: none."""
     kinds: tuple[KvType, ...] = (request.kv_type,) if request.kv_type else ("f16", "q8_0")
     trained, required = sizes.trained_context, request.required_context
     top = trained if required is None else min(required, trained)

@@ -22,8 +22,7 @@ def compile_command(options: str) -> str:
 
 
 def wheel_command(kind: str, *packages: str) -> str:
-    """The command that installs a compiled llama.cpp of this kind (cpu, vulkan, cu125, …) and further
-    packages."""
+    """The command that installs llama.cpp's wheel of a kind (cpu, vulkan, cu125, …) and packages."""
     index = f"{WHEEL_INDEX}/{kind}"
     command = _install(
         f"--force-reinstall --only-binary :all: --extra-index-url {index}",

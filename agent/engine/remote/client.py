@@ -64,7 +64,6 @@ class RemoteClient:
 
     @property
     def is_open(self) -> bool:
-        """Whether the server was found to serve the model."""
         return self._http is not None
 
     @property
@@ -187,12 +186,8 @@ class RemoteClient:
         return EngineError(f"{self.endpoint} answered HTTP {status}: {error_message(text)}")
 
     async def check_health(self, *, new_connection: bool = False) -> HealthProblem | None:
-        """Return what keeps the server from answering now, open or not. Raises EngineError if no
-        request can be made.
-
-        ``new_connection``: over a new connection, since those that are open may stay open where nobody
-        listens any more.
-        """
+        """What keeps the server from answering now. ``new_connection``: open ones may stay open where
+        nobody listens. Raises EngineError if no request can be made."""
         if self._http is not None and not new_connection:
             return await health.check_health(self._http, self.timing.health_timeout)
         async with self._connect() as http:

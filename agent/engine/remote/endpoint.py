@@ -47,7 +47,6 @@ class RemoteEndpoint:
     """Those of further servers of the same model."""
 
     def replicas(self) -> list[RemoteEndpoint]:
-        """Return each server alone."""
         return [replace(self, url=url, other_urls=()) for url in (self.url, *self.other_urls)]
 
     def __str__(self) -> str:

@@ -46,12 +46,10 @@ class RemoteEngine:
 
     @property
     def unfinished(self) -> int:
-        """Number of generations that run there or wait, without background ones."""
         return sum(not generation.request.background for generation in self._running)
 
     async def load(self, progress: Callable[[float], None] | None = None) -> None:
-        """Check what the server serves, and that its vocabulary is the one used here; wait for a
-        server that is still loading. Raises EngineError."""
+        """Wait for a loading server; check its model and vocabulary. Raises EngineError."""
         if self.replicas.is_open:
             return
         await self.replicas.open(progress)
@@ -78,7 +76,6 @@ class RemoteEngine:
         return generation
 
     async def close(self) -> None:
-        """Cancel all generations and close the connections; the engine can be loaded again."""
         connections = self.replicas.detach()
         for generation in self._running:
             generation.cancel()

@@ -138,12 +138,9 @@ class RemoteGeneration:
         return limit - len(self._generated), "length"
 
     async def _complete(self, max_tokens: int, allowed: list[int] | None) -> FinishReason | None:
-        """Request one completion; None: the constraint rejected a token.
-
-        A request that failed is made again while the generation has no token yet: of another server
-        at once, else as soon as one can answer. One that several servers failed at is not passed on
-        without end, as it may be what they fail at. Raises EngineError.
-        """
+        """Request one completion; None: the constraint rejected a token. As long as there is no token,
+        a failed request is repeated, but not on server after server, as it may be what they fail at.
+        Raises EngineError."""
         failed_at: float | None = None
         pauses = iter(self._client.timing.retry_pauses)
         while True:
@@ -187,11 +184,8 @@ class RemoteGeneration:
         self._tried.add(replica)
 
     async def _wait_until_healthy(self, failed_at: float) -> None:
-        """Wait for a server that is restarting, and report that to the reader.
-
-        ``failed_at``: time.monotonic of the first failure, from which the longest wait counts. A
-        background request does not wait. Raises EngineError.
-        """
+        """Wait for a restarting server, and report that to the reader; a background request does not
+        wait. ``failed_at``: time.monotonic of the first failure. Raises EngineError."""
         endpoint, timing = self._replicas.endpoint, self._client.timing
         server = f"{endpoint.engine} at {endpoint}"
         is_reported = False

@@ -80,8 +80,7 @@ async def check_health(http: httpx2.AsyncClient, timeout: float) -> HealthProble
 async def request_twice(
     http: httpx2.AsyncClient, method: str, path: str, body: Json | None = None
 ) -> httpx2.Response:
-    """Make an idempotent request; repeat it once if the connection breaks, since a server may close
-    a pooled connection just as it is used again."""
+    """Make an idempotent request, twice if a pooled connection was closed in the meantime."""
     try:
         return await http.request(method, path, json=body)
     except (httpx2.ReadError, httpx2.RemoteProtocolError):

@@ -62,12 +62,10 @@ class Replicas:
 
     @property
     def is_open(self) -> bool:
-        """Whether one of them was found to serve the model."""
         return any(replica.client.is_open for replica in self.all)
 
     @property
     def context_length(self) -> int:
-        """Tokens that prompt and output may have together on each of them; exact once opened."""
         opened = [replica.client for replica in self.all if replica.client.is_open]
         clients = opened or [replica.client for replica in self.all]
         return min(client.context_length for client in clients)
@@ -152,7 +150,6 @@ class Replicas:
         replica.generations += not request.background
 
     def release(self, replica: Replica) -> None:
-        """The generation does not run there any more."""
         replica.running -= 1
 
     # --- health ---

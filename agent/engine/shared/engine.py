@@ -34,11 +34,8 @@ OWNER_ENDED = "The program that ran the model ended in the middle of the answer:
 async def find_shared_engine(
     path: Path, context: int | None, load_own: LoadEngine
 ) -> SharedEngine | None:
-    """The engine that listens at a path; None where there is none, or its context is too short.
-
-    ``context``: tokens that are needed; None: any. ``load_own``: loads the engine that takes over when
-    the other program ends.
-    """
+    """The engine that listens at a path; None: there is none with ``context`` tokens. ``load_own``:
+    loads the engine that takes over when the other program ends."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await _connect(path)
@@ -124,7 +121,6 @@ class SharedEngine:
         return generation
 
     async def close(self) -> None:
-        """Cancel the generations of this process, and free what it has loaded itself."""
         for generation in self._running:
             generation.cancel()
         if self._running:

@@ -22,12 +22,8 @@ disk."""
 
 @asynccontextmanager
 async def load_lock(socket: Path, serves: bool) -> AsyncIterator[None]:
-    """Wait while another program loads the model of a socket, then hold others off meanwhile.
-
-    ``serves``: others can use what is loaded; who does not serve holds nobody off. The kernel releases
-    the lock with the process. Where there can be none, nothing is waited for, nor for a program that
-    was suspended (Ctrl-Z) while it loads.
-    """
+    """Wait while another program loads a socket's model, then lock it; without ``serves`` the lock is
+    not taken. The kernel releases it with the process. A suspended program is not waited for."""
     try:
         private_files.make_folder(socket.parent)
         flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC

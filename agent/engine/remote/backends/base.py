@@ -74,11 +74,8 @@ class RemoteBackend(Protocol):
         model: str,
         allowed: list[int] | None,
     ) -> Json:
-        """Make the body of a completion.
-
-        ``prompt``: the request's prompt and what was generated so far. ``allowed``: the only ids
-        that may come next; None: any.
-        """
+        """Make the body of a completion. ``prompt``: with what was generated so far. ``allowed``: the
+        only ids that may come next; None: any."""
 
     def parse_chunk(self, message: Json) -> CompletionChunk:
         """Read one message of the stream. Raises EngineError for an end that is a failure."""

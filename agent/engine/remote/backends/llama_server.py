@@ -31,7 +31,6 @@ class LlamaServerBackend:
         return f"/props{query}", "/v1/models"
 
     def parse_metadata(self, answers: Sequence[Json], model: str | None) -> ServerMetadata:
-        """Read the model's name and n_ctx. Raises EngineError if the model is not served."""
         props, models = answers
         names = [card["id"] for card in models["data"]]
         if props.get("role") == "router":
@@ -83,7 +82,6 @@ class LlamaServerBackend:
         }
 
     def parse_chunk(self, message: Json) -> CompletionChunk:
-        """Read a message: the progress of the prefill, tokens, or the end."""
         if (progress := message.get("prompt_progress")) is not None:
             done, total, cached = progress["processed"], progress["total"], progress["cache"]
             return CompletionChunk(prefill=Prefill(done, total, cached), cached=cached)

@@ -29,7 +29,6 @@ class VllmBackend:
         return ("/v1/models",)
 
     def parse_metadata(self, answers: Sequence[Json], model: str | None) -> ServerMetadata:
-        """Read the model's name and max_model_len. Raises EngineError if the model is not served."""
         served = {card["id"]: card for card in answers[0]["data"]}
         name = model or next(iter(served))
         if name not in served:

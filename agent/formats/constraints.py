@@ -39,10 +39,7 @@ class GenerationConstraints:
     and the answer ends with the last of them."""
 
     def recipe(self, recipients: Recipients, prefix: Sequence[int]) -> dict[str, Any]:
-        """What `constraint_of` makes the same constraint of in another process, as JSON.
-
-        ``prefix``: ids that were accepted already.
-        """
+        """JSON of which `constraint_of` makes the same constraint. ``prefix``: ids accepted already."""
         return {
             "calls": self.calls,
             "arguments": {name: asdict(one) for name, one in self.argument_grammars.items()},
@@ -56,8 +53,7 @@ class GenerationConstraints:
 
 
 def argument_gap(grammars: GrammarCompiler, grammar: Grammar) -> str | None:
-    """Why the grammar of a call's arguments is not enforced in full; None: it is, or no call has needed
-    it yet."""
+    """Why the grammar of arguments is not fully enforced; None: it is, or was not needed yet."""
     compiled = grammars.submitted(grammar)
     if compiled is None or not compiled.done():
         return None

@@ -44,10 +44,8 @@ def detect_format(values: dict[str, gguf_header.MetadataValue]) -> str:
 
 
 def load_format(path: Path, name: str) -> MarkupFormat | None:
-    """Make the format of the model file at ``path``, or None for Harmony.
-
-    ``name`` is one of `FORMAT_NAMES`. Raises EngineError for another name or an unusable file.
-    """
+    """The format of the model at ``path``, None for Harmony. ``name``: one of `FORMAT_NAMES`. Raises
+    EngineError for another name or an unusable file."""
     if name not in FORMAT_NAMES:
         raise EngineError(
             f"There is no format {name!r}: models.toml may say {', '.join(FORMAT_NAMES)}."

@@ -192,20 +192,14 @@ class Format(Protocol):
         """Return what, after `open_assistant`, begins an answer without reasoning."""
 
     def begin_message(self, reasoning: str | None, answer: str | None) -> list[int]:
-        """Return what, after `open_assistant`, is the beginning of a message whose text goes on.
-
-        It has this reasoning and this answer; None: without. Of the two, the last one stays open.
-        Raises ValueError for reasoning in a format that has none.
-        """
+        """Return the beginning, after `open_assistant`, of a message with this reasoning and answer
+        (None: without); the last one stays open. Raises ValueError for impossible reasoning."""
 
     def open_call(self, recipient: str | None) -> list[int]:
         """Return what, after `open_assistant`, forces a call of this tool or (None) of any tool."""
 
     def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
-        """Return a generated message as the history keeps it: properly ended.
-
-        ``call`` tells that it is a complete call, whose result follows.
-        """
+        """Return a generated message as the history has it, ended. ``call``: it is a complete call."""
 
     def tool_result(self, recipient: str, text: str) -> list[int]:
         """Render the result of the tool that was called as ``recipient``."""
@@ -217,22 +211,14 @@ class Format(Protocol):
         """Tokenise a raw prompt: special tokens that it spells become their ids."""
 
     def canonical_name(self, tool: str, *, function: bool = False) -> str:
-        """Return a declared tool's name as a recipient: ``files__read`` → ``functions.files__read``.
-
-        ``function``: a client's, which is no tool of the model's own even if it is called ``python``.
-        """
+        """A tool's name as a recipient: ``functions.files__read``. ``function``: it is a client's."""
 
     def channel(self, ids: Sequence[int]) -> str | None:
-        """Return a message's channel, as Harmony calls it: ``analysis``, ``commentary``, ``final``.
-
-        None: it has none, as in all other formats.
-        """
+        """Harmony's channel of a message: ``analysis``, ``commentary``, ``final``; None: it has
+        none."""
 
     def parser(self, recipients: Recipients | None) -> Parser:
-        """Make a parser for one generation after `open_assistant`.
-
-        With ``recipients`` None no tools are known, and calls are reported as they are written.
-        """
+        """Make a parser for one generation. ``recipients``: None: calls are reported as written."""
 
     def token_bytes(self, token: int) -> bytes:
         """Return an id's bytes; empty for an id that does not exist."""
@@ -263,11 +249,8 @@ class SingleMessageFormat(Protocol):
     """
 
     def message_header(self) -> list[int]:
-        """Return the message's beginning in the history, where reasoning may be dropped.
-
-        This is the first part of `Format.open_assistant`; the rest of that belongs to the first
-        segment.
-        """
+        """Return the message's beginning in the history, the first part of `Format.open_assistant`; the
+        rest of that belongs to the first segment."""
 
     def message_end(self) -> list[int]:
         """Return the message's end in the history."""
@@ -287,5 +270,4 @@ class EditableFormat(Protocol):
         """Tell whether what is generated after `Format.open_assistant` may become a call's header."""
 
     def split_message(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return a generated message's header, from after `Format.open_assistant` on, and its body,
-        without its end."""
+        """Split a generated message, without its end, into header (after `open_assistant`) and body."""

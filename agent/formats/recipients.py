@@ -61,8 +61,7 @@ def plain_name(name: str) -> str:
 
 
 def _normalised(name: str) -> str:
-    """Return the name without prefixes and with ``.`` for every separator (``__``, blanks, other
-    punctuation than a hyphen): equal for all spellings of a tool."""
+    """The name without prefixes, and with ``.`` as the only separator: equal for all spellings."""
     return _NAMESPACE_PREFIXES.sub("", _SEPARATORS.sub(".", name).strip("."))
 
 
@@ -108,13 +107,10 @@ class Recipients:
         return {"declared": self.declared, "aliases": self._aliases, "schemas": self._schemas}
 
     def resolve(self, raw: str) -> str | None:
-        """Return the declared name that ``raw`` means, or None.
-
-        Tries, in this order: the declared name itself; with or without ``functions.``; without
-        ``mcp.``; with all separators taken as equal (``.``, ``__``, a blank that a small model
-        writes); an alias, or a name below one; a last part that only one tool has; without the rest of
-        a header that is joined to it (``f.commentary``).
-        """
+        """Return the declared name that ``raw`` means, or None. Tries in turn: the name; with or
+        without ``functions.``; without ``mcp.``; with equal separators (``.``, ``__``, a blank); an
+        alias, or a name below one; a last part that only one tool has; without the rest of a header
+        (``f.commentary``)."""
         suffix = raw.removeprefix("mcp.")
         for name in (raw, f"functions.{raw}", raw.removeprefix("functions."), suffix):
             if name in self._declared_set:
@@ -131,11 +127,8 @@ class Recipients:
         return found or (self.resolve(rest) if rest != raw else None)
 
     def resolve_recipient(self, raw: str) -> str | None:
-        """Resolve a name that is certainly a recipient, as after ``to=``.
-
-        That may have the letters of one tool only, in any case, with any punctuation and a general
-        namespace: ``tools.Get-Weather``.
-        """
+        """Resolve a name after ``to=``, which may also have the letters of one tool only, in any case
+        and with any punctuation: ``tools.Get-Weather``."""
         if found := self.resolve(raw):
             return found
         letters = _letters(_GENERAL_NAMESPACES.sub("", raw))

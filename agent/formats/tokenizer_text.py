@@ -44,11 +44,8 @@ class TokenisedText(str):
 
 
 def tokenizer_chunks(text: str, chunk_chars: int = CHUNK_CHARS) -> Iterator[str]:
-    """Split a text into chunks of ``chunk_chars`` to twice as many characters.
-
-    It is cut where that changes no token, if there is such a boundary, and within each run that is too
-    long to tokenise at once. Yields at least one chunk, for an empty text an empty one.
-    """
+    """Split a text into chunks of ``chunk_chars`` to twice as many, where possible where that changes
+    no token. Yields at least one chunk, for an empty text an empty one."""
     start = 0
     while len(text) - start > 2 * chunk_chars:
         boundary = _CHUNK_BOUNDARY.search(text, start + chunk_chars, start + 2 * chunk_chars)

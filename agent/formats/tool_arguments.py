@@ -42,13 +42,9 @@ class ToolArguments:
 
 
 def repair_arguments(text: str, complete: bool) -> ToolArguments:
-    """Make a finished call's body a JSON object.
-
-    Valid JSON stays as it is, byte for byte; an empty body becomes ``{}``. Missing closing brackets
-    are added behind a complete value, raw control characters in strings escaped. The result of a text
-    that ends within a value, or where one has to come, has an error, and so has each result with
-    ``complete`` False: the stream ended within the body.
-    """
+    """Make a finished call's body a JSON object. Valid JSON stays byte for byte; an empty body becomes
+    ``{}``; brackets are closed, control characters escaped. The result has an error if a value is
+    missing or cut off, or ``complete`` is False: the stream ended."""
     if complete and not text.strip():
         return ToolArguments("{}")
     value, problem = _parse(text)
@@ -67,12 +63,9 @@ def repair_arguments(text: str, complete: bool) -> ToolArguments:
 
 
 def respell_arguments(name: str, text: str) -> str | None:
-    """The arguments, as JSON, of a complete call of gpt-oss's own tools in another spelling that it was
-    trained on; None: the text is to be read as it is.
-
-    A patch may be the whole body, or the value of any single key; a command may be a line or a list,
-    also as ``command``. OpenAI's own loop (https://github.com/openai/gpt-oss) takes these too.
-    """
+    """JSON of a complete call of gpt-oss's own tools in another spelling of its training, as in
+    https://github.com/openai/gpt-oss: a bare patch or one in any key, a command as a line or list;
+    None: the text is read as it is."""
     if name == "apply_patch" and text.strip().startswith(PATCH_BEGIN):
         return json.dumps({"input": text}) if text.rstrip().endswith(PATCH_END) else None
     value, _ = _parse(text)
@@ -223,11 +216,8 @@ def _type_name(value: object) -> str:
 
 
 def _close_open_brackets(text: str) -> tuple[str | None, bool]:
-    """Close an open string and brackets, and escape raw control characters in strings.
-
-    Returns the text, None where the brackets do not match, so that closing them cannot help, and
-    whether more of a value has to come, or may.
-    """
+    """Close strings and brackets, and escape control characters. Returns the text, None if brackets do
+    not match, and whether more of a value may come."""
     out: list[str] = []
     closers: list[str] = []
     in_string = False

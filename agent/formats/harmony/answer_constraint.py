@@ -54,8 +54,7 @@ class AnswerConstraint:
     pending: None = None
 
     def __init__(self, max_tokens: int | None = None) -> None:
-        """``max_tokens``: so many the generation has at most. What comes before the answer then takes
-        half of them at most, and the answer ends before they are used up."""
+        """``max_tokens``: the budget; at most half of it precedes the answer, which ends within it."""
         self._tokens_left = max_tokens or _NO_LIMIT
         self._text_left = (max_tokens or 2 * _NO_LIMIT) // 2 - _FRAME_TOKENS
         """Tokens that the texts before the answer may have, in an answer: its own."""

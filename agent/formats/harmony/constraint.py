@@ -130,7 +130,6 @@ class HarmonyConstraint:
         return self._matcher is None or self._matcher.accept(token)
 
     def allowed(self) -> TokenIds:
-        """Return the ids that may come next; waits for a grammar that is being compiled."""
         if self.pending is not None:
             self._begin_matcher(self.pending)
         if self._unconstrained:
@@ -204,10 +203,8 @@ class _HeaderGrammars:
         self.has_functions = any(name.startswith("functions.") for name in self._names)
 
     def compile_function_name(self) -> Future[CompiledGrammar]:
-        """What follows ``to=functions`` up to the body.
-
-        The model's own tools are among it: what it writes as ``functions.python`` means ``python``.
-        """
+        """What follows ``to=functions``; the model's own tools too: ``functions.python`` is
+        ``python``."""
         names = (json.dumps("." + name.removeprefix("functions.")) for name in self._names)
         lines = [
             f"start: ({' | '.join(names)}) (<[{CHANNEL_ID}]> channel)? kind? <[{MESSAGE_ID}]>",
@@ -223,8 +220,7 @@ class _HeaderGrammars:
         )
 
     def _lark(self, started: bool, opened_kinds: set[SegmentKind]) -> str:
-        """Write the grammar; before a required call, one reasoning and one preamble are allowed, and
-        before an answer with a grammar one reasoning."""
+        """Write the grammar: reasoning may come first, and before a required call a preamble."""
         constraints, must = self._constraints, self._constraints.calls == "must"
         further = constraints.calls == "further"
         kinds = {

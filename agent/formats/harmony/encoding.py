@@ -40,13 +40,9 @@ _loaded: list[HarmonyEncoding] = []
 def load_encoding(
     ranks: bytes | Callable[[], bytes], folder: Path | None = None
 ) -> HarmonyEncoding:
-    """Return the encoding, loaded once per process (0.2 s: call it in a thread).
-
-    ``ranks`` is the content of o200k_base.tiktoken, or a function that returns it, called only if
-    ``folder`` (by default in the user's cache) does not contain the file. The file is then cached there
-    if the folder can be written. Raises EngineError if the ranks are not o200k_base's, or no temporary
-    file can be written.
-    """
+    """Return the encoding, loaded once per process (0.2 s: call it in a thread). ``ranks``: the content
+    of o200k_base.tiktoken, needed only if ``folder`` (by default in the user's cache) lacks the file,
+    which is cached there. Raises EngineError for other ranks, or without a temporary file."""
     with _lock:
         if not _loaded:
             _loaded.append(_load(ranks, folder or user_paths().cache / "vocabulary"))

@@ -61,10 +61,7 @@ class HarmonyFormat(HarmonyRenderer):
         )
 
     def prompt_header(self, header: PromptHeader) -> list[int]:
-        """Render system and developer message.
-
-        Clients send the same header again and again, and rendering it takes a millisecond or more.
-        """
+        """Render system and developer message, cached: that takes a millisecond or more."""
         known = next((ids for cached, ids in self._cached_headers if cached == header), None)
         if known is None:
             known = self._render_header(header)
@@ -164,7 +161,6 @@ class HarmonyFormat(HarmonyRenderer):
 
     @property
     def grammars(self) -> GrammarCompiler:
-        """The grammar compiler of o200k_harmony, one in a process."""
         return _grammars(self.encoding)
 
     def new_constraint(
@@ -177,7 +173,6 @@ class HarmonyFormat(HarmonyRenderer):
     def assistant_message(
         self, text: str, *, phase: Literal["commentary", "final_answer"]
     ) -> list[int]:
-        """Render an answer, or a preamble for the phase ``commentary``."""
         if phase == "commentary":
             return self.commentary_message(text)
         return self.final_message(text)

@@ -119,20 +119,14 @@ class MessageHeader:
         return self.raw_recipient is not None and self.raw_recipient not in NON_TOOL_RECIPIENTS
 
     def holds_message(self, ended: int | None) -> bool:
-        """Tell whether a header without ``<|message|>`` contains a message.
-
-        That is text, or a call without arguments. ``ended`` is the id that ended the header, or None.
-        """
+        """Whether a header without ``<|message|>``, ended by the id ``ended``, has text or a call."""
         words = _ANY_CHANNEL.sub("", self.body)
         # A number may be an answer; anywhere else it is as little as punctuation.
         is_text = str.isalpha if self.channel in ("analysis", "commentary") else str.isalnum
         return any(map(is_text, words)) or (self.is_call and ended == CALL_ID)
 
     def opened_segment(self, ended: int | None) -> Opened:
-        """Return the event of the segment that this header opens.
-
-        ``ended`` is the id that ended the header: ``<|message|>``, or another if its body has begun.
-        """
+        """The event of the segment that this header opens. ``ended``: the id that ended the header."""
         match self.is_call, self.channel:
             case True, _ if self.abandons_call(ended):
                 kind = SegmentKind.REASONING
@@ -157,10 +151,7 @@ class MessageHeader:
         return Opened(kind, None, self.raw_recipient if addressed else None, self.json)
 
     def abandons_call(self, ended: int | None) -> bool:
-        """Tell whether reasoning follows the recipient instead of a call.
-
-        Models do write ``to=functions.f <|constrain|>`` and then think on.
-        """
+        """Whether reasoning follows instead of a call, as after ``to=functions.f <|constrain|>``."""
         return (
             self.is_call
             and self.constrain_is_prose
@@ -172,11 +163,8 @@ class MessageHeader:
 def read_header(
     parts: list[HeaderPart], recipients: Recipients, *, prefilled: bool, ended: int | None
 ) -> MessageHeader:
-    """Read a header from its parts.
-
-    ``ended`` is the id that ended it, or None if the stream ended or the header is too long.
-    ``prefilled`` tells that its first part continues the prompt's ``<|start|>assistant``.
-    """
+    """Read a header. ``ended``: the id that ended it, None at the stream's end or if it is too long.
+    ``prefilled``: its first part continues the prompt's ``<|start|>assistant``."""
     return _HeaderReader(recipients, ended == MESSAGE_ID).read(parts, prefilled)
 
 
@@ -405,7 +393,6 @@ class _HeaderReader:
     # --- content type and recipient -----------------------------------------------------------------
 
     def _strip_content_type(self, text: str) -> str:
-        """Remove a content type at the beginning of the text."""
         match = _TYPE.match(text)
         if not match:
             return text
@@ -444,7 +431,6 @@ class _HeaderReader:
         )
 
     def _read_recipient(self, value: str) -> str:
-        """Read the name after ``to=`` and return the rest."""
         value, cut, more = value.partition("<|")
         words = value.partition("{")[0].split(maxsplit=1)
         if not words:

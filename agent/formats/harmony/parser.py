@@ -284,11 +284,8 @@ class HarmonyParser:
         return json or len(header.body.split()) >= _PROSE_WORDS
 
     def _close_incomplete_header(self, ended: int | None, *, force: bool = False) -> None:
-        """End a header that has no ``<|message|>``: its text, if there is any, becomes the body.
-
-        ``ended`` is the id that ended it. With ``force`` the text cannot be a header any more, and a
-        body is open afterwards unless the generation stopped.
-        """
+        """End a header without ``<|message|>``: its text, if there is any, becomes the body. ``ended``:
+        the id that ended it. ``force``: a body is open afterwards unless the generation stopped."""
         header = self._read_header(ended)
         text = "".join(part.text for part in self._header.parts)
         in_words = self._header.started and GLUED_HEADER.match(text)

@@ -107,10 +107,8 @@ class HarmonyRenderer:
         return self._message(Author(role=Role.ASSISTANT), text, "commentary")
 
     def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
-        """Render a call as gpt-oss writes it: the recipient is in the channel's part of the header.
-
-        With ``json`` False the arguments are code.
-        """
+        """Render a call as gpt-oss writes it, the recipient behind the channel. ``json`` False:
+        code."""
         channel = f"{_tool_channel(recipient)} to={header_name(recipient)}"
         kind = "<|constrain|>json" if json else "code"
         ids = self._message(Author(role=Role.ASSISTANT), arguments, channel, content_type=kind)

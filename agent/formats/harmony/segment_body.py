@@ -109,10 +109,8 @@ class SegmentBody:
         return prefix if prefix.strip() in CHANNELS else None
 
     def close(self, ended: int | None, out: list[ParseEvent]) -> Repair | None:
-        """End the body, by the id ``ended`` or (None) the stream's end, and emit buffered text.
-
-        Returns a repair with the text that belongs to no segment, if there is any.
-        """
+        """End the body, by the id ``ended`` or None; returns a repair with text of no segment, if
+        any."""
         if self._mode is _Mode.STREAM:
             return None
         if (

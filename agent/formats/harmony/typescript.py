@@ -46,10 +46,7 @@ def declare_functions(declarations: Iterable[str]) -> str:
 
 
 def declare_function(name: str, description: str, parameters: object) -> str:
-    """Write one function; ``parameters`` is the JSON Schema of its arguments, an object's.
-
-    Without parameters (None or an empty schema) it takes none. Never raises, whatever the schema is.
-    """
+    """Write a function. ``parameters``: the JSON Schema of its arguments, or nothing. Never raises."""
     arguments = f"_: {_Writer(parameters).arguments()}" if parameters else ""
     return f"{_comment(description, '')}type {name} = ({arguments}) => any;"
 

@@ -119,11 +119,8 @@ class ChatTemplate:
         begin: str = "",
         end: str = "",
     ) -> None:
-        """Derive the frames.
-
-        ``renderer``: the template's, where it was started already. ``begin`` and ``end``: the texts of
-        the model's BOS and EOS tokens.
-        """
+        """Derive the frames. ``renderer``: one that was started already. ``begin``, ``end``: the texts
+        of the model's BOS and EOS tokens."""
         self._begin, self._end = begin, end
         nonce = secrets.token_hex(6)
         self._x, self._y, self._z, self._v = (f"{name}{nonce}{name}" for name in "xyzv")
@@ -139,11 +136,8 @@ class ChatTemplate:
     def prompt_header(
         self, instructions: bool, tools: Sequence[TemplateMessage], day: date
     ) -> tuple[str, str]:
-        """Render what precedes the first message, as the parts before and after the instructions.
-
-        Without instructions the second part is empty. Raises UnusableTemplateError if the template
-        has no place for the instructions or tools.
-        """
+        """Render what precedes the first message, before and after the instructions. Raises
+        UnusableTemplateError if the instructions or tools have no place."""
         system = [_message("system", self._v)] if instructions else []
         messages = [_message("user", self._x), _message("assistant", self._y)]
         text = self._render([*system, *messages, _message("user", self._z)], tools, day)

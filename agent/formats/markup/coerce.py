@@ -80,10 +80,7 @@ def is_plain_string(types: frozenset[str]) -> bool:
 
 
 def coerce_value(text: str, types: frozenset[str]) -> str:
-    """Return a complete value as JSON of one of the types.
-
-    Valid JSON of such a type stays as it was written; a value that fits none becomes a string.
-    """
+    """A complete value as JSON of one of the types: as it was written, or else a string."""
     plain = text.strip()
     if "null" in types and plain.lower() in ("null", "none"):
         return "null"

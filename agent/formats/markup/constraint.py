@@ -51,11 +51,8 @@ class MarkupConstraint:
         thinking: bool,
         json_calls: bool,
     ) -> None:
-        """Begin a generation.
-
-        ``thinking``: the prompt ended with ``<think>``; a tag within reasoning is no call.
-        ``json_calls``: calls are written as JSON, so that they can be constrained.
-        """
+        """``thinking``: the prompt ended with ``<think>``; a tag within reasoning is no call.
+        ``json_calls``: calls are written as JSON, so that they can be constrained."""
         self._constraints, self._tool_names, self._grammars = constraints, tool_names, grammars
         self._specials, self._stop_ids, self._vocabulary_size = specials, stop_ids, vocabulary_size
         self._call_id = specials.get(CALL)
@@ -91,7 +88,6 @@ class MarkupConstraint:
         return True
 
     def allowed(self) -> TokenIds:
-        """Return the ids that may come next; waits for a grammar that is being compiled."""
         self._begin_matcher()
         stops = list(self._stop_ids)
         if self._matcher is not None:

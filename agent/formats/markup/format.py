@@ -68,7 +68,6 @@ class MarkupFormat:
     # --- prompts ------------------------------------------------------------------------------
 
     def prompt_header(self, header: PromptHeader) -> list[int]:
-        """Render the template's system message with instructions and tools."""
         functions = [
             *header.functions,
             *header.builtin_tools,
@@ -209,7 +208,6 @@ class MarkupFormat:
 
     @property
     def supported_constraints(self) -> frozenset[ConstraintKind]:
-        """The kinds of constraints that the vocabulary's special ids make enforceable."""
         specials = self._vocabulary.specials
         kinds: set[ConstraintKind] = set()
         if CALL in specials and not self._dialect.xml_calls:

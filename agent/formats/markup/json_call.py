@@ -67,11 +67,8 @@ class JsonCall:
         closing: str | None,
         on_confirmed: Callable[[], None] | None = None,
     ) -> None:
-        """Begin a call that ends with the tag ``closing`` or (None) with the object.
-
-        With ``on_confirmed`` the object is a call only if it has name and arguments; the function is
-        called when that is clear.
-        """
+        """Begin a call that ends with the tag ``closing`` or (None) with the object. ``on_confirmed``:
+        called when it has name and arguments; without these it is no call."""
         self._buffer, self._segments, self._recipients = buffer, segments, recipients
         self._closing, self._on_confirmed = closing, on_confirmed
         self.another_follows = False
@@ -311,10 +308,7 @@ class JsonCall:
         self._early_arguments = []
 
     def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
-        """End the call; ``complete``: by the model, and not by the stream's end.
-
-        ``content_end`` and ``end`` are those of `SegmentWriter.close`.
-        """
+        """End the call; ``complete``: by the model. Positions are those of `SegmentWriter.close`."""
         if self._slot is not JsonSlot.NAME:
             self._end_value()
         self._open_segment()

@@ -21,7 +21,6 @@ class MalformedCall:
         self._text = ""
 
     def read(self, final: bool) -> CallOutcome | None:
-        """Read the buffer; None if more text is needed. ``final``: no more will come."""
         text = self._buffer.text
         end, next_call = text.find(CALL_END), text.find(CALL)
         if end >= 0 and not 0 <= next_call < end:
@@ -33,7 +32,6 @@ class MalformedCall:
         return None
 
     def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
-        """End the call; the parameters are those of `SegmentWriter.close`."""
         self._segments.open(Opened(SegmentKind.TOOL_UNKNOWN, json=True), self._start)
         self._segments.delta(self._text)
         self._segments.close(complete, content_end=content_end, end=end)
@@ -54,10 +52,8 @@ class CodeCall:
         segments.open(Opened(kind, recipient, PYTHON_TOOL), start)
 
     def read(self, final: bool) -> CallOutcome | None:
-        """Read the buffer; None if more text is needed. ``final``: no more will come."""
         self._segments.delta(self._buffer.take(len(self._buffer.text)))
         return None
 
     def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
-        """End the call; the parameters are those of `SegmentWriter.close`."""
         self._segments.close(complete, content_end=content_end, end=end)

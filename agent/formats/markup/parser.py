@@ -70,10 +70,8 @@ class MarkupParser:
         *,
         thinking: bool = False,
     ) -> None:
-        """Begin a generation; ``thinking``: the prompt ended with ``<think>``.
-
-        With ``recipients`` None no tools are known, and calls are taken as they are written.
-        """
+        """``thinking``: the prompt ended with ``<think>``. ``recipients``: None: take calls as
+        written."""
         self._token_classes, self._dialect = token_classes, token_classes.dialect
         self._recipients = AnyRecipient() if recipients is None else recipients
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -270,10 +268,8 @@ class MarkupParser:
         return tag == CALL_END and self._shows_call
 
     def _is_thought_call(self, final: bool) -> bool | None:
-        """Tell whether a call in reasoning is only thought about; None if that is not clear yet.
-
-        It is meant only if nothing but calls follows it: models write their calls after ``</think>``.
-        """
+        """Whether a call in reasoning is only thought about; None: that is not clear yet. It is meant
+        only if nothing but calls follows it: models write their calls after ``</think>``."""
         rest = self._buffer.text
         while rest.startswith((CALL, FUNCTION)):
             end, think_end = rest.find(CALL_END), rest.find(THINK_END)

@@ -26,11 +26,8 @@ class SegmentWriter:
             self.out.append(Delta(text))
 
     def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
-        """Close the open segment.
-
-        Its content ends before the token at ``content_end``; its span at ``end``, by default after
-        what was taken from the buffer.
-        """
+        """Close the open segment. Its content ends before the token at ``content_end``, its span at
+        ``end``, by default after what was taken from the buffer."""
         end = max(self._buffer.last_position + 1 if end is None else end, self._spanned_to)
         tokens = min(max(content_end - self._content_start, 0), end - self._spanned_to)
         self.out.append(Closed(complete, self._spanned_to, end, tokens))
@@ -38,7 +35,6 @@ class SegmentWriter:
         self._spanned_to, self._deferred_repairs, self.open_segment = end, [], None
 
     def repair(self, rule: str, at: int, text: str = "") -> None:
-        """Report a repair at the token ``at``."""
         target: list[Repair] | list[ParseEvent] = (
             self.out if self.open_segment is None else self._deferred_repairs
         )

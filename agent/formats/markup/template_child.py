@@ -50,10 +50,7 @@ def render_template(
     begin: str,
     end: str,
 ) -> str:
-    """Render a conversation. Raises one of `TEMPLATE_ERRORS`.
-
-    ``day`` is in ISO 8601; ``begin`` and ``end`` are the texts of the model's BOS and EOS tokens.
-    """
+    """Render. ``day``: ISO 8601. ``begin``, ``end``: BOS and EOS. Raises one of `TEMPLATE_ERRORS`."""
     today = date.fromisoformat(day)
     return template.render(
         messages=messages,

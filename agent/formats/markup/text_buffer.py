@@ -17,7 +17,6 @@ class TokenTextBuffer:
         self._added = self._taken = 0
 
     def add(self, text: str, position: int) -> None:
-        """Append the text of the token at ``position``."""
         if text:
             start, self._added = self._added, self._added + len(text)
             self.text += text

@@ -71,11 +71,8 @@ class MarkupEncoder:
         return ids + self._encode_ordinary(text[encoded:])
 
     def encode_text(self, text: str) -> list[int]:
-        """Tokenise the text of users and tools: special tokens that it spells stay text.
-
-        llama.cpp's tokenizer makes user-defined special tokens of their spelling, even with
-        ``parse_special`` false; so the text is cut within each of them.
-        """
+        """Tokenise the text of users and tools: special tokens that it spells stay text. It is cut
+        within each, as llama.cpp makes tokens of some even with ``parse_special`` false."""
         text = replace_surrogates(text)
         ids: list[int] = []
         start = at = 0
@@ -86,10 +83,7 @@ class MarkupEncoder:
         return ids + self._encode_ordinary(text[start:])
 
     def break_markup(self, text: str) -> str:
-        """Put a space into every special token that a text spells.
-
-        For text that a template puts into markup, as it does with tools' descriptions.
-        """
+        """Put a space into every special token that a text spells, as for tools' descriptions."""
         at = 0
         while match := self._special.search(text, at):
             at = match.start() + 1

@@ -80,7 +80,6 @@ class XmlCall:
     """Never prose: a call with tags is a call."""
 
     def read(self, final: bool) -> CallOutcome | None:
-        """Read the buffer; None if more text is needed. ``final``: no more will come."""
         while text := self._buffer.text:
             match self._state:
                 case _XmlState.NAME:
@@ -257,10 +256,7 @@ class XmlCall:
             self._buffered_value = None
 
     def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
-        """End the call; ``complete``: by the model, and not by the stream's end.
-
-        ``content_end`` and ``end`` are those of `SegmentWriter.close`.
-        """
+        """End the call; ``complete``: by the model. Positions are those of `SegmentWriter.close`."""
         if not self._is_open:
             self._open_segment("")
         if self._in_value:

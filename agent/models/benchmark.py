@@ -21,10 +21,7 @@ ORDINARY_TOKEN_IDS = 500
 
 
 async def measure(loader: ModelLoader, plan: PlacementPlan | None) -> str:
-    """Load the model and measure it; a sentence for people. Raises EngineError.
-
-    A short run first estimates how many tokens take `TARGET_SECONDS`.
-    """
+    """Load the model and measure it; a sentence for people. Raises EngineError."""
     path = loader.gguf_path(lambda done: None)
     engine = LlamaEngine(path, placement=loader.placement(plan), draft=loader.draft_path())
     start = perf_counter()
@@ -56,7 +53,6 @@ async def measure(loader: ModelLoader, plan: PlacementPlan | None) -> str:
 
 
 def describe_threads(threads: ThreadCounts) -> str:
-    """Say how many threads were chosen, and why."""
     cores, fast, saving = usable_cores(), performance_cores(), power_saving()
     text = f"threads: {threads.prefill} for prompts, {threads.decode} for answers, of {cores} cores"
     if fast is not None:

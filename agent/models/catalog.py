@@ -286,12 +286,8 @@ def _placement_request(entry: dict[str, Any]) -> PlacementRequest:
 
 
 def load_catalog(paths: Paths) -> dict[str, Model]:
-    """Read both models.toml: the shipped entries, with the fields that the person's file changes,
-    and the person's own, by name.
-
-    A wrong entry has a ``problem`` and leaves the others alone. Raises EngineError, which names a
-    file that cannot be read.
-    """
+    """Read the shipped models.toml and the person's, which changes and adds entries, by name. A wrong
+    entry has a ``problem``. Raises EngineError for a file that cannot be read."""
     entries: dict[str, Any] = {}
     sources: dict[str, Path] = {}
     for path in (_shipped_file(), paths.config / "models.toml"):

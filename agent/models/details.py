@@ -27,10 +27,7 @@ QUANTISATION_NAMES = {
 
 
 def describe_model(row: ModelRow, paths: Paths) -> list[tuple[str, str]]:
-    """Return labels and texts about a listed model; reads its header and plans, so call it in a thread.
-
-    Raises EngineError where models.toml or the header cannot be read.
-    """
+    """Labels and texts about a listed model; slow, as it reads the header. Raises EngineError."""
     model = load_catalog(paths).get(row.name) or Model(row.name, path=Path(row.path or row.name))
     if model.endpoint is not None or not row.runnable:
         size = format_bytes(row.download_size) if row.download_size else ""

@@ -52,11 +52,8 @@ class DiscoveredModel:
 
 
 def discover(catalog: dict[str, Model]) -> list[DiscoveredModel]:
-    """List other programs' models: each file once, without those that ``catalog`` names.
-
-    Where a name is taken by the catalog or an earlier file, ``@`` and the program follow it, and a
-    number where that is taken too.
-    """
+    """List other programs' models, each file once, without those of ``catalog``. A name that is taken
+    gets ``@`` and the program, and if need be a number."""
     taken_names = {
         name.lower() for model in catalog.values() for name in (model.name, *model.aliases)
     }

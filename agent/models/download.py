@@ -44,11 +44,8 @@ class PullError(EngineError):
 
 
 def pull(model: Model, on_progress: DownloadProgress | None = None) -> Path:
-    """Download all files of a model from `find_pullable`; the path of the first. Raises PullError.
-
-    A download that was stopped goes on where it was; each file is compared with the size and the
-    sha256 that the hub names. HF_ENDPOINT and HF_TOKEN are honoured.
-    """
+    """Download a model from `find_pullable`, resuming, and compare size and sha256; the first file.
+    HF_ENDPOINT and HF_TOKEN are honoured. Raises PullError."""
     files = list_files(model)
     with hub_errors(f"Pulling {model.name} from {model.repo} failed", model.repo, files):
         return _download_all(files, on_progress)
@@ -65,10 +62,8 @@ def list_files(model: Model) -> list[ModelFile]:
 def hub_errors(
     failure: str, repo: str | None = None, files: Sequence[ModelFile] = ()
 ) -> Iterator[None]:
-    """Raise what goes wrong between here and the hub as PullError; ``failure`` begins its sentence.
-
-    ``files``: what is downloaded meanwhile, and goes on where it was when it is begun again.
-    """
+    """Convert errors of hub and network to PullError, which begins with ``failure``. ``files``: partial
+    downloads, which it calls resumable."""
     # Else each program asks the hub for its list of agents, to report which one it is.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     import httpx2
@@ -162,8 +157,7 @@ class ModelFile:
 
     @property
     def is_installed(self) -> bool:
-        """Whether the file is here, as far as can be told without reading all of it: a file of the
-        same size counts that was never compared with the hub's."""
+        """Whether the file is here, by its size if it was never compared with the hub's."""
         if not self.path.is_file() or self.path.stat().st_size != self.size:
             return False
         return self.checked_etag in ("", self.etag)
@@ -202,7 +196,6 @@ class PullEstimate:
 
     @property
     def title(self) -> str:
-        """What is downloaded, and from where."""
         return f"{self.model.name} from {self.model.repo}"
 
     @property
@@ -265,10 +258,7 @@ def _file_on_hub(model: Model, name: str, path: Path) -> ModelFile:
 
 
 def _fetch(model_file: ModelFile, progress_bar: Any) -> None:
-    """Download the rest of one file, and compare it with its hash. Raises OSError.
-
-    By hand, because the hub's own client (huggingface_hub 2) restarts stopped downloads.
-    """
+    """Download the rest of a file and check it; huggingface_hub 2 would restart. Raises OSError."""
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 

@@ -101,10 +101,7 @@ def list_quantisations(repo: str) -> list[Quantisation]:
 
 
 def _get_all(path: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a list of the API, page by page.
-
-    By hand, because the hub's own client tries for half a minute where it cannot be reached.
-    """
+    """Yield the objects of all pages; the hub's client tries for half a minute if it is offline."""
     from huggingface_hub.utils import (  # type: ignore[attr-defined]
         build_hf_headers,
         get_session,

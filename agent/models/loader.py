@@ -69,8 +69,7 @@ class ModelLoader:
 
     @property
     def shared_socket(self) -> Path | None:
-        """Where a program that has this model loaded listens; None for a model that nobody shares:
-        the embedded one is loaded sooner than another program is asked."""
+        """Where a program with this model listens; None: nobody shares it, as the embedded one."""
         if not self.is_local or self.model.embedded or self.model.path is None:
             return None
         if not hasattr(socket, "AF_UNIX"):
@@ -99,10 +98,8 @@ class ModelLoader:
             ) from error
 
     def plan(self, failed_loads: int = 0) -> PlacementPlan | None:
-        """Plan the model's placement; None where it fits anywhere or its header cannot be read.
-
-        ``failed_loads``: how many loads ran out of memory. Raises EngineError where it cannot fit.
-        """
+        """Plan the placement; None: it fits anywhere, or its header cannot be read. ``failed_loads``:
+        how many ran out of memory. Raises EngineError where it cannot fit."""
         if not self.is_local or self.model.embedded or self.model.path is None:
             return None
         from agent.engine.placement import cpu_probe, memory_estimate, planner
@@ -147,10 +144,7 @@ class ModelLoader:
         return plan
 
     async def recover_from_crash(self) -> None:
-        """After a process that died while it loaded, find out what llama.cpp can do on this CPU.
-
-        Raises EngineError where it cannot run at all.
-        """
+        """After a crash while loading, find out what llama.cpp can do here. Raises EngineError."""
         if self.is_local:
             from agent.engine.placement.crash_marker import recover_from_crash
 
@@ -215,8 +209,7 @@ class ModelLoader:
     def create_engine(
         self, placement: Placement, on_progress: LoadProgress
     ) -> tuple[Engine, Callable[[], Format]]:
-        """Create the engine, not loaded yet, and a function that creates the output format, which may
-        run while the engine loads. Both raise EngineError."""
+        """The engine, not loaded yet, and a function that makes its format; both raise EngineError."""
         from agent.engine.llama.disk_cache import DiskCacheOptions
         from agent.engine.llama.engine import LlamaEngine
         from agent.formats import detect

@@ -71,7 +71,6 @@ class FitEstimate:
 
     @property
     def fits(self) -> bool:
-        """Whether its memory is free now."""
         return self.memory <= self.free
 
     def __str__(self) -> str:

@@ -14,10 +14,8 @@ from agent.util.user_files import expand_path
 
 
 def default_name(paths: Paths, catalog: dict[str, Model] | None = None) -> str:
-    """The model that runs where none is named: config.toml's, else the first real one on this machine,
-    else the embedded one. One on a server has to be chosen: prompts would leave this machine.
-
-    Raises UserError, and EngineError where no ``catalog`` is passed."""
+    """The default model: config.toml's, else the first real one on this machine, not on a server, else
+    the embedded one. Raises UserError, and EngineError without ``catalog``."""
     if (name := load_settings(paths).model) is not None:
         return name
     catalog = load_catalog(paths) if catalog is None else catalog
@@ -26,12 +24,9 @@ def default_name(paths: Paths, catalog: dict[str, Model] | None = None) -> str:
 
 
 def resolve_model(name: str | None, paths: Paths, *, scripted: bool = False) -> Model:
-    """The model that ``name`` means, tried in this order: a name or alias in models.toml, a path that
-    has a ``/`` or ends in ``.gguf``, a file that another program keeps, a file in this folder. None
-    means the default model.
-
-    ``scripted``: its file need not be there. Raises EngineError, UserError.
-    """
+    """Find a name or alias in models.toml, a path (with ``/`` or ``.gguf``), another program's file or
+    a file in this folder, in this order; None: the default model. ``scripted``: its file need not be
+    there. Raises EngineError, UserError."""
     catalog = load_catalog(paths)
     name = default_name(paths, catalog) if name is None else name
     for model in catalog.values():

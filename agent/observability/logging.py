@@ -23,10 +23,8 @@ MAX_LOG_BYTES = 5_000_000
 
 
 def log_to_file(paths: Paths, level: str = "warning", *, max_bytes: int = MAX_LOG_BYTES) -> None:
-    """Send all records of ``level`` and above to the log file; where it cannot be written, nowhere.
-
-    What lies beside it and others can read, from an older version or a copy, becomes the owner's alone.
-    """
+    """Log ``level`` and above to the log file, or nowhere where it cannot be written. Log files that
+    others could read become the owner's alone."""
     logging.raiseExceptions = False  # what cannot be logged (a full disk) is not shown instead
     root = logging.getLogger()
     root.setLevel(level.upper())

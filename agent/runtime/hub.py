@@ -19,6 +19,5 @@ class Hub:
         return lambda: self._subscribers.remove(callback)
 
     def publish(self, turn: RunningTurn) -> None:
-        """Call every subscriber with a turn that has started."""
         for callback in list(self._subscribers):
             callback(turn)

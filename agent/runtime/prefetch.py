@@ -30,10 +30,7 @@ class Prefetcher:
         self._task = asyncio.create_task(_read_to_end(self._generation))
 
     async def cached_tokens(self, ids: list[int]) -> int | None:
-        """How many tokens of a prompt are in the engine's memory; None where it cannot say.
-
-        What is being prefilled is stopped. The engine must be idle, or the answer waits for it.
-        """
+        """Tokens of a prompt in the engine's memory; None: unknown. Stops prefilling; must be idle."""
         self.cancel()
         try:
             generation = self._generate(Request(ids, max_tokens=0, background=True, private=True))
@@ -53,7 +50,6 @@ class Prefetcher:
 
     @property
     def started(self) -> bool:
-        """Whether anything was ever prefilled."""
         return self._task is not None
 
     async def wait(self) -> None:

@@ -27,7 +27,6 @@ class TypingPause:
         """Set while someone does."""
 
     def on_keystroke(self) -> None:
-        """Note a key that was pressed just now."""
         self._last_key = time.monotonic()
 
     def hurry(self) -> None:
@@ -36,14 +35,12 @@ class TypingPause:
         self._hurried.set()
 
     def relax(self) -> None:
-        """Undo one `hurry`."""
         self._waiting -= 1
         if not self._waiting:
             self._hurried.clear()
 
     async def wait(self, loading: asyncio.Future[None]) -> None:
-        """Wait for a pause, at most `MAX_WAIT_SECONDS` after the end of ``loading``, which goes on
-        meanwhile."""
+        """Wait for a pause, at most `MAX_WAIT_SECONDS` after the end of ``loading``."""
         ended = math.inf
         while not self._hurried.is_set():
             now = time.monotonic()

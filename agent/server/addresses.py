@@ -25,11 +25,8 @@ _BEFORE_VERSION = re.compile(rf"\A(?:(?:/v1)+(?=/v1(?:/|\Z))|.+(?=/v1/{_ROOT}))"
 
 
 def intended_path(path: str) -> str:
-    """Return the path that is meant: one ``/v1``, single slashes, none at the end.
-
-    What goes wrong most often in a client's base URL is a ``/v1`` that is missing or doubled, a path
-    before it (``/api/v1``), or an endpoint at its end, to which the client adds the endpoint.
-    """
+    """Return the path that is meant: one ``/v1``, single slashes, none at the end. Base URLs lack or
+    double ``/v1``, have a path before it (``/api``), or end in an endpoint."""
     path = re.sub(r"//+", "/", path)
     if len(path) > 1:
         path = path.removesuffix("/")

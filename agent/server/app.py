@@ -51,12 +51,9 @@ def create_app(
     store: ResponseStore | None = None,
     batches: BatchQueue | None = None,
 ) -> Starlette:
-    """Build the application; its ``state.service`` is the `ResponseService`.
-
-    ``turn_defaults``: the operator's settings of a turn. ``loopback_only``: the socket is bound to
-    loopback: only requests to local names are answered, and they may bring MCP servers. ``store``:
-    where responses are stored; None: in memory only. ``batches``: None where there are none.
-    """
+    """Build the application; its ``state.service`` is the `ResponseService`. ``turn_defaults``: the
+    operator's settings. ``loopback_only``: only requests to local names are answered, and they may
+    bring MCP servers. ``store``: None: in memory only."""
     options = options or ServerOptions()
     options = replace(options, client_servers=options.client_servers or loopback_only)
     service = ResponseService(runtime, turn_defaults or TurnOptions(), options, store=store)
@@ -89,8 +86,7 @@ def create_app(
 
 
 def _middleware(options: ServerOptions, loopback_only: bool) -> list[Middleware]:
-    """Addresses, the framing of bodies, and access control; before that, where web pages may use the
-    server, answers to their preflights."""
+    """Addresses, framing of bodies and access control; before these, web pages' preflights."""
     first = [Middleware(AddressMiddleware), Middleware(FramingMiddleware)]
     access = Middleware(
         AccessMiddleware,

@@ -59,8 +59,7 @@ class AccessMiddleware:
     def __init__(
         self, app: ASGIApp, *, key: str | None, loopback_only: bool, origins: Collection[str]
     ) -> None:
-        """``loopback_only``: the server is bound to loopback. ``origins``: pages that may use it, as
-        ``https://host``."""
+        """``origins``: web pages that may use the server, as ``https://host``."""
         self._app, self._loopback_only = app, loopback_only
         self._key = key.encode() if key else None
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)

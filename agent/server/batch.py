@@ -162,8 +162,7 @@ class BatchRunner:
         first_pause: float = FIRST_PAUSE_SECONDS,
         max_busy: float = MAX_BUSY_SECONDS,
     ) -> None:
-        """``app``: from `agent.server.app.create_app`. ``headers``: of every request.
-        ``first_pause``, ``max_busy``: in seconds, see the constants."""
+        """``headers``: of every request. ``first_pause``, ``max_busy``: seconds, see the constants."""
         self.parallel = parallel
         self._first_pause, self._max_busy = first_pause, max_busy
         self._client = httpx2.AsyncClient(
@@ -226,12 +225,9 @@ class ResultLog:
     """A file of results: what it has already, and what is added to it, line by line."""
 
     def __init__(self, path: Path, *, own: bool = False) -> None:
-        """Read what an earlier run wrote; what was being written when it was stopped is left out.
-
-        ``own``: no person has named the file, so that a single line that is cut off is no other file's.
-        Raises OSError (BlockingIOError where another program writes the file), and ValueError where
-        a line is no result.
-        """
+        """Read what an earlier run wrote, without a line that was cut off. ``own``: no person named the
+        file, so that a single such line is ours. Raises OSError (BlockingIOError: it is in use), and
+        ValueError where a line is no result."""
         self.path = path
         self.failed = 0
         """Results that are errors."""
@@ -267,8 +263,7 @@ class ResultLog:
         return b"".join(line + b"\n" for line in self._final.values())
 
     def forget_changed(self, lines: Iterable[Line]) -> int:
-        """Forget the results of lines that have changed since, before the file is opened to write;
-        returns how many."""
+        """Forget results of changed lines before the file is opened to write; return how many."""
         count = 0
         for line in lines:
             if self._digests.get(line.custom_id or "") not in (None, "", line.digest):
@@ -337,8 +332,7 @@ def _result(custom_id: str | None, status: int, body: Json) -> Json:
 
 
 def status_of(result: Json) -> int:
-    """The HTTP status of a result, or of the error with which its response failed; 0 of a request that
-    was not made."""
+    """The HTTP status of a result or of its failed response; 0: the request was not made."""
     if not (response := result["response"]):
         return 0
     body = response["body"]

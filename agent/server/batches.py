@@ -191,8 +191,7 @@ class BatchQueue:
             self._running = None
 
     def _link_input(self, batch: Json) -> None:
-        """Keep the requests while the batch runs, also where the client deletes their file. Raises
-        OSError."""
+        """Link the requests, so that the client may delete their file. Raises OSError."""
         source, target = self.files.content(batch["input_file_id"]), self._input(batch)
         try:
             os.link(source, target)
@@ -306,8 +305,7 @@ class BatchQueue:
         self._set_status(batch, "failed")
 
     def _file_results(self, batch: Json, results: Path) -> None:
-        """Make the output file and the error file of what was done; a line that a full disk cut off is
-        in neither."""
+        """Make the output and the error file; a line that a full disk cut off is in neither."""
         with (
             results.open("rb") as lines,
             tempfile.TemporaryFile() as output,

@@ -15,10 +15,7 @@ from agent.turn.continuation import Begin, Continuation, begin_with
 def split_begun_item(
     items: str | Sequence[InputItem],
 ) -> tuple[str | Sequence[InputItem], Message | None]:
-    """The items without a last one that is the model's and in progress, and the message that this is.
-
-    Raises ApiError where it cannot be read.
-    """
+    """Split off a last item that is the model's and in progress. Raises ApiError if unreadable."""
     if isinstance(items, str) or not items:
         return items, None
     item = items[-1]

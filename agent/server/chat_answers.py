@@ -126,7 +126,6 @@ class ChatChunkEncoder:
     """Writes a turn's events as ``chat.completion.chunk`` objects; each choice needs an encoder."""
 
     def __init__(self, answer: ChatAnswer, index: int = 0) -> None:
-        """``index``: the choice's."""
         self._answer, self._index = answer, index
         self._head: dict[str, Any] = {}
         """What every chunk begins with; known with the first event, that the response is created."""
@@ -255,8 +254,7 @@ def _logprobs(tokens: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _logprob(token: dict[str, Any]) -> dict[str, Any]:
-    """A token with its bytes. Without them, they are those of its text, unless that is a part of a
-    character, which is written as U+FFFD."""
+    """A token with its bytes, by default its text's if that is no part of a character (U+FFFD)."""
     text = token["token"]
     raw = token.get("bytes", None if "\ufffd" in text else list(text.encode()))
     return {"token": text, "logprob": token["logprob"], "bytes": raw}

@@ -229,11 +229,8 @@ class ChatRequest(RequestModel):
 def parse_chat(
     value: dict[str, Any], *, has_browser: bool, lenient: bool
 ) -> tuple[ChatRequest, list[CreateResponse]]:
-    """Read a parsed body, and translate it into requests of the Responses API, one for each choice.
-
-    ``has_browser``: whether a web search can be made. ``lenient``: pass over what this server does not
-    have; the requests name it. Raises ApiError.
-    """
+    """Translate a parsed body into a request of the Responses API for each choice. ``lenient``: name
+    what this server does not have instead of refusing it. Raises ApiError."""
     ignored: list[str] | None = None
     if lenient:
         value, ignored = without_unknown_values(ChatRequest, value)
@@ -302,8 +299,7 @@ def chat_params(chat: ChatRequest) -> Iterator[None]:
 
 
 def _refuse(chat: ChatRequest, has_browser: bool, ignored: list[str] | None) -> None:
-    """Refuse what cannot be done; what is only not supported is noted in ``ignored``, if there is one.
-    Raises ApiError."""
+    """Refuse what cannot be done; what is unsupported is noted in ``ignored``. Raises ApiError."""
     cache, search = chat.prompt_cache_options, chat.web_search_options
     unsupported_fields = {
         "audio": (chat.audio is not None, "Audio output"),
@@ -360,8 +356,7 @@ def _input_items(
 
 
 def _newest_prompt(messages: Sequence[ChatMessage]) -> int:
-    """Index of the newest message of the user, if the model has written nothing after it; else the
-    number of messages."""
+    """Index of the newest user message, if the model wrote nothing after it; else their number."""
     for index in range(len(messages) - 1, -1, -1):
         if messages[index].role == "assistant":
             break
@@ -412,8 +407,7 @@ class _PartReader:
     """Translates the contents of messages."""
 
     def __init__(self, ignored: list[str] | None, newest: int) -> None:
-        """``ignored``: gets the paths of what is passed over; None refuses it. ``newest``: index of the
-        message that the model has to answer."""
+        """``ignored``: gets paths; None: refuse. ``newest``: index of the message to be answered."""
         self._ignored, self.newest = ignored, newest
 
     def pass_over(self, param: str, error: ApiError) -> None:

@@ -33,8 +33,7 @@ class ChoicesStream(Response):
         encoder: Callable[[int], EncodeEvent],
         encode_end: Callable[[Sequence[ev.Response]], bytes],
     ) -> None:
-        """``begun``: begins the turns; may raise ApiError. ``encoder``: makes that of a turn, by its
-        index. ``encode_end``: what follows when all have ended."""
+        """``begun``: begins the turns; may raise ApiError. ``encode_end``: what follows all ends."""
         super().__init__()
         self._begun, self._service, self._encoder = begun, service, encoder
         self._encode_end = encode_end

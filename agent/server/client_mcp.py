@@ -27,11 +27,8 @@ def client_servers(
     allowed: bool,
     private_urls: bool,
 ) -> list[ServerConfig]:
-    """Configure the declared servers that are not the operator's. Raises ApiError.
-
-    ``operator_servers``: the names that a request may use for the operator's. ``allowed``: whether it
-    may bring any. ``private_urls``: whether addresses that are not public are allowed.
-    """
+    """Configure the client's servers that are not among ``operator_servers``. ``allowed``: it may bring
+    any. ``private_urls``: also at addresses that are not public. Raises ApiError."""
     configs = []
     for one in declared:
         tool, param = one.tool, one.param
@@ -57,8 +54,7 @@ def client_servers(
 def refuse_unauthorized(
     declared: Sequence[DeclaredTool], states: Iterable[ServerState], known: Container[str]
 ) -> None:
-    """Refuse a request whose servers want a login before they list their tools. ``known``: servers
-    whose tools the client knows. Raises ApiError."""
+    """Refuse servers that want a login first, unless their tools are ``known``. Raises ApiError."""
     refusals = {state.name: state.error for state in states if state.refused}
     for one in declared:
         if not isinstance(one.tool, RequestMcp) or one.tool.server_label in known:

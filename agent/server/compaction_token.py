@@ -17,10 +17,7 @@ def encode_summary(text: str) -> str:
 
 
 def decode_summary(content: str, param: str) -> str:
-    """Decode `encode_summary`, or return what another server wrote as plain text.
-
-    Raises ApiError for a token of another server; ``param`` is the item's path in the request.
-    """
+    """Decode `encode_summary`, or return plain text. Raises ApiError for another server's token."""
     try:
         text = base64.urlsafe_b64decode(content.encode()).decode()
     except (binascii.Error, ValueError):

@@ -89,7 +89,6 @@ class ChunkingConnection(h11.Connection):
     _chunked = False
 
     def send(self, event: h11.Event) -> bytes | None:  # type: ignore[override]  # all of its overloads
-        """Write an event (extends h11's)."""
         if self._chunked and isinstance(event, h11.Data) and event.data:
             return b"%x\r\n%b\r\n" % (len(event.data), event.data)
         written = super().send(event)
@@ -255,11 +254,8 @@ class WebSocketTransport(WebSocketsSansIOProtocol):
 
 
 def make_room(newcomer: HttpConnection) -> bool:
-    """Close the idlest connection where there are too many; False: all are being answered.
-
-    Some more than are allowed may stay for `TRIM_SECONDS`: of many that come at once, those that ask
-    something are told from those that do not only when all have been read.
-    """
+    """Close the idlest connection where there are too many; False: all are being answered. Some more
+    may stay for `TRIM_SECONDS`, until those that came at once have been read."""
     limits, connections = newcomer.limits, newcomer.connections
     if len(connections) < limits.max_connections:
         return True
@@ -278,7 +274,6 @@ def make_room(newcomer: HttpConnection) -> bool:
 
 
 def _trim(limits: ConnectionLimits, connections: Any) -> None:
-    """Close the idlest of too many connections."""
     limits.trimming = False
     while len(connections) > limits.max_connections and (idlest := _idlest(connections)):
         idlest.abort()

@@ -79,8 +79,7 @@ def _user_message(tail: str, text: str) -> dict[str, Any]:
 
 
 def with_output_of(items: Sequence[Mapping[str, Any]], item_id: str) -> list[str]:
-    """The id of an item and, of a call of a client's function, that of its output: a result of nothing
-    could not be sent again."""
+    """The ids of an item and, of a call of a client's function, of its output."""
     at = next(at for at, item in enumerate(items) if item["id"] == item_id)
     if items[at]["type"] not in ("function_call", "custom_tool_call"):
         return [item_id]
@@ -116,11 +115,8 @@ def without_item(turn: ItemTurn, item_id: str) -> bool:
 
 
 def new_inputs(sent: str | Sequence[dict[str, Any]], taken: set[str], find: FindItem) -> Items:
-    """Items that a client sends to a conversation, as it lists them.
-
-    References are replaced by what they mean. An item whose id is ``taken``, or cannot stand in a
-    path, gets a new one.
-    """
+    """Items as a client sends them to a conversation, with references replaced. An id that is
+    ``taken``, or cannot stand in a path, is replaced too."""
     items = []
     for item in list_input(sent) if sent else ():
         if item["type"] == "item_reference":
@@ -140,11 +136,8 @@ def new_inputs(sent: str | Sequence[dict[str, Any]], taken: set[str], find: Find
 def read_turns(
     turns: Sequence[ItemTurn], tools: Sequence[Tool], pdfs: Mapping[str, PdfText] = NO_PDFS
 ) -> tuple[InputHistory, list[list[Message]]]:
-    """What the items say to a request that continues them, and the messages of each turn.
-
-    ``tools``: those that run here, to name calls as the model knows them. ``pdfs``: the attached PDFs,
-    which only the messages need. Items that cannot be read any more are left out.
-    """
+    """What the items say to a request that continues them, and the messages of each turn. ``tools``:
+    those that run here. ``pdfs``: the attached ones. Unreadable items are left out."""
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
     history, messages = InputHistory(), list[list[Message]]()
     abandoned: set[str] = set()
@@ -211,11 +204,9 @@ def new_messages(
     refuse_unseen: bool,
     abandoned: Collection[str],
 ) -> list[list[Message]]:
-    """The messages of each item that a client adds; ``history`` learns of the calls among them.
-
-    ``abandoned``: the call_ids of those that are `abandoned_calls`. ``refuse_unseen``: refuse
-    messages with content that the model cannot read. Raises ApiError, with the item's path.
-    """
+    """The messages of each item that a client adds; ``history`` learns of their calls. ``abandoned``:
+    call_ids of `abandoned_calls`. ``refuse_unseen``: refuse content that the model cannot read. Raises
+    ApiError, with the item's path."""
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
     groups, newest = [], newest_prompt(items)
     for index, item in enumerate(items):
@@ -241,11 +232,8 @@ def add_items(
     messages: Sequence[Sequence[Message]],
     model: str,
 ) -> list[ItemTurn]:
-    """Add the messages of new items to a conversation; returns the turns that hold the items.
-
-    A turn ends where one of the user's items follows one of the model's, as in a conversation that a
-    model answered.
-    """
+    """Add the messages of new items; returns the turns that hold the items. A turn ends where one of
+    the user's items follows one of the model's."""
     turns: list[ItemTurn] = []
     for item, group in zip(items, messages, strict=True):
         written = _output_item(item)

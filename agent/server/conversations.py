@@ -61,8 +61,7 @@ class Conversations:
         *,
         lenient: bool = False,
     ) -> None:
-        """``cache``: the server's responses. ``memo``: ids of messages that were rendered before.
-        ``lenient``: tell the model of content that it cannot read, instead of refusing it."""
+        """``lenient``: tell the model of content that it cannot read, instead of refusing it."""
         self.store = ApiConversationStore(store)
         self._runtime, self._cache, self._memo = runtime, cache, memo
         self._pdf_reader, self._lenient = pdf_reader, lenient
@@ -95,14 +94,12 @@ class Conversations:
         return self.find(conversation.id)
 
     async def update(self, conversation_id: str, metadata: dict[str, str]) -> ApiConversation:
-        """Replace a conversation's metadata."""
         self.find(conversation_id)
         async with storing(self.store.store):
             self.store.set_metadata(conversation_id, metadata)
         return self.find(conversation_id)
 
     async def delete(self, conversation_id: str) -> None:
-        """Delete a conversation with its responses."""
         self.find(conversation_id)
         with self.locked(conversation_id):
             async with storing(self.store.store):
@@ -152,8 +149,7 @@ class Conversations:
     def new_inputs(
         self, conversation_id: str, sent: str | Sequence[dict[str, Any]], cache: ResponseCache
     ) -> Items:
-        """A request's input items as its conversation will list them. ``cache``: the responses that
-        these may refer to."""
+        """A request's items as its conversation lists them; ``cache``: responses to refer to."""
         known = {item["id"]: item for item in self._items(conversation_id)}
         return _new_inputs(sent, known, cache)
 
@@ -194,10 +190,7 @@ class Conversations:
         return [item for turn in added for item in turn_items(turn)]
 
     async def delete_item(self, conversation_id: str, item_id: str) -> None:
-        """Delete an item; the model does not read it any more.
-
-        What stands before its turn keeps its token ids; what stands behind is rendered again.
-        """
+        """Delete an item; turns before its own keep their token ids, the others are rendered again."""
         with self.locked(conversation_id):
             self.item(conversation_id, item_id)
             deleted_ids = with_output_of(self.items(conversation_id), item_id)
@@ -232,9 +225,7 @@ class Conversations:
         start: int,
         deleted: list[str],
     ) -> None:
-        """Render the turns from the index ``first`` on again, from the entry ``start`` on.
-
-        ``before``: the conversation as it is stored."""
+        """Render the turns from ``first`` on again, from the entry ``start`` on."""
         conversation = replace(
             before.branch(before.id, start),
             parent=before.parent,
@@ -330,11 +321,8 @@ def _new_inputs(
 
 
 def _first_entry(turns: Sequence[ItemTurn], at: int) -> tuple[int, int]:
-    """The last turn up to ``at`` of which is known where it begins, and its first entry.
-
-    The end of the turn before it tells that better than its own ``start``, which counts reasoning that
-    was dropped later.
-    """
+    """The last turn up to ``at`` whose beginning is known, and its first entry, from the end of the
+    turn before it: ``start`` counts reasoning that was dropped later."""
     for index in range(at, 0, -1):
         start, before = turns[index].start, turns[index - 1].upto
         if start is not None:

@@ -47,8 +47,7 @@ AddedTools = dict[tuple[str, str], RequestTool]
 
 
 def add_tools(added: AddedTools, item: InputItem) -> None:
-    """Add the tools of an item that hold for later requests, too; one that has the name of an earlier
-    one replaces it. MCP servers do not: what they need of the client is secret, and not stored."""
+    """Add an item's tools that hold for later requests, too, but no MCP servers, with their secrets."""
     for name, declared in _tools_of(item, ""):
         if isinstance(declared.tool, RequestMcp):
             continue

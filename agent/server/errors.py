@@ -41,7 +41,6 @@ class ApiError(AgentError):
 
     @property
     def error_type(self) -> str:
-        """The error's ``type``, which follows from the status."""
         match self.status:
             case 424:
                 return "external_connector_error"
@@ -78,7 +77,6 @@ def invalid(param: str, message: str, code: str = "invalid_value") -> ApiError:
 
 
 def body_too_large(max_bytes: int) -> ApiError:
-    """Status 413."""
     message = f"The body of the request is longer than {max_bytes:,} bytes."
     return ApiError(413, message, code="request_too_large")
 

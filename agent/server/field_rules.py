@@ -36,9 +36,8 @@ def drop_ignorable(
     *,
     extra: Literal["ignore"] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Copy a body without the fields, values and kinds of items that the model does not have; return
-    the paths of what is missing in the copy. What is wrong otherwise stays. ``extra``: "ignore" keeps
-    unknown fields, which then nobody reads."""
+    """Copy a body without fields, values and kinds of items that the model does not have; return the
+    paths of these. ``extra``: "ignore" keeps unknown fields."""
     ignored: list[str] = []
     for _ in range(_MAX_ROUNDS):  # dropping a value of a union brings up the faults of the others
         try:

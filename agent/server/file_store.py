@@ -76,8 +76,7 @@ class FileStore:
     def add(
         self, filename: str, purpose: str, content: BinaryIO, file_id: str | None = None
     ) -> Json:
-        """Store what an open file has; its description. ``file_id``: replaces the file that has it;
-        None: a new one. Raises OSError."""
+        """Store an open file; its description. ``file_id``: of a file to replace. Raises OSError."""
         name = file_id or new_id("file")
         private_files.make_folder(self._objects.folder)
         content.seek(0)

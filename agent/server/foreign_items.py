@@ -70,7 +70,6 @@ def own_result(item: InputForeignItem) -> str | None:
 
 
 def output_text(item: InputForeignItem) -> str:
-    """The text of an item that is the output of a call."""
     match item:
         case InputForeignItem(type="computer_call_output"):
             return UNSEEN_IMAGE

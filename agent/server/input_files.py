@@ -36,11 +36,8 @@ class PdfText:
 
 
 def file_text(part: ContentPart, param: str, pdfs: Mapping[str, PdfText]) -> str:
-    """The block that the model reads for a file (`agent.conversation.attachments`): it marks the text
-    as not the user's own.
-
-    ``param``: the part's path. ``pdfs``: the PDFs that were read, by ``file_data``. Raises ApiError.
-    """
+    """The block that the model reads for a file, marked as not the user's own text. ``param``: the
+    part's path. ``pdfs``: by ``file_data``. Raises ApiError."""
     if not part.file_data:
         raise _without_data(part, param)
     param = f"{param}.file_data"

@@ -150,15 +150,12 @@ def read_input(
     is_answered: bool = True,
     pdfs: Mapping[str, PdfText] = NO_PDFS,
 ) -> InputHistory:
-    """Read an input as messages.
+    """Read an input as messages. Raises ApiError.
 
-    ``earlier``: the history of the response that the request continues. ``tools``: those that run
-    here, to name resent calls as the model knows them. ``find``: looks up the item that a reference
-    means. ``first``: whether the request continues no response. ``refuse_unseen``: refuse a newest
-    message of the user with content that the model cannot read; otherwise the model is told of it, as
-    it always is of earlier messages and of the outputs of functions. ``is_answered``: the model answers
-    the newest message; else that is as the earlier ones. ``pdfs``: the attached PDFs, as
-    they were read. Raises ApiError.
+    ``earlier``: the history that it continues. ``tools``: those that run here. ``find``: looks up a
+    reference. ``first``: the request continues no response. ``refuse_unseen``: refuse a newest user
+    message with content that the model cannot read, instead of telling the model of it.
+    ``is_answered``: the model answers the newest message. ``pdfs``: as they were read.
     """
     history = earlier.copy()
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
@@ -180,8 +177,7 @@ def read_input(
 
 
 def name_calls(history: InputHistory, functions: Set[str]) -> None:
-    """Give the calls of a history the names of declared functions, where a client wrote more: what
-    another server did not remove of a header (``functions.f``, ``f..commentary``)."""
+    """Give calls the names of declared functions, of what is ``functions.f`` or ``f..commentary``."""
     for index, message in enumerate(history.messages):
         if isinstance(message, ToolCallMessage | ToolResultMessage):
             name = plain_name(message.tool)
@@ -271,8 +267,7 @@ class ItemReader:
         self._row_end = 0
 
     def answer_open_calls(self) -> None:
-        """Add a result that says so to each call that has none: the model never sees a call without a
-        result. It follows the call, or begins the input where the call is in an earlier response."""
+        """Add a result that says so to each call that has none: the model never sees such a call."""
         history = self.history
         unapproved = {
             request_id: self._call_message(call.server, call.name, call.arguments).tool
@@ -316,8 +311,7 @@ class ItemReader:
         self._add_call(call_id, ToolCallMessage(name, text, json, True, call_id))
 
     def _add_result(self, call_id: str, result: ToolResultMessage) -> None:
-        """Add a result; those in a row come in the order of their calls, for in a prompt nothing else
-        tells the results of one function apart."""
+        """Add a result; those in a row come in the order of their calls, to be told apart."""
         number, messages = self._call_numbers[call_id], self.history.messages
         if len(messages) != self._row_end:
             self._row = []
@@ -327,8 +321,7 @@ class ItemReader:
         self._row_end = len(messages)
 
     def add(self, item: InputItem, param: str, *, is_newest: bool = True) -> None:
-        """Add an item; ``param``: its path in the request. ``is_newest``: nothing that the user has
-        written after it; then content that cannot be read may be refused. Raises ApiError."""
+        """Add an item. ``is_newest``: content that cannot be read may be refused. Raises ApiError."""
         history, add = self.history, self.history.messages.append
         add_tools(history.added_tools, item)
         if isinstance(item, InputAdditionalTools):
@@ -454,8 +447,7 @@ class ItemReader:
         self._note_call(call_id, name, text, json=is_json)
 
     def _missing_result(self, call_id: str) -> tuple[int, int] | None:
-        """Which one, of how many of its tool, the result is that was added where this call had none;
-        None for a call that has none, or its own."""
+        """Which of its tool's results was added for this call, and of how many; None: none was."""
         known = self.history
         if call_id in known.pending_calls or call_id in known.answered_calls:
             return None
@@ -530,10 +522,7 @@ def _no_result(tool: str) -> ToolResultMessage:
 
 
 def abandoned_calls(items: Iterable[Mapping[str, Any]], pending: Iterable[str] = ()) -> set[str]:
-    """The call_ids of the calls among listed items that a message follows, but no output.
-
-    ``pending``: those of earlier calls without an output.
-    """
+    """The call_ids of calls, of the items or ``pending``, that a message follows, but no output."""
     followed = dict.fromkeys(pending, False)
     for item in items:
         match item["type"]:

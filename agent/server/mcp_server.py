@@ -61,9 +61,8 @@ def create_mcp_server(
     all_conversations: bool,
     startup_seconds: float = STARTUP_SECONDS,
 ) -> AgentMcpServer:
-    """Return the server. ``store``: None: conversations last as long as the program, and have no
-    resources. ``all_conversations``: also those that did not begin here are resources.
-    ``startup_seconds``: how long a list of tools waits for the servers that start."""
+    """``store``: None: conversations end with the program, and are no resources. ``all_conversations``:
+    those that began elsewhere are resources, too. ``startup_seconds``: the longest wait for tools."""
     service = _Service(
         runtime,
         defaults,
@@ -190,11 +189,8 @@ class _Service:
         return [ask] if python is None else [ask, _python_definition(python)]
 
     def _annotations(self) -> T.ToolAnnotations:
-        """Say what an answer can do beside answering: what its tools can. Clients ask by it.
-
-        The tools of a server that is not ready are not known, or may be others once it is: it counts
-        as one that writes and reaches out.
-        """
+        """What an answer can do: what its tools can. A server that is not ready counts as one that
+        writes and reaches out, as its tools are not known."""
         host = self._runtime.host
         tools = host.tools()
         all_known = all(
@@ -246,7 +242,6 @@ class _Service:
     async def call_tool(
         self, context: _Context, params: T.CallToolRequestParams
     ) -> T.CallToolResult | T.InputRequiredResult:
-        """Answer ``tools/call``."""
         arguments = params.arguments or {}
         definition = next((tool for tool in self._definitions() if tool.name == params.name), None)
         if definition is None:
@@ -376,11 +371,8 @@ def _is_safe(host: Host, tool: Tool) -> bool:
 
 
 def _is_open_world(host: Host, tool: Tool) -> bool:
-    """Return whether a tool may reach what is outside of this machine.
-
-    A tool that says nothing about it does, by the specification
-    (https://modelcontextprotocol.io/specification/2025-11-25/schema#toolannotations-openworldhint).
-    """
+    """Whether a tool may reach outside of this machine, as it does if it says nothing:
+    https://modelcontextprotocol.io/specification/2025-11-25/schema#toolannotations-openworldhint."""
     config = host.server_config(tool.server)
     is_builtin = config is not None and config.builtin is not None
     return ("sends" if is_builtin else "untrusted") in tool.labels

@@ -15,8 +15,7 @@ from agent.runtime.runtime import Runtime
 
 
 async def describe_models(runtime: Runtime, created: int) -> list[dict[str, Any]]:
-    """The model, and an entry of its own for each name that ``--alias`` gave it; ``created``: a Unix
-    time."""
+    """The model, and an entry for each name of ``--alias``; ``created``: a Unix time."""
     model = runtime.model
     description: dict[str, Any] = {
         "id": model.name,

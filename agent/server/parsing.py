@@ -53,8 +53,7 @@ _UNION_TAGS = frozenset(
 
 
 def parse_request(body: bytes | bytearray, *, lenient: bool = False) -> CreateResponse:
-    """Read the body of ``POST /v1/responses``. ``lenient``: pass over what this server does not have.
-    Raises ApiError: 400, with the parameter's path."""
+    """Read the body of ``POST /v1/responses``. Raises ApiError: 400, with the parameter's path."""
     return request_from_object(parse_json_object(body), len(body), lenient=lenient)
 
 
@@ -97,8 +96,7 @@ def validate(kind: type[RequestT], value: dict[str, Any]) -> RequestT:
 def without_unknown_values(
     kind: type[RequestModel], value: dict[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """A body for `validate` without the values and kinds of items that the model does not have, for a
-    lenient server; and the paths of these. Raises ApiError."""
+    """A body without values and kinds that the model lacks, and their paths. Raises ApiError."""
     _check_sizes(value)
     return drop_ignorable(kind, value, _UNION_TAGS, extra="ignore")
 
@@ -133,7 +131,6 @@ def _check_sizes(value: dict[str, Any]) -> None:
 
 
 def _tools_of_items(items: object) -> list[Any]:
-    """The tools that items of an input declare."""
     return [
         item.get("tools")
         for item in (items if isinstance(items, list) else ())

@@ -47,8 +47,7 @@ class PdfReader:
     async def read(
         self, items: str | Iterable[InputItem], most: int | None = MAX_PDFS
     ) -> Mapping[str, PdfText]:
-        """The PDFs attached to items, by their ``file_data``; no more than ``most`` are read. Raises
-        ApiError when too many requests wait."""
+        """The attached PDFs, ``most`` at most, by ``file_data``. Raises ApiError if too many wait."""
         files = {} if isinstance(items, str) else dict.fromkeys(_pdfs(items))
         if not files:
             return {}
@@ -105,7 +104,6 @@ class PdfReader:
 
 
 def _pdfs(items: Iterable[InputItem]) -> Iterator[str]:
-    """The ``file_data`` of attached PDFs."""
     for item in items:
         match item:
             case InputMessage(content=[*parts]) | InputFunctionCallOutput(output=[*parts]):

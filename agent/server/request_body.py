@@ -25,12 +25,9 @@ SCAN_BYTES = 64 * 1024
 
 
 async def read_body(request: Request, service: ResponseService) -> bytearray:
-    """Read a request's body, which can be parsed without delay. Raises ApiError: 413 if it is too long
-    or has too many values, 429 if all bodies are too long together.
-
-    A body up to twice as long as is allowed is read to its end before it is refused: a client that is
-    still sending would not read the answer.
-    """
+    """Read a request's body. Raises ApiError: 413 if it is too long or has too many values, 429 if all
+    bodies are too long together. A body up to twice too long is read before it is refused, as a client
+    that is still sending would not read the answer."""
     max_bytes = service.options.max_body_bytes
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > 2 * max_bytes:
@@ -58,9 +55,8 @@ async def read_body(request: Request, service: ResponseService) -> bytearray:
 
 
 def _decoder(encoding: str, max_bytes: int) -> Callable[[bytes | None], bytes] | None:
-    """What decodes the pieces of a body, never to more than one byte above ``max_bytes`` at once, and
-    takes None as its end; None for a body that is not encoded. Raises ApiError: 415 for an encoding
-    that is not known."""
+    """What decodes the pieces of a body, to one byte above ``max_bytes`` at most, and takes None as its
+    end; None: it is not encoded. Raises ApiError: 415 for an unknown encoding."""
     match encoding.strip().lower():
         case "" | "identity":
             return None

@@ -141,11 +141,8 @@ class TurnPlan:
         )
 
     def remember_tokens(self, memo: TokenMemo) -> None:
-        """Remember the ids of what the model wrote, for clients that send it back.
-
-        What would be rendered in another way stays that of its own client, who knows the id of the
-        call; what was cut off or repaired is not the text that anybody sends back.
-        """
+        """Remember the ids of what the model wrote, for clients that send it back, but for what is
+        rendered in another way, cut off or repaired."""
         turn, form = self.turn, self.turn.format
         output = [
             item for item in turn.response.output if getattr(item, "status", "") != "incomplete"
@@ -186,11 +183,8 @@ class TurnPlanner:
     async def plan(
         self, request: CreateResponse, cache: ResponseCache, job: TurnJob | None = None
     ) -> TurnPlan:
-        """Plan a turn; ``cache``: the responses that it may continue or refer to. ``job``: what it does
-        instead of answering.
-
-        The caller closes the turn's host if that is not the runtime's. Raises ApiError.
-        """
+        """Plan a turn, whose host the caller closes if it is not the runtime's. ``cache``: responses
+        that it may continue. ``job``: done instead of answering. Raises ApiError."""
         runtime, exposure = self._runtime, self._exposure
         resolve_model_name(request.model, runtime)
         refuse_contradictions(request)
@@ -342,8 +336,7 @@ class TurnPlanner:
         options: TurnOptions,
         history: InputHistory,
     ) -> Sequence[Message]:
-        """Tokenise the input's long texts bit by bit. Raises ApiError when they, the instructions or
-        the functions are longer than the context."""
+        """Tokenise long texts bit by bit. Raises ApiError when all is longer than the context."""
         context, memo = self._runtime.context_length, self._memo
         if len(options.instructions or "") > LONG_TEXT_CHARACTERS:
             await pretokenise(format, [Developer(options.instructions or "")], context, memo)
@@ -370,8 +363,7 @@ def _spelling(form: Format, ids: Sequence[int]) -> tuple[bytes, list[int]]:
 async def add_resent_messages(
     messages: Sequence[Message], conversation: Conversation, format: Format, memo: TokenMemo
 ) -> Sequence[Message]:
-    """Put the messages that a client resends into a new conversation; return those after them, which
-    the model has not answered."""
+    """Put resent messages into a new conversation; return those that the model has not answered."""
     start = input_items.unanswered_start(messages)
     for number, message in enumerate(messages[:start]):
         if number % RENDER_BATCH_MESSAGES == 0:
@@ -461,10 +453,7 @@ def _missing_input() -> ApiError:
 
 
 def _call_names(response: ev.Response, *, complete: bool = False) -> dict[str, str]:
-    """The client's functions by call id, under the names that the model knows.
-
-    ``complete``: only those of calls that the client can run.
-    """
+    """The client's functions by call id, as the model knows them; ``complete``: of complete calls."""
     return {
         item.call_id: ev.qualified_name(item.name, item.namespace)
         for item in response.output

@@ -141,10 +141,7 @@ class _BatchRoutes:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Count what is received of a body. Its bytes go to a temporary file, so none wait in memory.
-
-    The result raises ApiError, 413, where they are too many.
-    """
+    """Count the bytes of a body, which go to a temporary file. The result raises ApiError, 413."""
     size = 0
 
     async def receive_bounded() -> Message:

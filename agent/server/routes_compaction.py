@@ -91,8 +91,7 @@ def _compaction_response(
 
 
 def _latest_user_messages(items: list[dict[str, Any]], turn: Turn) -> list[dict[str, Any]]:
-    """The latest of the user's messages, as they were sent, that fit into the share of the context
-    which `LATEST_TURNS_SHARE` leaves them. The summary covers all messages."""
+    """The latest user messages, as sent, that fit into what `LATEST_TURNS_SHARE` leaves them."""
     room, messages = LATEST_TURNS_SHARE * turn.runtime.context_length, list[dict[str, Any]]()
     for item in reversed(items):
         if item["type"] == "message" and item.get("role") == "user":

@@ -113,8 +113,7 @@ class _ConversationRoutes:
     async def _body_with_items(
         self, request: Request, kind: type[RequestModel]
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        """A body without what a lenient server passes over, and the headers that name this. Raises
-        ApiError."""
+        """A body without what a lenient server ignores, and headers that name it. Raises ApiError."""
         body = await self._body(request)
         if not self._service.options.lenient:
             return body, {}

@@ -161,7 +161,6 @@ def _wants_stream(request: Request) -> bool:
 
 
 def _as_created(turn: Turn) -> ev.Response:
-    """A response as its first event has it."""
     created = (event for event in turn.log.events if isinstance(event, ev.ResponseCreated))
     return next(event.response for event in created)
 

@@ -171,7 +171,6 @@ class RequestOther(RequestModel):
 
 
 def _tool_tag(tool: object) -> str | None:
-    """The discriminator of tools."""
     kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
     if not isinstance(kind, str):
         return "other" if isinstance(tool, dict) else None
@@ -405,8 +404,7 @@ class ItemReference(RequestModel):
 
 
 def _item_type(item: object) -> str | None:
-    """The discriminator of input items: without a type, ``{role, content}`` is a message and ``{id}`` a
-    reference."""
+    """Without a type, ``{role, content}`` is a message and ``{id}`` a reference."""
     if isinstance(item, BaseModel):
         if isinstance(item, InputForeignItem):
             return FOREIGN_TAG
@@ -585,12 +583,10 @@ class CreateResponse(ConfigModel):
         return self._ends_at_cut_call
 
     def end_at_cut_call(self) -> None:
-        """Make a call that the model cut off end the answer."""
         self._ends_at_cut_call = True
 
     @property
     def conversation_id(self) -> str | None:
-        """The id of the conversation that the response extends."""
         named = self.conversation
         return named.id if isinstance(named, ConversationParam) else named
 
@@ -606,8 +602,7 @@ class CreateResponse(ConfigModel):
 
     @property
     def refuses_unseen(self) -> bool:
-        """Whether content and tools that this server does not have are an error; otherwise the model is
-        told that there was something, and the tools are left out."""
+        """Whether what this server lacks is an error, not left out with a word to the model."""
         return self._refuses_unseen
 
     @property
@@ -616,8 +611,7 @@ class CreateResponse(ConfigModel):
         return self._ignored
 
     def sent_paths(self, positions: Iterable[int]) -> list[str]:
-        """The paths of items of the input in the body as it was sent: those before that are passed over
-        count in it."""
+        """Paths of input items in the body as it was sent, which counts those that are passed over."""
         most = len(self.input or ()) + len(self._ignored)
         paths = [path for at in range(most) if (path := f"input[{at}]") not in self._ignored]
         return [paths[at] for at in positions]

@@ -55,10 +55,8 @@ TICKS_PER_SECOND = 10
 
 
 def listen(host: str, port: int, api_key: str | None) -> socket.socket:
-    """Open the socket to serve on; port 0 takes a free one.
-
-    Raises UserError, also for a ``host`` that other machines reach while there is no ``api_key``.
-    """
+    """Open the socket to serve on; port 0: any. Raises UserError, also for an open host without a
+    key."""
     if not is_loopback(host) and not api_key:
         raise UserError(
             f"--host {host} lets other machines in: set a key with --api-key,"
@@ -93,12 +91,8 @@ def main(
     keep_alive: float | None = None,
     parallel: int | None = None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT, and return the exit code. Raises UserError.
-
-    The operator's tools are exposed: the runtime has no others than those that ``--tools`` names.
-    ``keep_alive``: seconds after which the idle model is unloaded; None as the configuration says.
-    ``parallel``: generations that run side by side; None: the default.
-    """
+    """Serve until SIGTERM or SIGINT, and return the exit code. ``keep_alive``: seconds until the idle
+    model is unloaded; None: as configured. ``parallel``: generations. Raises UserError."""
     for alias in options.aliases:
         if not alias.isprintable() or not alias.strip():
             raise UserError(f"--alias must be a name, not {alias!r}.")
@@ -164,8 +158,7 @@ async def _wait_ready(runtime: Runtime, server: HttpServer) -> int:
 async def serve_in(
     runtime: Runtime, turn_defaults: TurnOptions, listener: socket.socket, options: ServerOptions
 ) -> None:
-    """Serve inside another program's event loop until cancelled; that program handles signals and
-    closes the runtime. ``listener``: from `listen`. Raises UserError."""
+    """Serve in another program's event loop until cancelled. Raises UserError."""
     server = HttpServer(runtime, turn_defaults, listener, options)
     serving = asyncio.create_task(server.run())
     try:

@@ -61,8 +61,7 @@ class ResponseService:
         *,
         store: ResponseStore | None = None,
     ) -> None:
-        """``turn_defaults``: the operator's settings of a turn, where a request has none of its own.
-        ``store``: None keeps responses in memory only."""
+        """``turn_defaults``: the operator's settings. ``store``: None: responses stay in memory."""
         self.runtime, self.options = runtime, options
         runtime.aliases = options.aliases
         self.max_running, self.max_running_bytes = MAX_RUNNING_RESPONSES, MAX_RUNNING_BYTES
@@ -105,7 +104,6 @@ class ResponseService:
             await asyncio.wait(self._pending_tasks)
 
     def track(self, task: asyncio.Task[None]) -> None:
-        """Make ``wait_idle`` wait for a task too."""
         self._pending_tasks.add(task)
         task.add_done_callback(self._pending_tasks.discard)
 
@@ -116,10 +114,7 @@ class ResponseService:
         cache: ResponseCache | None = None,
     ) -> Turn:
         """Start the turn that answers a request; the caller calls ``finish`` or ``abandon`` in the end.
-
-        ``job``: what the turn does instead of answering. ``cache``: where ``previous_response_id`` is
-        looked up, if not in everybody's. Raises ApiError.
-        """
+        ``job``: done instead. ``cache``: has ``previous_response_id``. Raises ApiError."""
         self._check_capacity()
         refuse_contradictions(request)  # before what it names is looked up
         if (conversation := request.conversation_id) is not None:
@@ -144,8 +139,7 @@ class ResponseService:
         return turn
 
     async def _record(self, turn: Turn, plan: TurnPlan) -> None:
-        """Have a turn written down. Raises ApiError where it cannot extend its conversation; then it is
-        stopped."""
+        """Have a turn written, or stop it. Raises ApiError where it cannot extend its conversation."""
         try:
             async with storing(self.conversations.store.store):
                 if (conversation := plan.request.conversation_id) is not None:
@@ -245,7 +239,6 @@ class ResponseService:
         self.finish(turn)
 
     def _release(self, plan: TurnPlan) -> None:
-        """Give up what a turn had for itself."""
         self._close_request_host(plan)
         self._unlock(plan.request)
 

@@ -12,11 +12,8 @@ from tools.process_groups import kill_all
 
 
 def stop_on_signals(*stops: Callable[[], object]) -> None:
-    """Call these in the running event loop, one at each termination signal; at one more signal end the
-    process at once, whatever runs.
-
-    The handler is Python's own, not asyncio's: it runs even while something holds the loop up.
-    """
+    """Call one of these in the event loop at each termination signal, then end the process. Python's
+    own handler, unlike asyncio's, runs even while something blocks the loop."""
     loop, left = asyncio.get_running_loop(), list(stops)
 
     def on_signal(number: int, _: object) -> None:

@@ -48,7 +48,6 @@ class SseEncoder:
         return cls(OPEN_RESPONSES_NAMES if reasoning_events == "open-responses" else None)
 
     def __call__(self, event: ev.OfficialEvent) -> bytes:
-        """Write one event, with its name."""
         # As `model_dump_json`, but without making a text of the bytes, in half the time.
         line: bytes = event.__pydantic_serializer__.to_json(event)
         return self._encode(event.type, line)
@@ -104,12 +103,9 @@ class EventStream(Response):
         outlives_client: bool = False,
         headers_of: Callable[[Turn], Mapping[str, str]] = lambda _: {},
     ) -> None:
-        """``begun``: begins the turn, for which a model may have to be loaded; may raise ApiError.
-        ``after``: the sequence number behind which the stream begins. ``outlives_client``: the turn
-        goes on when the client disconnects. ``headers_of``: more headers than those of every stream.
-
-        The service has stored the response before the client sees the terminal event.
-        """
+        """``begun``: begins the turn, for which a model may be loaded; may raise ApiError. ``after``: a
+        sequence number. ``outlives_client``: the turn goes on without it. ``headers_of``: more headers.
+        The response is stored before the client sees the terminal event."""
         super().__init__()
         self._begun, self._service, self._encoder = begun, service, encoder
         self._sent, self._outlives_client = after, outlives_client
@@ -178,8 +174,7 @@ class FinalResponse(Response):
 async def official_batches(
     turn: Turn, service: ResponseService, after: int = -1
 ) -> AsyncIterator[Sequence[ev.OfficialEvent]]:
-    """Yield a turn's official events behind sequence number ``after`` as they come; the service has
-    finished the turn before the terminal event comes."""
+    """Yield official events behind ``after``; the turn is finished before the terminal event."""
     async for batch in turn.log.follow():
         official = [
             event
@@ -198,8 +193,7 @@ async def official_batches(
 async def stop_on_disconnect(
     turns: Sequence[Turn], receive: Receive, service: ResponseService, outlives_client: bool = False
 ) -> AsyncIterator[None]:
-    """Stop the turns when the client disconnects. One that ``outlives_client`` goes on, and what is
-    sent after the disconnect is lost."""
+    """Stop the turns when the client disconnects, unless they outlive it: then output is lost."""
     if outlives_client:
         yield
         return

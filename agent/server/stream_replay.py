@@ -28,8 +28,7 @@ def replay_stream(stored: StoredResponse, after: int, encoder: SseEncoder) -> Re
 
 
 def _events_of_lost_response(response: ev.Response, after: int) -> Iterator[ev.OfficialEvent]:
-    """The events of a response of which only the end is known: its process was killed, or items of it
-    were deleted."""
+    """The events of a response of which only the end is known: its process was killed, for example."""
     begun = {"error": None, "incomplete_details": None, "completed_at": None, "usage": None}
     queued = response.model_copy(update={**begun, "output": [], "status": "queued"})
     running = queued.model_copy(update={"status": "in_progress"})

@@ -32,11 +32,8 @@ async def pretokenise(
     memo: TokenMemo,
     max_factor: int = 1,
 ) -> Sequence[Message]:
-    """Return the messages; if they are long together, with texts that know their ids.
-
-    Raises ApiError when they have more than ``max_factor`` times ``context_tokens`` (None: no limit).
-    ``memo``: messages that it remembers are not tokenised.
-    """
+    """Return the messages; if they are long together, with the ids of texts that ``memo`` lacks. Raises
+    ApiError for more than ``max_factor`` times ``context_tokens`` (None: no limit)."""
     if sum(len(_text(message)) for message in messages) <= MAX_UNSPLIT_CHARACTERS:
         return messages
     result, total = list[Message](), 0

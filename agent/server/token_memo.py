@@ -37,10 +37,7 @@ class TokenMemo:
             self._entries.clear()
 
     def remember(self, message: Message, entry: Entry, call_id: str | None = None) -> None:
-        """Remember the entry of a message; the least recently used ones go when there are too many.
-
-        ``call_id``: it is the rendering of the call with this id only.
-        """
+        """Remember a message's entry, among the latest. ``call_id``: it is of this call only."""
         key = message, call_id
         if key in self._entries:
             self._evict(key)

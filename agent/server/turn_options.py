@@ -44,11 +44,8 @@ INCLUDE_LOGPROBS = "message.output_text.logprobs"
 def turn_options(
     request: CreateResponse, defaults: TurnOptions, tools: SelectedTools, history: InputHistory
 ) -> TurnOptions:
-    """Build the options of a turn.
-
-    ``defaults``: the operator's; a request can lower their limits, not raise them. ``tools``: those
-    that ``tool_choice`` leaves. Raises ApiError.
-    """
+    """Build the options of a turn; a request can lower the operator's ``defaults``, not raise them.
+    ``tools``: those that ``tool_choice`` leaves. Raises ApiError."""
     sampling = {
         name: value for name in SAMPLING_FIELDS if (value := getattr(request, name)) is not None
     }

@@ -25,8 +25,7 @@ from agent.store.tree import PATH
 
 
 def copy_id(turn_id: str) -> str:
-    """A new id for a copy of a turn, such as ``resp_1.9f…``; what stands before the dot stays, for ids
-    of its items are made of that (`item_suffix`)."""
+    """A new id for a copy of a turn: ``resp_1.9f…``; item ids are made of what precedes the dot."""
     return f"{turn_id.partition('.')[0]}.{uuid.uuid4().hex[:12]}"
 
 
@@ -160,11 +159,8 @@ class ApiConversationStore:
     def write(
         self, conversation: Conversation, turns: Sequence[ItemTurn], deleted: Sequence[str] = ()
     ) -> None:
-        """Write new and changed turns, together with the conversation's entries.
-
-        ``deleted``: ids of turns of which no item is left. A turn that is a parent's becomes one of
-        this conversation's own. Raises sqlite3.Error, ConversationChangedError.
-        """
+        """Write new and changed turns and the entries; a turn of a parent becomes one of its own.
+        ``deleted``: ids of turns without items. Raises sqlite3.Error, ConversationChangedError."""
         name = conversation.id
         with self._db:
             self._db.execute("begin immediate")

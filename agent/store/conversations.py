@@ -45,11 +45,9 @@ class Store(StoreReader):
     """The conversations of one file."""
 
     def __init__(self, path: Path | None, *, in_event_loop: bool = False) -> None:
-        """Open or create the file; turns of processes that are gone are marked. Raises StoreError.
-
-        ``path``: None keeps everything in memory, at most `MAX_MEMORY_BYTES` of it. ``in_event_loop``:
-        a write that another program keeps waiting fails soon: who writes awaits `writable` before.
-        """
+        """Open or create the file, and mark turns of dead processes. ``path``: None: in memory, at most
+        `MAX_MEMORY_BYTES`. ``in_event_loop``: a write that has to wait fails soon, so that `writable`
+        is awaited before. Raises StoreError."""
         damage = DamageLog()
         try:
             db = connect_memory() if path is None else connect(path)
@@ -109,12 +107,9 @@ class Store(StoreReader):
         start: int | None = None,
         served: dict[str, Any] | None = None,
     ) -> None:
-        """Write a turn that starts; its conversation appears with it. Raises sqlite3.Error, and
-        ConversationChangedError where a client's conversation cannot be extended by it any more.
-
-        ``start``: the entry that it begins with (None: the next one). ``served``: what the endpoint
-        wants back with the turn; None: a person's turn. Like `note`, this does not wait for the disk.
-        """
+        """Write a turn that starts, and its conversation; like `note`, without waiting for the disk.
+        ``start``: its first entry (None: the next one). ``served``: for the endpoint; None: a person's
+        turn. Raises sqlite3.Error, and ConversationChangedError where it cannot extend a client's."""
         source: Source = "local" if served is None else "http"
         if start is None:
             start = len(conversation.entries)
@@ -135,8 +130,7 @@ class Store(StoreReader):
 
     @contextmanager
     def _not_waiting_for_disk(self) -> Iterator[None]:
-        """What is written then outlives this process, but perhaps not the machine; a commit takes up
-        to 8 ms less."""
+        """Writes outlive this process, but not a crash of the system; a commit saves up to 8 ms."""
         self._db.execute("pragma synchronous = normal")
         try:
             yield
@@ -144,10 +138,7 @@ class Store(StoreReader):
             self._db.execute("pragma synchronous = full")
 
     def note(self, response_id: str, note: str) -> None:
-        """Append to the journal of a turn that runs. Raises sqlite3.Error.
-
-        The note survives this process; it may not survive the machine, as the disk is not waited for.
-        """
+        """Append to a running turn's journal, without waiting for the disk. Raises sqlite3.Error."""
         with self._not_waiting_for_disk():
             self._db.execute("insert into journal values (null,?,?)", (response_id, note))
 
@@ -158,12 +149,9 @@ class Store(StoreReader):
         events: bytes | None = None,
         served: dict[str, Any] | None = None,
     ) -> None:
-        """Write a turn that ended, its packed events, and the conversation. Raises sqlite3.Error.
-
-        If another process continued the conversation meanwhile, this one becomes a branch of it, and
-        so does a turn that a client's conversation is not extended by. A served turn that its client
-        has deleted meanwhile is not written.
-        """
+        """Write a turn that ended, its packed events, and the conversation. Raises sqlite3.Error. If
+        the conversation was continued meanwhile, or may not be extended, this is a branch. A served
+        turn that was deleted meanwhile is not written."""
         begun_here.discard(response.id)
         with self._db:
             self._db.execute("begin immediate")
@@ -207,10 +195,7 @@ class Store(StoreReader):
                 self._tree.write_prompt_choices(conversation)
 
     def discard(self, conversation: Conversation, response_id: str) -> None:
-        """Delete a turn that never began, and its conversation if nothing else was ever in it.
-
-        Raises sqlite3.Error.
-        """
+        """Delete a turn that never began, and an otherwise empty conversation. Raises sqlite3.Error."""
         name = conversation.id
         begun_here.discard(response_id)
         with self._db:
@@ -311,8 +296,7 @@ class Store(StoreReader):
         )
 
     def delete(self, conversation_id: str) -> None:
-        """Delete a conversation; what its branches share with it stays theirs. The branches of
-        responses that were to extend it and did not end are deleted with it."""
+        """Delete a conversation, but for what branches share, and branches of unfinished responses."""
         with self._db:
             self._db.execute("begin immediate")
             for name in [*self._abandoned_branches(conversation_id), conversation_id]:
@@ -332,11 +316,8 @@ class Store(StoreReader):
     # --- reading ---
 
     def find(self, conversation_id: str | None) -> str:
-        """The full id of a conversation. Raises StoreError.
-
-        ``conversation_id``: it, the beginning of it as lists show it or a longer one, or the id of one
-        of its responses; None: the conversation that a person continued last.
-        """
+        """The full id of a conversation, from the beginning of its id or that of one of its responses;
+        None: the one that a person continued last. Raises StoreError."""
         if conversation_id is None:
             row = self._db.execute(
                 "select id from conversations where not hidden and source = 'local'"
@@ -365,10 +346,7 @@ class Store(StoreReader):
         return str(rows[0][0])
 
     def load(self, conversation_id: str | None) -> Conversation:
-        """Read a conversation to continue it, named as in `find`. Raises StoreError.
-
-        Where its end is damaged, it continues before that, as a branch.
-        """
+        """Read a conversation, named as in `find`; a damaged one as a branch. Raises StoreError."""
         name = self.find(conversation_id)
         conversation, intact = self._read(name)
         if not intact:

@@ -9,10 +9,8 @@ if TYPE_CHECKING:
 
 
 def delete_conversation(store: Store, conversation_id: str) -> None:
-    """Delete a conversation from the store, and its tools' working folders from the cache.
-
-    The prefix cache on disk is emptied: no file tells of which conversations it is a part.
-    """
+    """Delete a conversation and its tools' folders; empty the prefix cache, which may have parts of
+    it."""
     from agent.config.paths import user_paths
     from agent.engine.llama import disk_cache
     from tools.builtin import conversation_folders

@@ -108,8 +108,7 @@ def read_record(blob: bytes | None) -> TurnRecord:
 
 
 def merge_deltas(events: Iterable[ev.Event]) -> Iterator[ev.Event]:
-    """Join deltas of one item that follow each other, and token ids with their probabilities; leave out
-    other ids, which entries hold."""
+    """Join deltas of one item, and token ids with their probabilities; leave out other ids."""
     tokens: ev.AgentTokens | None = None
     last: ev.ReasoningTextDelta | ev.OutputTextDelta | ev.McpCallArgumentsDelta | None = None
     for event in events:

@@ -120,11 +120,8 @@ def as_json(record: ExportRecord) -> str:
 
 
 def tokens(record: ExportRecord) -> str:
-    """One JSON object a message: who wrote it, and its ids as the model saw or wrote them.
-
-    ``prompt``: what the prompt has of it instead, since a compaction or as a person chose; [] is
-    nothing.
-    """
+    """One JSON object a message: who wrote it, its ids and, as ``prompt``, what the prompt has in place
+    of them ([]: nothing)."""
     upto = record.conversation.compacted.end if record.conversation.compacted else 0
     lines = []
     for at, entry in enumerate(record.conversation.entries):

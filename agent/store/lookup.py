@@ -31,8 +31,7 @@ def recent_titles(store: Path) -> list[tuple[str, str]]:
 
 
 def conversation_of_process(store: Path, pid: int, since: float) -> str | None:
-    """The conversation of a person's latest turn in this process; ``since``: seconds since 1970,
-    before which another process had the same id."""
+    """The conversation of the process's latest turn; ``since``: Unix time when it began."""
     rows = _query(
         store,
         "select c.id from turns t join conversations c on c.id = t.conversation"

@@ -133,10 +133,8 @@ class _Merge:
     def _choose_conversation(
         self, conversation: str, messages: list[int], upto: int | None
     ) -> tuple[str, int]:
-        """The conversation that takes these messages, and from which position they are its own.
-
-        ``upto``: where the response ended that these continue; a branch begins there at the latest.
-        """
+        """The conversation that takes these messages, and the position of its first own one. ``upto``:
+        the end of the response that they continue; a branch begins there at the latest."""
         if (before := self._messages.get(conversation)) is None:
             return conversation, 0
         shared = common_prefix_length(before, messages)

@@ -140,10 +140,7 @@ class StoreReader:
         return next((float(seconds) for (seconds,) in rows if isinstance(seconds, int)), stamp)
 
     def search(self, text: str) -> set[str]:
-        """Ids of the conversations that have this text in their title, prompts or answers.
-
-        A branch has what stands before it, too. Letters match in either case (ASCII).
-        """
+        """Ids of conversations with this text in title, prompts or answers, in either case (ASCII)."""
         escaped = re.sub(r"([\\%_])", r"\\\1", text)
         like = f"%{escaped}%"
         # As JSON a text is spelled otherwise: its own quotes and line breaks are not found.
@@ -175,11 +172,9 @@ class StoreReader:
         return number
 
     def alternatives(self, conversation_id: str, start: int) -> list[str]:
-        """The conversations that continue differently from an entry on, the oldest first."""
         return self._tree.alternatives(conversation_id, start)
 
     def lineage(self, conversation_id: str) -> list[str]:
-        """A conversation and those that it branched from, itself first; none if it is not stored."""
         return self._tree.lineage(conversation_id)
 
     # --- turns ---
@@ -232,10 +227,8 @@ class StoreReader:
         return []
 
     def _insert_reasoning(self, entries: list[Entry], response_id: str, start: int = 0) -> int:
-        """Put a turn's reasoning into its place; return the index of the first, or the entries' number.
-
-        ``start``: the index of the first of ``entries`` in the conversation.
-        """
+        """Insert a turn's reasoning into ``entries``, which begin at ``start``; its index, or their
+        number."""
         rows = self._db.execute(
             "select position, ids, role from pending_entries join messages on number = message"
             " where turn = ? order by position",

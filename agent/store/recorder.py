@@ -57,11 +57,8 @@ class TurnRecorder:
         keep: Keep = "all",
     ) -> None:
         """Write a turn that is about to start, or has started, then everything that comes of it.
-
-        ``prompt``: what a list shows of the turn. ``start``: the conversation's entry that it begins
-        with; None: the next one. ``served``: for a response of the endpoint. Raises
-        ConversationChangedError where it cannot extend its client's conversation any more.
-        """
+        ``prompt``: what a list shows. ``start``: its first entry; None: the next one. Raises
+        ConversationChangedError where it cannot extend its client's conversation."""
         begin = partial(
             self._store.begin,
             turn.conversation,

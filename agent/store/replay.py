@@ -32,9 +32,8 @@ class TurnReplay:
         events: Sequence[TimedEvent],
         speed: float,
     ) -> None:
-        """``conversation``: the turn's, as it is now. ``events``: as they were stored; without them the
-        items come one after the other. ``speed``: 2 plays twice as fast.
-        """
+        """``conversation``: as it is now. ``events``: if none, items come one by one. ``speed``: a
+        factor."""
         self.log = EventLog()
         self.response, self.conversation = turn.response, conversation
         self.prompt: Sequence[Message] = [User(turn.prompt)]

@@ -82,10 +82,7 @@ def _allocate_log(store: Path) -> bool:
 
 def _allocate(path: Path, size: int, flags: int = 0) -> bool:
     """Allocate a file's blocks up to ``size`` bytes; its length stays. False if the disk is full.
-
-    Not ``os.posix_fallocate``: that changes the length, and where the file system cannot allocate the C
-    library writes into the file, beside SQLite.
-    """
+    ``os.posix_fallocate`` changes the length, or writes into the file beside SQLite."""
     if sys.platform != "linux":
         return True
     number = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)

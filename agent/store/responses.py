@@ -62,9 +62,8 @@ class ResponseStore:
         return str(row[0]) if row else None
 
     def delete(self, response_id: str) -> bool:
-        """Delete a response; False if there is none. Its text is in no part of the file afterwards,
-        except for what later responses of the conversation have in their prompt. The items of one
-        that extended a client's conversation stay in that."""
+        """Delete a response; False if there is none. Its text stays in prompts of later responses only,
+        its items in a client's conversation."""
         with self._db:
             self._db.execute("begin immediate")
             if (detached := self._detach(response_id)) is not None:
@@ -94,10 +93,7 @@ class ResponseStore:
         return bool(row[0])
 
     def prune(self) -> None:
-        """Delete responses that are too old, too many or too large. Raises sqlite3.Error.
-
-        A quarter is deleted for its age at most, by a clock that cannot jump (`StoreClock`).
-        """
+        """Delete what is too old (a quarter at most), too many or too large. Raises sqlite3.Error."""
         oldest = self.store.tree.clock.confirmed() - self._days * SECONDS_PER_DAY
         self._prune(
             "too old to store",
@@ -114,10 +110,7 @@ class ResponseStore:
         self.prune_bytes()
 
     def prune_bytes(self) -> None:
-        """Delete the oldest responses where all take too many bytes; logs a failure.
-
-        Cheap until the file has grown; then a margin is deleted too, so that it is rarely needed.
-        """
+        """Delete the oldest responses, with a margin, where all take too many bytes; logs a failure."""
         try:
             self._prune_bytes(self._max_bytes // MIN_GROWTH_FRACTION)
         except sqlite3.Error as error:

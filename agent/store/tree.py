@@ -60,10 +60,8 @@ class ConversationTree:
     def add(
         self, conversation: Conversation, prompt: str, model: str, source: str = "local"
     ) -> None:
-        """Insert or touch the conversation's row; its title is the first line of ``prompt``.
-
-        A branch's parent becomes the one whose own entries it still shares.
-        """
+        """Insert or touch the row, titled by ``prompt``; a branch's parent is one that it shares
+        with."""
         now, title = self.clock.now(), title_from(prompt)
         row = self._db.execute(
             "select revision from conversations where id = ? and not hidden", (conversation.id,)
@@ -105,8 +103,7 @@ class ConversationTree:
         conversation.saved = min(conversation.saved, conversation.shared)
 
     def check_unchanged(self, conversation: Conversation) -> None:
-        """Raises ConversationChangedError if the conversation has been written or deleted since it was
-        read, or if a turn of it runs."""
+        """Raises ConversationChangedError if it was written or deleted since, or a turn runs."""
         row = self._db.execute(
             "select revision, exists (select 1 from turns where conversation = ?1"
             " and status = 'in_progress') from conversations where id = ?1 and not hidden",
@@ -116,10 +113,8 @@ class ConversationTree:
             raise ConversationChangedError
 
     def fork_on_conflict(self, conversation: Conversation, response: Response) -> None:
-        """Make the conversation a branch of itself if someone else has written it since.
-
-        Raises sqlite3.IntegrityError if it was deleted.
-        """
+        """Make it a branch of itself if it was written since. Raises sqlite3.IntegrityError if
+        deleted."""
         row = self._db.execute(
             "select revision, title, source from conversations where id = ? and not hidden",
             (conversation.id,),
@@ -296,11 +291,8 @@ class ConversationTree:
         return [row[0] for row in self._db.execute(query, (conversation_id,))]
 
     def alternatives(self, conversation_id: str, start: int) -> list[str]:
-        """The conversations that continue differently from an entry on, the oldest first.
-
-        They share everything before it: versions of one message that a person edited or retried.
-        None of a conversation that is not stored.
-        """
+        """The conversations that continue differently from an entry on, the oldest first: versions of
+        one message that a person edited or retried. None of one that is not stored."""
         origin, (parent, shared) = conversation_id, self._origin(conversation_id)
         while parent is not None and shared >= start:
             origin, (parent, shared) = parent, self._origin(parent)

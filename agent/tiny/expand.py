@@ -33,11 +33,9 @@ FILE_MTIME_NS = 1_600_000_000_000_000_000
 
 
 def write_core(path: Path, shape: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
-    """Pack shape and tensors into a file, deterministically.
-
-    Layout before compression (xz): 4 bytes length of the header, little-endian; the header, JSON of
-    the shape and of each tensor's name, dtype and shape; the tensors' bytes in that order.
-    """
+    """Pack shape and tensors into a file, deterministically. Compressed (xz): 4 bytes length of the
+    header, little-endian; the header, JSON of the shape and of each tensor's name, dtype and shape; the
+    tensors' bytes in that order."""
     index = []
     body = io.BytesIO()
     for name, data in tensors.items():
@@ -94,12 +92,8 @@ def ensure(
     progress: Progress | None = None,
     write: Callable[[Path, bytes, Progress], None] | None = None,
 ) -> Path:
-    """Return the model's GGUF below ``cache``; it is written now if it is missing or damaged.
-
-    A later call costs two file reads. Two callers at once both end up with the same bytes: each
-    writes a file of its own and renames it. ``write``: expands a packed core into a file. Raises
-    OSError, which names the folder, when the cache cannot be written.
-    """
+    """Return the model's GGUF below ``cache``, written now if it is missing or damaged; two callers
+    each rename a file of their own. ``write``: expands a packed core. Raises OSError."""
     packed = CORE.read_bytes()
     path = cache / f"tiny-{hashlib.sha256(packed).hexdigest()[:12]}.gguf"
     record = path.with_suffix(".json")

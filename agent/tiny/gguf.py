@@ -49,10 +49,7 @@ def quantise_q4(x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
 
 
 def table_q4(signs: npt.NDArray[np.uint8], output: bool) -> npt.NDArray[np.uint8]:
-    """Pack the structured rows of the whole vocabulary as Q4_0.
-
-    Exact, since every value is ± 7 steps. ``output``: the output rows, which are rolled and scaled.
-    """
+    """Pack the structured rows as Q4_0: exact, as all are ± 7 steps. ``output``: rolled and scaled."""
     count = len(signs)
     blocks, kinds = (
         embedding_rows.EMBEDDING_DIMS // BLOCK_SIZE,
@@ -220,11 +217,8 @@ def write(
     on_percent: Callable[[int], None],
     signs: npt.NDArray[np.uint8] | None = None,
 ) -> None:
-    """Write the file. ``tensors`` are the core's: layers, and the trained rows under ``rows.*``.
-
-    ``on_percent`` is called with the per cent that are done. ``signs``: `embedding_rows.bits`, where
-    they are computed already.
-    """
+    """Write the file. ``tensors``: layers, and the trained rows under ``rows.*``. ``on_percent``: gets
+    the per cent done. ``signs``: `embedding_rows.bits`, if they are computed already."""
     writer = ArrayWriter(path, "gpt-oss")
     add_metadata(writer, shape)
     add_tokenizer(writer)

@@ -33,10 +33,7 @@ SPECIALS = {
 
 
 def ranks() -> bytes:
-    """Return the unpacked `o200k_base.tiktoken` file: one `base64 rank` a line.
-
-    Raises `ValueError` when the packed file is not the one that belongs here.
-    """
+    """Unpack `o200k_base.tiktoken`: one `base64 rank` a line. Raises ValueError for another file."""
     raw = lzma.decompress(PACKED.read_bytes())
     if hashlib.sha256(raw).hexdigest() != SHA256:
         raise ValueError(f"{PACKED} is damaged: its sha256 is not {SHA256}")

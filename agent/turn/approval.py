@@ -47,10 +47,7 @@ class ApprovalGate:
         self._samplings = 0
 
     async def refusal(self, tool: Tool, arguments: str, *, sampling: bool = False) -> str | None:
-        """Why the call may not run; None: it may.
-
-        ``arguments``: JSON, as a person should see it. ``sampling``: the use of the model is asked for.
-        """
+        """Why the call may not run; None: it may. ``arguments``: JSON, as a person should see it."""
         context, policy = self._context, self._context.policy
         preview = context.host.preview
         config = context.host.server_config(tool.server)

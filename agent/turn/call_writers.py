@@ -127,8 +127,7 @@ class CustomCallWriter(ItemWriter):
             self._output.emit(ev.CustomToolCallInputDelta(**self.at, delta=text))
 
     def close(self, text: str, complete: bool) -> None:
-        """End the item; ``text``: the whole input. OpenAI's item has no status: only one that is cut
-        off says so."""
+        """End the item; OpenAI's has no status: only one that is cut off says so."""
         if self._may_wrap:
             text = _unwrap_input(text)
             self._send(text)
@@ -417,11 +416,9 @@ class ApprovalRequestWriter:
         """Emit nothing: an mcp_call is in progress from its first event on."""
 
     def completed(self, output: str) -> None:
-        """End the mcp_call with the tool's result."""
         self._opened().completed(output)
 
     def failed(self, error: ev.McpError) -> None:
-        """End the mcp_call with an error."""
         self._opened().failed(error)
 
     def _opened(self) -> McpCallWriter:

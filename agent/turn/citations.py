@@ -18,10 +18,7 @@ FindSource = Callable[[int, int], Source | None]
 
 
 def citations(text: str, find_source: FindSource) -> list[dict[str, Any]]:
-    """The ``url_citation`` annotations of a complete text.
-
-    Their positions are in characters, the end exclusive. A mark that names no page is plain text.
-    """
+    """The ``url_citation`` annotations; positions in characters, the end exclusive."""
     return [
         {
             "type": "url_citation",

@@ -98,10 +98,7 @@ class TurnConstraints:
     # --- before and while it generates ---
 
     async def compile(self) -> None:
-        """Compile the grammars of what has to be enforced.
-
-        Raises UnenforceableSchemaError, and EngineBusyError where too many grammars wait already.
-        """
+        """Compile grammars. Raises UnenforceableSchemaError, EngineBusyError where too many wait."""
         if self._scripted:
             return
         if (answer := self._options.answer_form) is not None:
@@ -148,11 +145,8 @@ class TurnConstraints:
         return form is not None and (self._scripted or self._answer_grammar is not None)
 
     def forced_prefix(self, *, first: bool) -> list[int]:
-        """Ids that the generation begins with: what was begun, or to make a model call a tool that no
-        grammar can make.
-
-        ``first``: it is the turn's first generation; later ones are free.
-        """
+        """Ids that the generation begins with: what was begun, or what makes a model call a tool that
+        no grammar can force. ``first``: later generations of a turn are free."""
         if first and self._begun_ids:
             return self._begun_ids
         if "choice" in self._supported or self._options.tool_choice != "must" or not first:
@@ -161,11 +155,8 @@ class TurnConstraints:
         return self._format.open_call(names[0] if len(names) == 1 else None)
 
     def next_constraint(self, *, first: bool, further: bool = False) -> Constraint | None:
-        """The constraint of the next generation; None: it may write anything.
-
-        ``first``: it is the turn's first generation. ``further``: it may only be a further call of the
-        client's functions, or none. Raises BegunTextError.
-        """
+        """The constraint of the next generation; None: it is free. ``first``: of the turn. ``further``:
+        a further call of the client's functions may come, or none. Raises BegunTextError."""
         constraint = self.new_constraint(first=first, further=further)
         if constraint is None:
             return None
@@ -224,10 +215,7 @@ class TurnConstraints:
     def validate_arguments(
         self, recipient: str, arguments: str, tool: Tool | None = None
     ) -> str | None:
-        """What is wrong with the arguments (JSON) of a tool of this process; None: nothing.
-
-        ``tool``: as its server defines it now, where that may have changed since the turn began.
-        """
+        """What is wrong with a tool's arguments (JSON); None: nothing. ``tool``: as it is now."""
         self.warn_unenforced(recipient)
         schema = self._schemas.get(recipient)
         if schema is not None and tool is not None:
@@ -276,8 +264,7 @@ class TurnConstraints:
 
 
 def _is_misread(schema: Mapping[str, Any], text: str) -> bool:
-    """Whether llguidance may let a text pass that the schema forbids: it reads a name with an escape as
-    an undeclared one, and some exclusive bounds as inclusive ones."""
+    """Whether llguidance may let a forbidden text pass: escaped names, some exclusive bounds."""
     keywords = json.dumps(schema)
     return "\\u" in text or '"exclusiveM' in keywords
 

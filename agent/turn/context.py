@@ -168,7 +168,5 @@ class RunningTurn(Protocol):
         """Remove and return the newest queued message; None if none is queued."""
 
     def pending_entries(self) -> list[Entry]:
-        """The conversation's entries as they would be if the turn ended now, without reasoning.
-
-        A message that is being generated counts as cut off, a call without result as aborted.
-        """
+        """The entries if the turn ended now, without reasoning; open messages are cut, calls
+        aborted."""

@@ -61,8 +61,7 @@ def measure_context(
     context_length: int,
     cached: int = 0,
 ) -> ev.AgentContext:
-    """The prompt that the conversation's next generation has. ``header``: what comes before its first
-    message, as `header_parts` returns it."""
+    """The prompt of the next generation. ``header``: what `header_parts` returns."""
     opening = len(form.open_assistant())
     parts = [
         *header,
@@ -79,11 +78,8 @@ def measure_context(
 
 
 def header_parts(form: Format, options: TurnOptions, tools: Sequence[Tool]) -> list[ev.ContextPart]:
-    """The parts before the first message: system message, instructions, each server's tools.
-
-    ``tools``: the host's that the turn may use. Those of the latest headers are remembered: each server
-    takes a rendering.
-    """
+    """The parts before the first message: system message, instructions, each server's tools. The latest
+    are cached: each server takes a rendering."""
     key = (form, options.prompt_header(tools), options.instructions, tuple(t.server for t in tools))
     with _headers_lock:
         latest = list(_latest_headers)
@@ -195,10 +191,8 @@ def message_text(form: Format, ids: Sequence[int]) -> str:
 
 
 def bar_widths(context: ev.AgentContext, columns: int) -> dict[str, int]:
-    """The columns of a bar that each group of `BAR_GROUPS` takes, those with none left out.
-
-    What is in the prompt has a column at least; together they are at most ``columns``.
-    """
+    """Columns of a bar for each of `BAR_GROUPS`, ``columns`` at most, one at least for what is
+    there."""
     sums = {
         group: sum(part.tokens for part in context.parts if part.kind in kinds)
         for group, kinds in BAR_GROUPS.items()

@@ -64,10 +64,7 @@ class WrittenMessage:
 
 
 def written_messages(form: Format, entries: Sequence[Entry]) -> list[WrittenMessage]:
-    """What the model wrote in a turn, in order; empty where its format allows no editing.
-
-    ``entries``: the turn's, its reasoning included.
-    """
+    """What the model wrote in a turn, in order; nothing where its format allows no editing."""
     if not isinstance(form, EditableFormat):
         return []
     messages = []
@@ -81,10 +78,7 @@ def written_messages(form: Format, entries: Sequence[Entry]) -> list[WrittenMess
 
 
 def with_reasoning(form: Format, entries: Sequence[Entry], items: Sequence[ev.Item]) -> list[Entry]:
-    """A turn's entries with its reasoning, where only its items still have that.
-
-    The reasoning is tokenised again then; where the entries have it, they are returned as they are.
-    """
+    """A turn's entries with its reasoning, tokenised again where only its items have it."""
     if any(entry.reasoning for entry in entries):
         return list(entries)
     complete: list[Entry] = []
@@ -106,10 +100,7 @@ def with_reasoning(form: Format, entries: Sequence[Entry], items: Sequence[ev.It
 
 
 def edited_ids(form: Format, body: Sequence[int], text: str) -> list[int]:
-    """The ids of an edited text: those of ``body`` up to the change, then the rest tokenised.
-
-    The ids before the change are kept as far as they end where a character ends.
-    """
+    """The ids of an edited text: those of ``body`` up to the change, then the rest tokenised."""
     raw, at = text.encode("utf-8", "replace"), 0
     ends = [0]
     for token in body:
@@ -181,8 +172,7 @@ ArgumentCheck = Callable[[Tool, dict[str, Any]], str | None]
 def arguments_problem(
     text: str, tool: Tool | None, check: ArgumentCheck | None = None
 ) -> str | None:
-    """Why a call with these arguments (JSON, perhaps unfinished) could not run; None: nothing is known
-    against it."""
+    """Why a call with these arguments (JSON, perhaps unfinished) could not run; None: unknown."""
     try:
         value = from_json(text or "{}", allow_partial=True)
     except ValueError as error:

@@ -100,12 +100,8 @@ class GenerationDecoder:
         return spans
 
     def feed(self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None = None) -> None:
-        """Take the next ids; those after the message's stop are dropped.
-
-        ``logprobs``: one per id, None where it is not known. The ids are then parsed one by one, to
-        know which of them a piece of text is made of; so they are where the first call, or a text in
-        the answer, ends the generation.
-        """
+        """Take the next ids; those after the stop are dropped. ``logprobs``: one per id, None: unknown.
+        With these, or where the first call or a text ends the generation, ids are parsed one by one."""
         options = self._context.options
         known = [row.logprob for row in logprobs or () if row is not None]
         self.least_logprob = min([self.least_logprob, *known])

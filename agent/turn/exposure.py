@@ -28,12 +28,9 @@ def conversation_exposure(
     files: Collection[InstructionFile] = (),
     client_functions: Collection[str] = (),
 ) -> Exposure:
-    """Return what the conversation has read until now.
-
-    ``instructions``: the operator's, whose addresses are trusted like the person's. ``files``: the
-    AGENTS.md files in the prompt; the person's own is trusted, a repository's is text that was read.
-    ``client_functions``: recipients whose results are the client's affair.
-    """
+    """What the conversation has read until now. ``instructions``: the operator's, whose addresses are
+    trusted. ``files``: AGENTS.md; a repository's is not trusted. ``client_functions``: recipients whose
+    results are the client's affair."""
     tools = {form.canonical_name(tool.model_name): tool for tool in host.all_tools()}
 
     entries = conversation.entries
@@ -69,10 +66,7 @@ def conversation_exposure(
 
 
 def _as_result(attachment: Attachment, host: Host) -> tuple[Tool, bool]:
-    """What a prompt brings along counts like a tool's result: it may be private and of strangers.
-
-    Returns the tool that stands for it, and whether what comes from there is public.
-    """
+    """The tool that stands for what a prompt brings along, and whether all from there is public."""
     if attachment.kind != "prompt":
         name = "attached" if attachment.kind == "file" else "the output of"
         return Tool("", f"{name} {attachment.source}", "", {}), False
@@ -81,8 +75,7 @@ def _as_result(attachment: Attachment, host: Host) -> tuple[Tool, bool]:
 
 
 def _is_public(config: ServerConfig | None) -> bool:
-    """Whether a server's results are nothing private: the operator says so, or an API client brought
-    the server, whose results are the client's own."""
+    """Whether a server's results are not private: as configured, or as an API client brought it."""
     if config is None or config.from_project:
         return False
     return config.public or config.client_network != ""

@@ -36,9 +36,8 @@ class FurtherCall:
         earlier: Sequence[tuple[str, str]],
         may_be_call: Callable[[Sequence[int]], bool] | None = None,
     ) -> None:
-        """``parser``: a new one. ``functions``: recipients that the client runs. ``earlier``: the
-        recipients of the calls before, and their arguments as the model wrote them. ``may_be_call``:
-        tells whether ids may be the beginning of a call's header."""
+        """``functions``: recipients that the client runs. ``earlier``: recipients and arguments of the
+        calls before, as written. ``may_be_call``: tells whether ids may begin a call's header."""
         self._parser, self._functions, self._may_be_call = parser, functions, may_be_call
         self._earlier = [(recipient, _squeeze(arguments)) for recipient, arguments in earlier]
         self._ids: list[int] = []

@@ -54,9 +54,8 @@ class GenerationRunner:
         token_events: bool,
         first_entry: int,
     ) -> None:
-        """``stop``: set once the turn is to end. ``on_accepted``: called when the engine has accepted
-        a generation. ``token_events``: emit ``agent.prompt`` and ``agent.tokens``. ``first_entry``:
-        index of the turn's first entry in the conversation."""
+        """``stop``: set once the turn is to end. ``on_accepted``: called when the engine has accepted a
+        generation. ``token_events``: emit ``agent.prompt`` and ``agent.tokens``."""
         self._context, self._runtime, self._calls = context, runtime, calls
         self._constraints, self._stop, self._on_accepted = constraints, stop, on_accepted
         self._token_events, self._first_entry = token_events, first_entry
@@ -68,11 +67,8 @@ class GenerationRunner:
         """Index of the conversation's first entry that no generation has read."""
 
     async def run(self, further: FurtherCall | None = None) -> str:
-        """Run one generation and decode it as it comes; why it ended.
-
-        ``further``: only a further call is wanted; what turns out to be none is dropped, as if the
-        model had stopped before.
-        """
+        """Run one generation and decode it as it comes; why it ended. ``further``: what turns out to be
+        no further call is dropped."""
         context, constraints, options = self._context, self._constraints, self._context.options
         form, conversation, usage = context.format, context.conversation, context.usage
         first = not self.decoders

@@ -19,17 +19,12 @@ class LogprobBuffer:
         self._pending: list[tuple[int, Logprob | None]] = []
 
     def add(self, token: int, logprob: Logprob | None) -> None:
-        """Add the next sampled token, with None if its log probability is not known; markup is no
-        text and is left out."""
+        """Add the next token, with None if its log probability is unknown; markup is left out."""
         if not self._form.is_markup(token):
             self._pending.append((token, logprob))
 
     def take(self, text: str = "") -> list[Logprob]:
-        """Remove all tokens and return what is known of the last ones, those whose bytes make up
-        ``text``.
-
-        The tokens before them did not become text.
-        """
+        """Remove all tokens, and return what is known of the last ones, those that make up ``text``."""
         if not (pending := self._pending):
             return []
         remaining = len(text.encode())

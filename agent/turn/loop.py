@@ -110,13 +110,9 @@ class Turn:
         job: TurnJob | None = None,
         begin: Begin | None = None,
     ) -> None:
-        """``prompt``: the messages that are new since the conversation's last turn.
-
-        ``response``: the response as the request fixes it. ``source``: the interface that the turn
-        came through (run, app, http, mcp). ``host``: the runtime's, where the turn has MCP servers of
-        its own. ``job``: what the turn does instead of answering. ``begin``: what its answer begins
-        with.
-        """
+        """``prompt``: the messages that are new. ``response``: as the request fixes it. ``source``:
+        run, app, http, mcp. ``host``: one with MCP servers of its own. ``job``: done instead of
+        answering. ``begin``: what its answer begins with."""
         self.runtime, self.conversation, self.source = runtime, conversation, source
         self.prompt, self.options = prompt, options
         self.host = host or runtime.host
@@ -151,7 +147,6 @@ class Turn:
 
     @property
     def first_entry(self) -> int:
-        """Index of the turn's first entry in the conversation."""
         prepared = self._prepared
         return prepared.first_entry if prepared else len(self.conversation.entries)
 
@@ -202,8 +197,7 @@ class Turn:
         self._stop.set()
 
     def steer(self, text: str) -> None:
-        """Queue a message of the user; the next generation reads it. One that comes too late for that
-        stays in `queued_steering`."""
+        """Queue a message for the next generation; one that comes too late stays queued."""
         self._steering.append(text)
 
     def queued_steering(self) -> list[str]:
@@ -229,11 +223,8 @@ class Turn:
         return [entry for entry in entries if not entry.reasoning]
 
     def prepare(self) -> PreparedTurn:
-        """Put the prompt's header and new messages into the conversation, unless they are there.
-
-        The model has to be loaded. A turn that runs does it by itself. Raises TurnFailedError where the
-        conversation is in the tokens of another vocabulary.
-        """
+        """Put the header and new messages into the conversation, once the model is loaded. Raises
+        TurnFailedError where that is in the tokens of another vocabulary."""
         if self._prepared is None:
             self._prepared = self._prepare()
         return self._prepared
@@ -406,8 +397,7 @@ class Turn:
         return response_messages(prepared.format, self.conversation, prepared.first_generated_entry)
 
     async def _emit_header(self) -> None:
-        """Emit the first events. They list the tools, so MCP servers that still start are awaited, as
-        far as the turn needs them."""
+        """Emit the first events, which list the tools, once the servers that it needs have started."""
         runtime, offered = self.runtime, self.options.tools
         needed = None if offered is None else {tool.server for tool in offered}
         patience = None if self.source == "run" else runtime.server_wait_seconds
@@ -565,11 +555,8 @@ class Turn:
         self.emit(ev.AgentRepair(rule="answer_unfit", at=at, text=why, item_id=item))
 
     def _is_answered(self, prepared: PreparedTurn) -> bool:
-        """Whether there is an answer behind the last call.
-
-        One that a stop sequence empties is one, and so is what a person ended by choosing its last
-        token.
-        """
+        """Whether there is an answer behind the last call; also one that a stop sequence empties, or
+        that a person ended by choosing its last token."""
         last = prepared.generations.decoders[-1]
         if last.is_cut or not last.was_generated:
             return True

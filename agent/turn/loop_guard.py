@@ -36,9 +36,8 @@ class LoopGuard:
         return tokens > 4 * self._limits.max_json_tokens
 
     def loops(self, ids: Sequence[int], text: Callable[[], str] | None) -> bool:
-        """Whether the generation loops. ``ids``: all of it so far; ``text``: gives the open message,
-        None where it is code. Most calls return at once: it is checked every
-        `CHECK_INTERVAL_TOKENS`."""
+        """Whether the generation loops; looks every `CHECK_INTERVAL_TOKENS`. ``ids``: all of it so far.
+        ``text``: gives the open message, None where it is code."""
         if len(ids) - self._checked_tokens < CHECK_INTERVAL_TOKENS:
             return False
         self._checked_tokens = len(ids)

@@ -34,11 +34,8 @@ class AnswerForm:
 
 
 def response_format_section(schema: object, name: str = "output", description: str = "") -> str:
-    """The developer message's section on the form of the answer.
-
-    Its wording is that of the Harmony guide
-    (https://cookbook.openai.com/articles/openai-harmony#structured-output).
-    """
+    """The section on the form of the answer, in the words of the Harmony guide
+    (https://cookbook.openai.com/articles/openai-harmony#structured-output)."""
     comment = f"// {description}\n" if description else ""
     text = json.dumps(schema, ensure_ascii=False)
     return f"# Response Formats\n\n## {name}\n\n{comment}{text}"
@@ -56,10 +53,7 @@ class HostedTools:
     """(server, tool) whose calls end the response with an mcp_approval_request."""
 
     def shows_code(self, server: str, name: str) -> bool:
-        """Whether a call becomes a code_interpreter_call item: one of `python`, however it is spelled.
-
-        Calls of the server's other tools stay mcp_call items.
-        """
+        """Whether a call becomes a code_interpreter_call item: `python`, however it is spelled."""
         return self.code_interpreter and (server, name) == ("code_interpreter", "python")
 
     def shows_search(self, server: str) -> bool:

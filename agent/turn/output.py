@@ -96,8 +96,7 @@ class ReasoningWriter(TextWriter):
     def __init__(
         self, output: Output, summary: SummaryStyle | None = None, *, encrypted: bool = False
     ) -> None:
-        """``summary``: how it is summarised, if at all. ``encrypted``: the item also holds its text as
-        a token."""
+        """``summary``: how it is summarised. ``encrypted``: the item also holds its text as a token."""
         super().__init__(output, ev.ReasoningItem(id=new_id("rs")))
         self._encrypted = encrypted
         self._summary = SummaryWriter(summary, output.emit, self.at) if summary else None

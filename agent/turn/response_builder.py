@@ -66,10 +66,7 @@ class ResponseBuilder:
         return list(self._items.values())
 
     def interrupted(self, reason: str) -> list[ev.Item]:
-        """The items as they are if the stream ends here: open ones hold what was written of them.
-
-        ``reason``: a sentence for the error of a call that was open.
-        """
+        """The items if the stream ends here: open ones have what was written. ``reason``: for calls."""
         return [
             item if key in self._done else self._interrupt(item, reason)
             for key, item in self._items.items()

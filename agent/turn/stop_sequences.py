@@ -35,10 +35,7 @@ class StopSequences:
         """The text from the sequence on, once one has come: the text ends before it."""
 
     def feed(self, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> list[TextPiece]:
-        """Take the next piece; return those that are before any sequence.
-
-        A piece with log probabilities is divided only where the text ends.
-        """
+        """Take the next piece; return those that are before any sequence, divided only if they must."""
         self._pending.append(TextPiece(text, logprobs))
         pending = "".join(piece.text for piece in self._pending)
         found = [at for stop in self._sequences if (at := pending.find(stop)) >= 0]

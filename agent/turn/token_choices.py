@@ -82,13 +82,9 @@ async def token_choices(
     *,
     start: int,
 ) -> TokenChoices:
-    """Return what could have come in place of ``ids[index]``.
-
-    ``ids``: what a generation read, and from ``start`` on what it wrote. ``sampling``: the
-    generation's. ``constraint``: a new one of the generation, as it was at ``start``; None: it had
-    none. Raises ValueError for an index that is not in ``ids``, EngineError where the engine cannot
-    compute it, ContextOverflowError for ids beyond its context.
-    """
+    """Return what could have come in place of ``ids[index]``, which a generation wrote from ``start``
+    on. ``constraint``: a new one, as it was at ``start``; None: it had none. Raises ValueError for an
+    index that is not there, EngineError, ContextOverflowError."""
     if index == start == 0 and ids:
         raise EngineError("Nothing is read before the first token, so nothing is known of it.")
     if not 0 < start <= index < len(ids):
@@ -110,11 +106,8 @@ async def token_choices(
 async def describe_choices(
     logprob: Logprob, before: Sequence[int], constraint: Constraint | Literal["unknown"] | None
 ) -> TokenChoices:
-    """Put together what an engine reported of a token with what the grammar says of it.
-
-    ``logprob``: with `OTHER_CHOICES` + 1 alternatives. ``before``: what the generation had written.
-    ``constraint``: as in `token_choices`.
-    """
+    """Join what the engine and the grammar say of a token. ``logprob``: with `OTHER_CHOICES` + 1
+    alternatives. ``before``: what the generation had written."""
     allowed: npt.NDArray[np.intp] | None = None
     if constraint is not None and not isinstance(constraint, str):
         # Grammars may have to be compiled, and are matched token by token.
@@ -155,10 +148,7 @@ async def token_logprobs(
     engine: Generates, ids: Sequence[int], start: int, stop: int
 ) -> list[float]:
     """Return the natural-log probability of each of ``ids[start:stop]``, in the model's own
-    distribution.
-
-    Raises as `token_choices`.
-    """
+    distribution. Raises as `token_choices`."""
     values: list[float] = []
     async with aclosing(stream_token_logprobs(engine, ids, start, stop)) as pieces:
         async for piece in pieces:

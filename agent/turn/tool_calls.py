@@ -134,7 +134,6 @@ class ToolCall:
             self._stream(self._code.open())
 
     def _open_server_writer(self, opened: Opened, approval_request_id: str | None) -> CallWriter:
-        """The writer of a call that this process runs."""
         output, hosted = self._context.output, self._context.options.hosted_tools
         server, name = self._server_and_name()
         options = self._context.options
@@ -323,7 +322,6 @@ class ToolCallRunner:
         self._failures = 0
 
     def open(self, opened: Opened) -> ToolCall:
-        """Begin a call whose header the model has written."""
         call = self._new_call(opened)
         if call.tool is not None:  # it is connected while the arguments are written
             self._context.host.connect(call.tool.server)
@@ -379,10 +377,7 @@ class ToolCallRunner:
         ]
 
     async def run(self) -> bool:
-        """Run the pending calls; true when the turn ends with them.
-
-        They run in order, but consecutive calls of read-only tools run concurrently.
-        """
+        """Run the pending calls in order, read-only ones side by side; true when they end the turn."""
         awaits_client = self.awaits_client
         calls = [call for call in self.pending if not call.runs_on_client]
         while calls:
@@ -401,10 +396,7 @@ class ToolCallRunner:
         return awaits_client or self._repeats_failure()
 
     def abort(self, why: str) -> None:
-        """End the pending calls: close their items and give each a result that says what was done.
-
-        Those that the client runs are left to it: their items are complete.
-        """
+        """Close the pending calls' items and give each a result; those that the client runs stay."""
         for call in self.pending:
             if call.runs_on_client:
                 continue
@@ -470,10 +462,8 @@ class ToolCallRunner:
         return False
 
     async def _violation(self, call: ToolCall, tool: Tool) -> str | None:
-        """What is wrong with the arguments: nobody is asked about a call that cannot run anyway.
-
-        The tool is refreshed, for its definition may have changed.
-        """
+        """What is wrong with the arguments by the tool's current definition, before anybody is
+        asked."""
         context = self._context
         call.tool = tool = await context.until_stopped(context.host.refresh_definition(tool))
         arguments = call.arguments

@@ -24,11 +24,8 @@ class TurnSettings:
     """It was a script's, which no grammar constrains."""
 
     async def new_constraint(self, form: Format, *, first: bool) -> Constraint | None:
-        """Make the constraint of a generation again, as it was before its first token; None: it could
-        write anything.
-
-        ``first``: it was the turn's first. Raises UnenforceableSchemaError, EngineBusyError.
-        """
+        """The constraint of a generation as it was before its first token; None: it was free.
+        ``first``: it was the turn's first. Raises UnenforceableSchemaError, EngineBusyError."""
         declared = DeclaredTools.resolve(self.options, self.tools, form)
         constraints = TurnConstraints(
             self.options, declared, form, lambda event: None, scripted=self.scripted

@@ -30,10 +30,7 @@ class UsageMeter:
     def add_generation(
         self, end: Finished, output_tokens: int, reasoning_tokens: int, *, continues: bool = False
     ) -> None:
-        """Count a generation of the turn; ``output_tokens``: those of its tokens that were used.
-
-        ``continues``: it goes on with the generation before, of whose prompt it is no further pass.
-        """
+        """Count a generation; ``output_tokens``: those used. ``continues``: its prompt was counted."""
         usage = self.tokens
         if not continues:
             usage.input_tokens += end.prompt_tokens

@@ -61,11 +61,8 @@ class _SampledBatch:
 def written_generations(
     form: Format, entries: Sequence[Entry], events: Sequence[ev.Event] = ()
 ) -> list[WrittenGeneration]:
-    """The generations of a turn, in order.
-
-    ``entries``: the turn's, its reasoning included (`agent.turn.continuation.with_reasoning`).
-    ``events``: the turn's, as they were emitted or stored.
-    """
+    """The generations of a turn, in order. ``entries``: with reasoning (`with_reasoning`). ``events``:
+    as they were emitted or stored."""
     runs: list[tuple[int, int, list[_SampledBatch]]] = [(*run, []) for run in _runs(entries)]
     for batch in _sampled_batches(events):
         inside = (run for run in runs if run[0] <= batch.entry <= run[1])
@@ -86,11 +83,8 @@ def written_generations(
 def _join(
     form: Format, entries: Sequence[Entry], first: int, end: int, batches: Sequence[_SampledBatch]
 ) -> WrittenGeneration:
-    """Make one generation of the entries from ``first`` to ``end``.
-
-    From the first of ``batches`` on, its ids are those that were sampled. A branch keeps what was
-    before that; further calls are batches of their own.
-    """
+    """Make one generation of the entries from ``first`` to ``end``. From the first of ``batches`` on,
+    its ids are those that were sampled; a branch keeps what was before."""
     opening = form.open_assistant()
     ids: list[int] = []
     starts: list[MessageStart] = []
@@ -153,11 +147,7 @@ def _sampled_batches(events: Sequence[ev.Event]) -> list[_SampledBatch]:
 def generation_prompt(
     form: Format, before: Sequence[int], entries: Sequence[Entry], generation: WrittenGeneration
 ) -> list[int]:
-    """What a generation read.
-
-    ``before``: the ids of the conversation before the turn, as its prompts have them. ``entries``: the
-    turn's.
-    """
+    """What a generation read. ``before``: ids before the turn, as prompts have them."""
     turn = chain.from_iterable(entry.prompt_ids for entry in entries[: generation.entry])
     return [*before, *turn, *form.open_assistant()]
 
@@ -170,12 +160,8 @@ def continue_with_token(
     index: int,
     token: int,
 ) -> Continuation:
-    """Go on from ``generation.ids[:index]`` and another token, which may be any: also markup, or one
-    that ends the turn. Calls before it are not run again.
-
-    ``entries``, ``events``: the turn's. Raises ValueError for an index that the generation does not
-    have, or a token that does not exist.
-    """
+    """Go on from ``generation.ids[:index]`` and any other token, also markup or one that ends the turn.
+    Earlier calls are not run again. Raises ValueError for a wrong index or token."""
     if not form.token_bytes(token):
         raise ValueError(f"There is no token {token:,} in the model's vocabulary.")
     if not 0 <= index < len(generation.ids):

@@ -34,10 +34,7 @@ def defer() -> None:
 
 
 def resume(thresholds: tuple[int, int, int] = INTERACTIVE_THRESHOLDS) -> None:
-    """Collect again, but leave the objects alone that exist now.
-
-    Without a `defer` before it, it does nothing: whoever did not ask for this keeps their settings.
-    """
+    """Collect again, but leave existing objects alone. Without `defer` before it, do nothing."""
     if gc.get_threshold()[0] == STARTUP_THRESHOLD:
         gc.freeze()
         gc.set_threshold(*thresholds)

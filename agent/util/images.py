@@ -29,8 +29,7 @@ def is_image_file(file: Path) -> bool:
 
 
 def is_pasted_image(text: str) -> bool:
-    """Whether a pasted text is an image: a data URL, or the path of a file as terminals paste one
-    that was dropped (plain, quoted, escaped, or a file URL)."""
+    """Whether a pasted text is an image: a data URL, or a file's path as terminals paste it."""
     text = text.strip()
     if text.startswith("data:image/"):
         return True

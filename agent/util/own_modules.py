@@ -11,9 +11,6 @@ _RUN_MODULE = (
 
 
 def module_arguments(module: str) -> tuple[str, ...]:
-    """The arguments of Python that run a module, as ``-m`` does; the module's own follow.
-
-    An installed program has its packages in a folder of its own (`packaging/wheel/agent_local`),
-    where ``-m`` alone would not find them.
-    """
+    """The arguments of Python that run a module; the module's own follow. An installed program has its
+    packages (`packaging/wheel/agent_local`) where ``-m`` alone would not find them."""
     return "-P", "-c", _RUN_MODULE, str(Path(__file__).parents[2]), module

@@ -30,10 +30,8 @@ def set_root(root: Path) -> None:
 
 
 def find_program(name: str) -> str | None:
-    """Return the absolute path of a program; None if PATH has none outside of root and working folder.
-
-    A name with a slash is returned as it is: whoever wrote it means that file.
-    """
+    """Return the absolute path of a program; None: PATH has it in root and working folder only. A name
+    with a slash is returned as it is."""
     if "/" in name:
         return name
     path, avoided = os.environ.get("PATH", os.defpath), _avoided()
@@ -106,8 +104,7 @@ def _folders(path: str, avoided: frozenset[tuple[int, int]]) -> tuple[str, ...]:
 
 
 def _enters(path: str, avoided: frozenset[tuple[int, int]]) -> bool:
-    """Return whether an absolute path is at or below one of these folders, or any link on its way
-    is: who may write there decides where it leads. A path that leads nowhere counts as such too."""
+    """Whether a path, or any link on its way, is in one of these folders; also if it leads nowhere."""
     here, ahead, links = "/", path.split("/")[::-1], 0
     while ahead:
         if not (name := ahead.pop()):

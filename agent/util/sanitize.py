@@ -24,10 +24,8 @@ _CONTROLS = re.compile(
 
 
 def sanitize(text: str) -> str:
-    """Return text that can neither steer a terminal nor be shown in another order than it is read.
-
-    Complete escape sequences are left out; any other control becomes U+FFFD.
-    """
+    """Return text that cannot steer a terminal or be shown in another order. Escape sequences are left
+    out; any other control becomes U+FFFD."""
     if text.isprintable():
         return text
     text = _SEQUENCES.sub("", text).replace("\r\n", "\n")
@@ -50,10 +48,8 @@ def sanitizer_for(out: TextIO) -> Callable[[str], str]:
 
 
 def echo(text: object, *, end: str = "\n", file: TextIO | None = None) -> None:
-    """Print what may hold foreign text, sanitized for ``file`` (default: stdout), and flush.
-
-    Where stderr is a terminal that is gone, nobody reads it, and nothing fails.
-    """
+    """Print foreign text, sanitized for ``file`` (default: stdout), and flush. Nothing fails if the
+    terminal of stderr is gone."""
     file = file or sys.stdout
     try:
         print(sanitizer_for(file)(str(text)), end=end, file=file, flush=True)

@@ -17,11 +17,8 @@ def provide_home() -> None:
 
 
 def expand_path(path: str | Path) -> Path:
-    """Return a path with the home folder in place of ``~``; nothing need be there.
-
-    Raises UserError where nothing can be there, or this program may not see it: then neither
-    ``is_file`` nor ``exists`` of the result raises an error.
-    """
+    """Return a path with the home folder in place of ``~``; nothing need be there. Raises UserError
+    where nothing can be: ``is_file`` or ``exists`` of the result raise no error."""
     try:
         expanded = Path(path).expanduser()
         expanded.stat()
@@ -39,8 +36,7 @@ def expand_path(path: str | Path) -> Path:
 
 
 def refuse_link(path: Path, folder: Path | None = None) -> None:
-    """Raise UserError for an output that a link in ``folder`` (default: the working folder) leads to
-    another place: whoever made the folder made the link."""
+    """Raise UserError for an output that a link in ``folder`` (default: here) leads elsewhere."""
     file, root = path.absolute(), (folder or Path()).absolute()
     below = [each for each in (file, *file.parents) if root in each.parents]
     if root != root.parent and (link := next(filter(Path.is_symlink, below), None)):

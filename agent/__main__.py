@@ -45,10 +45,7 @@ def _leave_checkout() -> None:
 
 
 def _simple_app_options(arguments: list[str]) -> dict[str, Any] | None:
-    """The keyword arguments of `_run_app`; None: these arguments need the full parser.
-
-    What this reads, the full parser reads in the same way.
-    """
+    """The options of `_run_app`, as the full parser would read them; None: it has to read these."""
     options: dict[str, Any] = {}
     rest = iter(arguments)
     for argument in rest:

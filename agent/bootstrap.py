@@ -47,10 +47,8 @@ def create_runtime(
 ) -> Runtime:
     """Build the runtime, and check all that can be checked before it loads. Raises UserError.
 
-    ``tools``: the selection where ``--tools`` is absent. ``keep_alive``: seconds without a turn until
-    the model is unloaded; None: models.toml's or config.toml's. ``serves_engine``: other programs of
-    this person may use the loaded model; not of a program that soon ends. ``parallel``: generations
-    that run side by side; None: the default.
+    ``tools``: the selection without ``--tools``. ``keep_alive``: seconds; None: as configured.
+    ``serves_engine``: other programs of this person may use the model. ``parallel``: generations.
     """
     paths = user_paths()
     log_to_file(paths, launch.log_level)
@@ -112,7 +110,6 @@ def prefix_cache_bytes(settings: Settings) -> int | None:
 
 
 def _warn_wrong_entries(paths: Paths) -> None:
-    """Print and log the entries of models.toml that cannot be used."""
     for model in catalog.load_catalog(paths).values():
         if model.problem is not None:
             log.warning("%s", model.problem)
@@ -129,10 +126,8 @@ def _trace(path: Path | None) -> Trace | None:
 
 
 def turn_options(launch: LaunchOptions, model: Model, *, compact: bool = False) -> TurnOptions:
-    """The options of each turn: the command line's, else config.toml's, else models.toml's.
-
-    ``compact``: where neither of the first two says. Raises UserError.
-    """
+    """The options of a turn: the command line's, else config.toml's, else models.toml's; ``compact`` if
+    neither of the first two says. Raises UserError."""
     settings = load_settings(user_paths())
     overrides = {
         field.name: value

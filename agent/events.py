@@ -111,7 +111,6 @@ class McpProtocolError(WireModel):
 
     @property
     def text(self) -> str:
-        """What a person or the model reads of the error."""
         return self.message
 
 
@@ -123,7 +122,6 @@ class McpToolExecutionError(WireModel):
 
     @property
     def text(self) -> str:
-        """What a person or the model reads of the error."""
         return "\n".join(str(block.get("text") or json.dumps(block)) for block in self.content)
 
 
@@ -136,7 +134,6 @@ class HttpError(WireModel):
 
     @property
     def text(self) -> str:
-        """What a person or the model reads of the error."""
         return self.message
 
 
@@ -823,7 +820,6 @@ class AgentFileChanges(WireModel):
 
     @property
     def summary(self) -> str:
-        """One line for a person."""
         if self.total is None:
             return "changed: not known (too many files to compare)"
         names = [f"{name} (new)" for name in self.created] + self.modified

@@ -169,11 +169,8 @@ _JSON_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
 
 
 def check_arguments(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
-    """Check arguments by the flat schema of a built-in tool; raises ToolError.
-
-    Not ``agent.util.json_schema``: that bounds what the schemas of strangers may cost and imports
-    jsonschema; these few schemas are ours, and the sentences here tell a model how to go on.
-    """
+    """Check arguments by the flat schema of a built-in tool; raises ToolError, for a model to go on.
+    Not ``agent.util.json_schema``, which is for strangers' schemas and imports jsonschema."""
     properties = schema["properties"]
     for name in schema.get("required", ()):
         if name not in arguments:

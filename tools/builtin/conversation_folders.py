@@ -43,10 +43,8 @@ def prune_folders(base: Path, count: int, keep: Collection[Path] = ()) -> None:
 
 
 def take_old_folders(base: Path, count: int, keep: Collection[Path] = ()) -> list[Path]:
-    """Rename all folders below ``base`` but the ``count`` most recently used ones and ``keep``.
-
-    Returns those to remove, which may take long, also some that an earlier process has not removed.
-    """
+    """Rename all folders but the ``count`` most recently used ones and ``keep``; return those to
+    remove, which may take long."""
     try:
         folders = sorted(base.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     except OSError:

@@ -46,10 +46,8 @@ async def run_extract(
     seconds: float = EXTRACT_TIMEOUT_SECONDS,
     max_bytes: int = MAX_EXTRACT_BYTES,
 ) -> bytes:
-    """Run extract.py on a page and return its answer, which is empty where a limit ended it.
-
-    ``about``: ``url``, ``kind``, ``charset`` and ``source``. Raises ExtractionError.
-    """
+    """Run extract.py on a page; the answer is empty where a limit ended it. ``about``: ``url``,
+    ``kind``, ``charset``, ``source``. Raises ExtractionError."""
     home = make_temporary_folder("agent-page-")
     try:
         process = await asyncio.create_subprocess_exec(

@@ -40,11 +40,8 @@ def _is_public(address: Address) -> bool:
 
 
 def _embedded_addresses(address: Address) -> list[Address]:
-    """Return the address and the IPv4 addresses that IPv6 transition mechanisms embed in it.
-
-    A mapped address (::ffff:0:0/96) is replaced by its IPv4 address; 6to4 (2002::/16), Teredo
-    (2001::/32) and NAT64 (64:ff9b::/96) addresses are checked together with theirs.
-    """
+    """Return the address and the IPv4 addresses in it: of a mapped one (::ffff:0:0/96) that alone, of
+    6to4 (2002::/16), Teredo (2001::/32) and NAT64 (64:ff9b::/96) both."""
     if not isinstance(address, ipaddress.IPv6Address):
         return [address]
     if address.ipv4_mapped is not None:

@@ -121,10 +121,7 @@ class Page:
 
 
 def text_page(url: str, title: str, text: str, *, source: bool = False) -> Page:
-    """Make a page from Markdown; ``source``: from a page's markup, in which links are only text.
-
-    Takes up to a second for a large one: not for the event loop.
-    """
+    """Make a page from Markdown, in up to a second; ``source``: from markup, whose links are text."""
     links: list[Link] = []
 
     def number_link(match: re.Match[str]) -> str:

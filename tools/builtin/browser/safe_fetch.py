@@ -124,10 +124,7 @@ async def fetch(
     timeout: float = FETCH_TIMEOUT_SECONDS,
     stays: bool = False,
 ) -> FetchedPage:
-    """Fetch a page within ``timeout`` seconds; raises ToolError with a sentence for the model.
-
-    ``stays``: no redirect is followed to another host, which nobody has allowed.
-    """
+    """Fetch a page within ``timeout`` seconds; raises ToolError. ``stays``: on the same host."""
 
     async def check(request: httpx2.Request) -> None:
         if stays and _site(request.url.host) != _site(httpx2.URL(url).host):

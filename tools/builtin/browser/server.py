@@ -147,10 +147,8 @@ class BrowserServer:
         return Source(*source) if source else None
 
     def destination(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """Return the host of an address that no page or search of this conversation has shown.
-
-        None where a call opens what one of them links to, opens nothing, or fails.
-        """
+        """The host of an address that this conversation has not shown; None: it has, or none is
+        opened."""
         id_, cursor = arguments.get("id"), arguments.get("cursor", -1)
         if name != "open":
             return None

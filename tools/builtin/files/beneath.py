@@ -22,10 +22,7 @@ RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x02, 0x04, 0x08
 
 
 def open_folder(root: int, parts: Sequence[str]) -> int:
-    """Return a descriptor of a folder beneath the descriptor ``root``; raises OSError.
-
-    ``parts``: the components of a path without links and ``..``; none of them is ``root`` itself.
-    """
+    """Open a folder beneath the descriptor ``root``; ``parts``: no links, no ``..``. Raises OSError."""
     if sys.platform == "linux":
         try:
             return open_by_openat2(root, parts)
@@ -51,10 +48,7 @@ def open_by_openat2(root: int, parts: Sequence[str]) -> int:
 
 
 def open_by_walk(root: int, parts: Sequence[str], *, make: bool = False) -> int:
-    """Do what `open_folder` does component by component; raises OSError.
-
-    ``make``: make the folders that are missing.
-    """
+    """Do what `open_folder` does part by part; ``make``: make missing ones. Raises OSError."""
     folder = os.open(".", SEARCH_FLAGS, dir_fd=root)
     for part in parts:
         try:

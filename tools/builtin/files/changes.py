@@ -78,8 +78,7 @@ def plan_patch(root: RootFolder, text: str) -> list[FileChange]:
 
 
 def refuse_repositories(root: RootFolder, changes: list[FileChange]) -> None:
-    """Raise ToolError if a change is in a folder that is, or would become, a bare git repository: git
-    runs what the configuration in it says."""
+    """Raise ToolError for a change in a bare git repository, or one to be: git runs its settings."""
     names: dict[Path, set[str]] = {}
     for change in changes:
         steps = [change.path, *change.path.parents]

@@ -128,10 +128,7 @@ def _parse_line(line: str, number: int, files: list[FilePatch]) -> None:
 
 
 def apply_patch(patch: FilePatch, content: str) -> str:
-    """Return the file's new content; raises ToolError if a chunk's lines are not in the file.
-
-    Newlines stay as the file has them, and a last line without one stays so.
-    """
+    """Return the new content, with the file's newlines; raises ToolError if lines are missing."""
     newline = "\r\n" if content.count("\r\n") * 2 > content.count("\n") else "\n"
     raw_lines = _LINES.findall(content)  # each with its own newline
     lines = [line.removesuffix("\n").removesuffix("\r") for line in raw_lines]
@@ -172,8 +169,7 @@ def rebase_paths(text: str, folder: Path) -> str:
 
 
 def _locate(chunk: PatchChunk, lines: Sequence[str], path: str) -> tuple[int, PatchChunk]:
-    """Return the index of a chunk's old lines in the rest of the file, and the chunk, perhaps without
-    surplus empty lines at its end. Raises ToolError."""
+    """The index of a chunk's old lines, and the chunk without surplus empty lines. Raises ToolError."""
     start = 0
     for anchor in chunk.after:
         at = _find([anchor], lines, start)

@@ -92,10 +92,8 @@ class FileReader:
     def glob(
         self, pattern: str, path: str = ".", cancellation: SearchCancellation | None = None
     ) -> str:
-        """Return the paths that fit a pattern, sorted, at most MAX_PATHS.
-
-        ``**`` stands for any folders; hidden ones are left out unless the pattern names them.
-        """
+        """Return the paths that fit a pattern, sorted, at most MAX_PATHS; hidden ones if it names
+        them."""
         parts = Path(pattern.strip()).parts
         if not parts or ".." in parts or Path(pattern.strip()).is_absolute():
             raise ToolError("Error: the pattern must be one below a folder, like src/**/*.py")
@@ -118,10 +116,8 @@ class FileReader:
     def search(
         self, query: str, path: str = ".", cancellation: SearchCancellation | None = None
     ) -> str:
-        """Return the lines that contain a text, as ``path:line: text``, at most MAX_MATCHES.
-
-        Upper and lower case count only if the query has upper case.
-        """
+        """Return lines with a text, ``path:line: text``, at most MAX_MATCHES; lower case matches
+        both."""
         if not query.strip():
             raise ToolError("Error: the query is empty")
         start = self.root.existing(path)
@@ -160,10 +156,8 @@ class FileReader:
     def _ripgrep(
         self, program: str, query: str, start: Path, cancellation: SearchCancellation
     ) -> Iterator[Path]:
-        """Yield the files in which ripgrep finds the query.
-
-        It opens them by their paths, so it may be led outside: it only says where to look.
-        """
+        """Yield the files in which ripgrep finds the query; it may be led outside, so these are
+        hints."""
         command = [program, "--no-config", "--no-messages", "--no-ignore", "--hidden"]
         command += ["--glob=!.*/", "--fixed-strings", "--files-with-matches", "--null"]
         command += ["--color=never", "--sort=path", f"--max-filesize={self.root.max_file_bytes}"]
@@ -236,10 +230,7 @@ class FileReader:
 
 
 def _entry_folder(root: RootFolder, entry: os.DirEntry[str], path: Path) -> Path | None:
-    """Return the real path of the folder that an entry of the folder ``path`` is or links to.
-
-    None: it is no folder, or one outside the root.
-    """
+    """The real folder that an entry of ``path`` is or links to; None: none, or outside the root."""
     if not entry.is_symlink():
         return path / entry.name if entry.is_dir(follow_symlinks=False) else None
     try:
@@ -252,12 +243,8 @@ def _entry_folder(root: RootFolder, entry: os.DirEntry[str], path: Path) -> Path
 def _glob(
     root: RootFolder, start: Path, parts: Sequence[str], hidden: bool
 ) -> Iterator[str | None]:
-    """Yield each name that fits the pattern's parts once, folders with a slash, and None at each
-    folder, so that the caller can stop there.
-
-    Walks pairs of a folder and the number of pattern parts that lead to it: with ``**`` the same
-    folder can be reached by several numbers.
-    """
+    """Yield each name that fits the parts once, folders with a slash, and None at each folder, where
+    the caller can stop. Walks pairs of folder and number of parts: ``**`` may match several times."""
     states = {(start, 0)}
     waiting = [(start, start, 0)]
     seen: set[Path] = set()

@@ -34,9 +34,8 @@ class RootFolder:
         max_file_bytes: int = MAX_FILE_BYTES,
         open_folder: Callable[[int, Sequence[str]], int] = beneath.open_folder,
     ) -> None:
-        """``own_folders``: this program's folders, in which nothing is changed. ``max_file_bytes``:
-        the largest file that is searched or changed. ``open_folder``: opens a folder beneath a
-        descriptor."""
+        """``own_folders``: this program's, in which nothing is changed. ``max_file_bytes``: of a file
+        to search or change. ``open_folder``: opens a folder beneath a descriptor."""
         self.path = path.resolve()
         self._own_folders = tuple(own_folders)
         self._keys = [path.resolve() for path in key_paths(self.path)]
@@ -44,11 +43,8 @@ class RootFolder:
         self._open_folder = open_folder
 
     def existing(self, path: str) -> Path:
-        """Return the real path; raises ToolError if it is missing or outside the root.
-
-        Models easily put a space before a word, and copy the @ of a prompt that mentions a file: if
-        that is all that is wrong with a path, it is forgiven.
-        """
+        """Return the real path; a space before a word and the @ of a mention are forgiven. Raises
+        ToolError if it is missing or outside the root."""
         for spelled in dict.fromkeys((path, path.strip(), path.strip().removeprefix("@"))):
             real = self.real(spelled)
             if self.entry(real) is not None:
@@ -85,10 +81,8 @@ class RootFolder:
 
     @contextmanager
     def parent(self, real: Path, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Open the folder of a real path; yields its descriptor and the path's name in it.
-
-        ``make``: make missing folders. Raises OSError, and ToolError if the path has a link now.
-        """
+        """Open the folder of a real path; yields its descriptor and the name in it. ``make``: make
+        missing folders. Raises OSError, and ToolError if the path has a link now."""
         parts = real.relative_to(self.path).parts
         try:
             root = os.open(self.path, beneath.SEARCH_FLAGS)

@@ -82,9 +82,8 @@ class FilesServer:
         own_folders: Sequence[Path] = (),
         max_undo_steps: int = MAX_UNDO_STEPS,
     ) -> None:
-        """``root``: None is the current directory. ``work_folder``: where the former contents of
-        changed files are stored (None: a temporary folder, removed at the end). ``own_folders``: this
-        program's folders, in which nothing is changed."""
+        """``root``: None: the working folder. ``work_folder``: for former contents of changed files
+        (None: a temporary folder). ``own_folders``: this program's, in which nothing is changed."""
         self.root = RootFolder(root or Path.cwd(), own_folders=own_folders)
         self._reader = FileReader(self.root)
         self._max_undo_steps = max_undo_steps
@@ -102,12 +101,10 @@ class FilesServer:
         return Access(read=files, change="" if set(offered) <= set(READ_TOOLS) else files)
 
     def problem(self) -> str | None:
-        """Return a problem if the root is missing."""
         root = self.root.path
         return None if root.is_dir() else f"has no such folder as its root: {root}"
 
     def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """Return the diff of a change."""
         if name in READ_TOOLS:
             return None
         return changes.diff(self.root, self._plan(name, arguments))

@@ -60,11 +60,10 @@ class PythonServer:
         interrupt_grace: Sequence[float] = INTERRUPT_GRACE_SECONDS,
         max_folders: int = MAX_CONVERSATION_FOLDERS,
     ) -> None:
-        """``timeout``: seconds per call. ``work_folder``: below it each conversation has its folder
-        (None: a temporary one, removed at the end). ``isolation``: None picks the best that works
-        here. ``max_workers``: processes at a time. ``idle_seconds``: after which one is ended.
-        ``interrupt_grace``: seconds after each interrupt, before a worker is killed.
-        ``max_folders``: conversations whose folders stay on disk."""
+        """``timeout``: seconds per call. ``work_folder``: of conversations' folders (None: a temporary
+        one). ``isolation``: None: the best that works. ``max_workers``: processes. ``idle_seconds``:
+        until one is ended. ``interrupt_grace``: seconds after each interrupt, before a worker is
+        killed. ``max_folders``: that stay on disk."""
         self._timeout = timeout
         self._allow_unsandboxed = allow_unsandboxed
         self._work_folder = work_folder
@@ -114,7 +113,6 @@ class PythonServer:
         return None
 
     async def start(self) -> None:
-        """Try out the isolations."""
         await asyncio.to_thread(self.isolation)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
@@ -143,11 +141,8 @@ class PythonServer:
             await asyncio.to_thread(remove_tree, self._temporary)
 
     async def _session(self, key: str) -> PythonSession:
-        """Return the conversation's session, now the most recently used one.
-
-        If it needs a worker and too many are alive, the longest idle one is ended. Raises ToolError
-        if all of them are busy.
-        """
+        """The conversation's session, now the most recently used one; for a new worker, the longest
+        idle one is ended. Raises ToolError if too many are busy."""
         if key in self._idle_timers:
             self._idle_timers.pop(key).cancel()
         session = self._sessions.pop(key, None)

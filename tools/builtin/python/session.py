@@ -28,9 +28,8 @@ class PythonSession:
         interrupt_grace: Sequence[float] = INTERRUPT_GRACE_SECONDS,
         call_limits: CallLimits = CallLimits(),
     ) -> None:
-        """``work_folder``: the only folder that the code may write. ``isolation``: may block the
-        first time. ``timeout``: seconds per call. ``interrupt_grace``: seconds that a run has to
-        stop after each interrupt, before the worker is killed."""
+        """``work_folder``: all that the code may write. ``isolation``: may block the first time.
+        ``timeout``: seconds per call. ``interrupt_grace``: seconds to stop after each interrupt."""
         self.work_folder = work_folder
         self._interrupt_grace = interrupt_grace
         self._isolation, self._limits, self._timeout = isolation, limits, timeout
@@ -77,10 +76,7 @@ class PythonSession:
             return _joined(warning, worker.take_output())
 
     def _failed(self, worker: WorkerProcess, error: str = "") -> ToolError:
-        """Make the error of a run; it says if variables were lost before, which may be why.
-
-        Code that ran without an error did not need them, so nothing is said of it then.
-        """
+        """Make the error of a run; it says if variables were lost before, which may be why."""
         note, self._note, self._warning = self._note, "", ""
         return ToolError(_joined(note, worker.take_output(), error))
 

@@ -268,11 +268,8 @@ def _below_data_folder(path: object) -> str | None:
 
 
 def _compile(source: str, name: str, folder: str) -> tuple[CodeType, CodeType | None]:
-    """Compile all but a last expression, and that expression by itself, to print its value.
-
-    Paths in DATA_FOLDER become those in ``folder``, which most isolations cannot show under another
-    name.
-    """
+    """Compile all but a last expression, and that expression by itself, to print its value. Paths in
+    DATA_FOLDER become those in ``folder``."""
     tree = ast.parse(source, name)
     for node in ast.walk(tree) if DATA_FOLDER in source else ():
         if isinstance(node, ast.Constant) and (rest := _below_data_folder(node.value)) is not None:

@@ -159,8 +159,7 @@ class WorkerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        """Stop or continue the process that runs the code; where it would not end with its parent,
-        which a stopped one cannot see, it is never stopped."""
+        """Stop or continue the process that runs the code, if it would also end with its parent."""
         if self._watch is not None and not self.dead and sys.platform == "linux":
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self._watch.pid, number)

@@ -31,8 +31,7 @@ class RootGuard:
     def __init__(
         self, root: Path, own_paths: Iterable[Path], snapshot_seconds: float = SNAPSHOT_SECONDS
     ) -> None:
-        """``own_paths``: folders that commands must never change. ``snapshot_seconds``: time for
-        looking at all files, before a command and after it."""
+        """``own_paths``: never to be changed. ``snapshot_seconds``: for each look at all files."""
         self.root, self.snapshot_seconds = root, snapshot_seconds
         self.finder = RepositoryFinder(root)
         self.named_files: Callable[[], NamedFiles] = NamedFiles

@@ -85,10 +85,9 @@ class ShellServer:
         audit: AuditLog | None = None,
         snapshot_seconds: float = SNAPSHOT_SECONDS,
     ) -> None:
-        """``root``: None is the current directory. ``timeout``, ``min_timeout``: the most and the least
-        seconds of a command. ``isolation``: None picks the best that works here. ``files``: applies
-        patches, for gpt-oss writes them as a command. ``audit``: logs what commands changed.
-        ``snapshot_seconds``: time for each of the two looks at all files that this takes."""
+        """``root``: None: the working folder. ``timeout``, ``min_timeout``: seconds of a command.
+        ``isolation``: None: the best that works. ``files``: applies patches. ``audit``: logs changes.
+        ``snapshot_seconds``: for each of the two looks at all files."""
         self.root = (root or Path.cwd()).resolve()
         self._timeout, self._min_timeout = timeout, min_timeout
         self._limits = limits or ResourceLimits()
@@ -150,7 +149,6 @@ class ShellServer:
         return command_requirements(arguments["cmd"], folder, self.root)
 
     async def start(self) -> None:
-        """Try out the isolations."""
         if self._isolation is None:
             self._isolation = await asyncio.to_thread(sandbox.best_isolation)
 
@@ -263,11 +261,7 @@ def _patch_in(words: Sequence[str]) -> str | None:
 
 
 def _without_login(words: list[str]) -> list[str]:
-    """Replace ``-lc`` by ``-c`` in a shell command.
-
-    A login shell, which gpt-oss asks for, first reads files that it cannot reach here, and under
-    Landlock it would complain about that in each result.
-    """
+    """Replace ``-lc`` by ``-c``: a login shell first reads files that it cannot reach here."""
     match words:
         case [program, "-lc", *rest] if Path(program).name in ("bash", "sh"):
             return [program, "-c", *rest]

@@ -74,11 +74,7 @@ def env_and_headers(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _secrets_digest(entry: Mapping[str, Any]) -> str:
-    """Return SHA-256 of an entry's environment, headers, password and OAuth client; empty if it has
-    none of them.
-
-    A digest, because the values may be secret and approvals are stored in a file.
-    """
+    """SHA-256 of an entry's secrets: environment, headers, password, OAuth client; empty: none."""
     passwords = [match[0] for match in _URL_PASSWORD.finditer(_url(entry))]
     oauth = [entry["oauth"]] if entry.get("oauth") else []
     if not (env_and_headers(entry) or passwords or oauth):

@@ -33,10 +33,8 @@ class McpFile:
 
 
 def read_file(path: Path, env: Mapping[str, str]) -> McpFile:
-    """Read a file; raises ConfigError if it cannot be used as a whole.
-
-    ``env``: the variables that entries may name (`folder_environment`).
-    """
+    """Read a file; raises ConfigError if it is of no use. ``env``: variables for
+    `folder_environment`."""
     data = load_json(path)
     if not isinstance(data, dict) or not isinstance(servers_table(data), dict):
         raise ConfigError(f'{path} has no "mcpServers" object')
@@ -50,9 +48,8 @@ def read_file(path: Path, env: Mapping[str, str]) -> McpFile:
 
 
 def own_servers(file: McpFile) -> list[ServerConfig]:
-    """Return the servers of the person's own file, which start in its folder: where they start, many
-    commands look for code. Those with a ``cwd`` start there; those that name ``${workspaceFolder}``,
-    in the working folder, unless their command would take a package or module from it."""
+    """The servers of the person's own file. They start in its folder or ``cwd``; those that name
+    ``${workspaceFolder}`` in the working folder, unless their command would take code from it."""
     servers = []
     for server in file.servers:
         names_folder = "${workspaceFolder" in json.dumps(file.entries().get(server.name))

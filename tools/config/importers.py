@@ -111,8 +111,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _without_comments(text: str) -> str:
-    """Blank comments, and commas that nothing follows any more (so twice for one before a comment);
-    all else keeps its line and column."""
+    """Blank comments and last commas, also before a comment; all else keeps line and column."""
     return _COMMENT.sub(lambda match: match[1] or re.sub(r"[^\n]", " ", match[0]), text)
 
 

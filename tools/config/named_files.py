@@ -47,13 +47,9 @@ class NamedFiles:
 
 
 def server_files(root: Path, servers: Iterable[ServerConfig]) -> NamedFiles:
-    """Return the files and folders below ``root`` that commands, arguments, variables and working
-    folders of servers name, whether they exist or not.
-
-    A script is named with its folder, from which it may import, a virtual environment with its
-    Python. In the root itself, which cannot be read-only, it is the modules that a Python script or
-    ``python -m`` may import; Python's cache of those is a folder to make.
-    """
+    """Files and folders below ``root``, existing or not, that servers' commands, arguments, variables
+    and folders name. A script comes with its folder, a virtual environment with its Python; in the root
+    itself it is the modules that Python may import, and their cache."""
     paths: set[Path] = set()
     runs_python = False
     for server in servers:
@@ -84,8 +80,7 @@ def server_files(root: Path, servers: Iterable[ServerConfig]) -> NamedFiles:
 
 
 def module_files(root: Path, modules: Iterable[str]) -> set[Path]:
-    """Return the files directly in ``root`` that Python imports for modules of these names: source,
-    bytecode, extensions, the ``__init__`` of packages, and links to any."""
+    """Files in ``root`` that Python imports for modules: source, bytecode, extensions, packages."""
     names, files = frozenset(modules), set[Path]()
     if not names:
         return files
@@ -104,8 +99,7 @@ def module_files(root: Path, modules: Iterable[str]) -> set[Path]:
 
 
 def rule_files(root: Path, rules: Iterable[str]) -> Iterator[Path]:
-    """Yield the scripts below ``root`` that approval rules name as their program, whether they exist
-    or not: the program itself, or the first argument of an interpreter."""
+    """Yield the scripts below ``root``, existing or not, that approval rules name as their program."""
     for rule in rules:
         verb, _, line = rule.partition(" ")
         try:
@@ -141,8 +135,7 @@ def _words(server: ServerConfig) -> Iterator[str]:
 
 
 def _package_files(server: ServerConfig, folder: Path, root: Path) -> Iterator[Path]:
-    """Yield what npx and its like look at before they fetch a package, from the folder that they start
-    in up to the root."""
+    """Yield what npx and its like look at first, from the folder that they start in to the root."""
     words = (word.removeprefix("@") for word in server.args)
     names = {word.partition("@")[0] for word in words if not word.startswith("-")}
     for parent in dict.fromkeys((folder, *folder.parents)):
@@ -154,8 +147,7 @@ def _package_files(server: ServerConfig, folder: Path, root: Path) -> Iterator[P
 
 
 def _with_surroundings(path: Path, root: Path) -> Iterator[Path]:
-    """Yield a path below ``root``, and what runs with it: the folder of a script, what a link leads
-    to, the virtual environment of a Python."""
+    """Yield a path and what runs with it: a script's folder, a link's target, Python's environment."""
     if path == root or not path.is_relative_to(root) or "\0" in str(path):
         return
     yield path
@@ -190,8 +182,7 @@ def _is_script(path: Path) -> bool:
 
 
 def _imported_modules(root: Path, scripts: Iterable[Path]) -> frozenset[str]:
-    """Return the names of the modules that scripts in the root may import, those of the standard
-    library included, which a file of that name would replace."""
+    """Modules that scripts in the root may import, also the standard library's, which it shadows."""
     names = {*STANDARD_MODULES, *(script.stem for script in scripts)}
     pending, seen = list(scripts), set[Path]()
     while pending:

@@ -31,11 +31,8 @@ class ProjectConfig:
     entries: Mapping[str, Any]
 
     def command_lines(self) -> list[str]:
-        """Return one line for each enabled server: what would run, as it is written, nothing left
-        out, and which values of this machine it would get.
-
-        A server with a problem is listed too: it would run once the problem is gone.
-        """
+        """One line for each enabled server, also one with a problem: what would run, unabridged, and
+        which values of this machine it would get."""
         lines = []
         for server in self.servers:
             entry = self.entries.get(server.name)
@@ -89,11 +86,8 @@ def _project_server(server: ServerConfig, path: Path) -> ServerConfig:
 def approved_servers(
     project: ProjectConfig | None, store: ApprovalStore, *, trust: bool | str
 ) -> list[ServerConfig]:
-    """Return a project's servers; if nobody has agreed to start them, each with that problem.
-
-    ``trust``: the person has just agreed, and the store remembers it; a text: to the servers with
-    this digest, which need not be those in the file by now. Raises ConfigError.
-    """
+    """A project's servers; if nobody has agreed to start them, each with that problem. ``trust``: the
+    person has just agreed, or to those with this digest. Raises ConfigError."""
     if project is None:
         return []
     trust = trust is True or (bool(trust) and trust == project.digest)

@@ -98,10 +98,8 @@ def fetch(registry: str, name: str, version: str = "latest") -> RegistryServer:
 
 
 def installation(server: RegistryServer, *, remote: bool = False) -> Installation:
-    """Return how to run a server: its first package that can be run here, else its first address.
-
-    ``remote``: its address even if it has a package. Raises ConfigError.
-    """
+    """How to run a server: its first usable package, else (or ``remote``) its address. Raises
+    ConfigError."""
     packages, remotes = _objects(server.data, "packages"), _objects(server.data, "remotes")
     for package in () if remote else packages:
         is_stdio = _object(package, "transport").get("type") == "stdio"

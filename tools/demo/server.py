@@ -20,7 +20,6 @@ SKIES = ("sunny", "cloudy", "light rain", "windy", "clear", "fog")
 
 
 def weather() -> MCPServer:
-    """The server ``weather``."""
     server = MCPServer("weather")
 
     @server.tool(annotations=READS, structured_output=False)
@@ -64,7 +63,6 @@ def find_zone(name: str) -> str | None:
 
 
 def notes() -> MCPServer:
-    """The server ``notes``."""
     server = MCPServer("notes")
     lines: list[str] = []
 

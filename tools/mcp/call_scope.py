@@ -126,8 +126,7 @@ class CallScope:
     # --- requests of the server ---
 
     async def elicit(self, request: ElicitationRequest) -> ElicitationResult:
-        """Ask the person; declined if nobody is there, cancelled if the call ends meanwhile, and
-        beyond MAX_ELICITATIONS."""
+        """Ask the person; declined if nobody is there or too often, cancelled if the call ends."""
         self._elicitations += 1
         if self._elicitations > MAX_ELICITATIONS:
             if self._elicitations == MAX_ELICITATIONS + 1:

@@ -26,14 +26,12 @@ class ClientCallbacks:
     def __init__(
         self, server: str, roots: Sequence[Path], find_scope: Callable[[], CallScope | None]
     ) -> None:
-        """``find_scope`` returns the running call that the current request belongs to; without
-        one, requests are declined."""
+        """``find_scope``: the call that the current request belongs to; without one it is declined."""
         self._server, self._roots, self._find_scope = server, roots, find_scope
 
     async def elicit(
         self, context: Any, params: T.ElicitRequestParams
     ) -> T.ElicitResult | T.ErrorData:
-        """Answer ``elicitation/create``."""
         if (scope := self._find_scope()) is None:
             return T.ElicitResult(action="decline")
         schema = url = None
@@ -50,7 +48,6 @@ class ClientCallbacks:
     async def sample(
         self, context: Any, params: T.CreateMessageRequestParams
     ) -> T.CreateMessageResult | T.ErrorData:
-        """Answer ``sampling/createMessage``."""
         messages = tuple(
             (
                 message.role,
@@ -73,6 +70,5 @@ class ClientCallbacks:
         )
 
     async def list_roots(self, context: Any) -> T.ListRootsResult:
-        """Answer ``roots/list``."""
         roots = [T.Root(uri=FileUrl(root.as_uri()), name=root.name) for root in self._roots]
         return T.ListRootsResult(roots=roots)

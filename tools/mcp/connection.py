@@ -104,11 +104,8 @@ class Connection:
         """Names of the tools that we add for the server's resources."""
 
     async def run(self, on_ready: Callable[[list[Tool]], None]) -> str:
-        """Connect, call ``on_ready`` with the tools (again when they change), and stay until the
-        server ends or ``stop`` is called.
-
-        Returns the predicate of a sentence that says why it ended.
-        """
+        """Connect, call ``on_ready`` with the tools, also when they change, and stay until `stop` or
+        the server's end; returns why, as the predicate of a sentence."""
         timeout = self.config.startup_timeout_sec
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -194,8 +191,7 @@ class Connection:
     async def call(
         self, name: str, arguments: dict[str, Any], handlers: CallHandlers
     ) -> ToolResult:
-        """Run a tool. Raises SessionLostError, LoginRequiredError and CancelledError; all else becomes
-        a result."""
+        """Run a tool. Raises SessionLostError, LoginRequiredError, CancelledError; else a result."""
         if name == listing.LIST_RESOURCES and name in self._resource_tools:
             return await self._request(handlers, self._list_resources)
         if name == listing.READ_RESOURCE and name in self._resource_tools:
@@ -378,8 +374,7 @@ class Connection:
 
     @property
     def refuses_sse(self) -> bool:
-        """Whether the server does not speak the older transport: it answers its GET with an error
-        that is neither of a missing login nor of a missing page."""
+        """Whether the older transport is not spoken: its GET fails, but not for a login or address."""
         status = self._error_status
         return status is not None and 400 <= status < 500 and status not in (401, 403, 404)
 

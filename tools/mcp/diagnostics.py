@@ -23,8 +23,7 @@ MAX_STARTING_LINES, MAX_LAST_LINES = 5, 16
 
 
 def describe_exit(reason: str, process: StdioTransport, *, was_ready: bool) -> str:
-    """Complete the reason why a child process cannot be used: its exit code and its stderr, and of
-    one that never was ready what it wrote to stdout."""
+    """Complete why a child cannot be used: exit code, stderr and, if it never was ready, stdout."""
     has_ended = reason.startswith("ended")
     if process.cutoff_reason:
         reason = f"was cut off: {process.cutoff_reason}"
@@ -52,11 +51,8 @@ def describe_error(
     http_status: int | None,
     challenge: LoginChallenge | None = None,
 ) -> str:
-    """Turn an exception of connecting into the predicate of a sentence about the server.
-
-    ``http_status``: the last HTTP status that was an error. ``challenge``: the login that was asked
-    for.
-    """
+    """The predicate of a sentence about a server, for an exception of connecting. ``http_status``: the
+    last one that was an error. ``challenge``: the login that was asked for."""
     error = innermost(error)
     if challenge is not None or http_status in (401, 403):
         return _describe_refusal(config, http_status or 401, challenge)

@@ -92,10 +92,8 @@ class FormField:
         return ", ".join(filter(None, rules))
 
     def parse(self, text: str) -> Any:
-        """Return the value of what was typed; of several choices, separated by commas.
-
-        A choice may be typed as its value, its title or its number from 1. Raises FormError.
-        """
+        """Read what was typed; a choice by value, title or number, several with commas. Raises
+        FormError."""
         match self.kind:
             case "text":
                 return text
@@ -127,10 +125,7 @@ class FormField:
         raise FormError(self, f"must be one of {self._options}")
 
     def resolve_titles(self, value: Any) -> Any:
-        """Return the value, with each title of a choice in it replaced by that choice's value.
-
-        A title that several choices have stays, and so does what is a value itself.
-        """
+        """Replace each title of a choice in a value by that choice's value, if it is unambiguous."""
         if self.kind == "choices" and isinstance(value, list):
             return [self._value_of(each) for each in value]
         return self._value_of(value) if self.kind == "choice" else value
@@ -154,7 +149,6 @@ class FormField:
         return clean_line(str(value))
 
     def check(self, value: Any) -> None:
-        """Raise FormError if the value does not fit."""
         if value is None and self.nullable:
             return
         schema = self.schema
@@ -254,8 +248,7 @@ class Form:
 
 
 def _resolve(about: Any, root: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return a property without a reference and without its null, and whether it has one; a null
-    among the values of an enumeration stays."""
+    """A property without reference and null, and whether it had one; an enumeration's null stays."""
     if not isinstance(about, dict):
         return {}, False
     reference, definitions = str(about.get("$ref", "")), root.get("$defs")
@@ -379,11 +372,8 @@ def _matches(text: str, pattern: Any) -> bool:
 
 
 def page_host(url: str) -> str | None:
-    """Return the host of a page to visit, in ASCII; None for what is no web address.
-
-    None too where browsers may read another host: they take a backslash as a slash, and decode
-    percent signs (https://url.spec.whatwg.org/#host-parsing).
-    """
+    """The host of a page to visit, in ASCII; None: no web address, or browsers may read another host
+    (https://url.spec.whatwg.org/#host-parsing)."""
     import idna
 
     try:

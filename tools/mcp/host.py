@@ -65,10 +65,8 @@ class Host:
         roots: Sequence[Path] = (),
         credentials_file: Path | None = None,
     ) -> None:
-        """``max_result_chars``: characters of a result for the model. ``results_folder``: where the
-        full text of shortened results is saved (None: a temporary folder). ``roots``: the folders
-        that servers are told they may work in. ``credentials_file``: where logins are stored if
-        there is no keyring."""
+        """``max_result_chars``: for the model. ``results_folder``: for full texts of shortened results
+        (None: a temporary folder). ``roots``: folders that servers are told they may work in."""
         self._results = ResultBuilder(max_result_chars, results_folder)
         self._credentials = CredentialStore(credentials_file)
         self._context = context = HostContext(self._results, tuple(roots), self._credentials)
@@ -82,10 +80,8 @@ class Host:
         self._disabled_tools: set[tuple[str, str]] = set()
 
     def with_client_servers(self, client_servers: Sequence[ServerConfig]) -> Host:
-        """Return a host with these servers and some that an API client brought for one request.
-
-        Closing it ends the client's servers only. They get no roots of the person's.
-        """
+        """A host with these servers and some that an API client brought for one request, which get no
+        roots of the person's; closing it ends the client's servers only."""
         host = Host()
         host.unselected = self.unselected
         host._results, host._borrowed = self._results, frozenset(self._servers)
@@ -97,7 +93,6 @@ class Host:
         return host
 
     def server_config(self, name: str) -> ServerConfig | None:
-        """Return the settings of a server; None if there is no such server."""
         server = self._servers.get(name)
         return server.config if server else None
 
@@ -150,11 +145,9 @@ class Host:
     async def wait_for_turn(
         self, text: str = "", names: Collection[str] | None = None, *, timeout: float | None = None
     ) -> None:
-        """Wait for the servers that a turn of these names (None: of all) should not begin without.
-
-        Required ones and those that ``text`` names are awaited until they have started or failed,
-        others at most ``timeout`` seconds and no longer than they show signs of life.
-        """
+        """Wait for servers that a turn of these names (None: of all) needs: required ones and those
+        that ``text`` names until their start is decided, others ``timeout`` seconds and while they show
+        life."""
         async with asyncio.TaskGroup() as group:
             for name, server in self._servers.items():
                 if server.config.required or (
@@ -169,10 +162,8 @@ class Host:
         return [server.state() for server in self._servers.values()]
 
     def tools(self) -> Sequence[Tool]:
-        """Return the enabled tools, with unique ``model_name``s, in the order of the settings.
-
-        A server's tools stay while it restarts, so that a conversation's tools do not come and go.
-        """
+        """The enabled tools, with unique ``model_name``s, in order; a server's stay while it
+        restarts."""
         return [
             tool for tool in self.all_tools() if not self.is_tool_disabled(tool.server, tool.name)
         ]
@@ -209,11 +200,8 @@ class Host:
         *,
         scopes: Sequence[str] = (),
     ) -> None:
-        """Log in to a server over HTTP, and use that login.
-
-        ``challenge``: what the server asks for; None: it is asked. ``scopes``: what the login shall
-        have besides, and besides those of the stored one. Raises LoginError.
-        """
+        """Log in to a server over HTTP. ``challenge``: what it asks for; None: it is asked. ``scopes``:
+        further ones. Raises LoginError."""
         # Imports the MCP SDK.
         from tools.mcp.oauth import log_in
 
@@ -293,11 +281,8 @@ class Host:
         on_sampling: OnSampling | None = None,
         on_login: OnLogin | None = None,
     ) -> ToolResult:
-        """Run a tool if its definition is still ``tool``. Raises nothing but CancelledError.
-
-        Cancelling the awaiting task cancels the tool. Requests of the server are declined where
-        there is no handler for them.
-        """
+        """Run a tool if its definition is still ``tool``; cancelling the task cancels it. The server's
+        requests without a handler are declined. Raises nothing but CancelledError."""
         server = self._servers.get(tool.server)
         if server is None:
             return protocol_failure(f"no such server: {tool.server}", INVALID_PARAMS)
@@ -381,10 +366,7 @@ class Host:
         return await connection.fetch(work)
 
     async def preview(self, tool: Tool, arguments: dict[str, Any]) -> str | None:
-        """Return what a built-in server's call would change, for the person who is asked about it.
-
-        Never raises: an error becomes the preview.
-        """
+        """What a built-in server's call would change, for a person; an error is a preview, too."""
         config = self.server_config(tool.server)
         if config is None or config.builtin is None:
             return None

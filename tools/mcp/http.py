@@ -34,7 +34,6 @@ class HttpTransport:
         auth: httpx2.Auth | None,
         shared_turn: asyncio.Lock | None = None,
     ) -> None:
-        """``shared_turn``: see BoundedBody."""
         self._shared_turn = shared_turn
         self._config, self.kind, self._auth = config, kind, auth
         self.error_status: int | None = None
@@ -53,7 +52,6 @@ class HttpTransport:
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
-        """Connect and yield the SDK's streams of messages."""
         assert self._config.url is not None
         if self.kind == "sse":
             async with sse_client(

@@ -67,10 +67,7 @@ def check_size(size: int) -> None:
 
 
 def replace_lone_surrogates(data: bytes | bytearray) -> bytes | bytearray:
-    """Replace each escaped half of a character in JSON, which no parser here takes.
-
-    JavaScript writes one for a text that was cut in the middle of an emoji.
-    """
+    """Replace escaped halves of characters in JSON, which JavaScript writes for a cut emoji."""
     if (b"\\ud" not in data and b"\\uD" not in data) or _NUL in data:  # which no JSON has
         return data
     # Out of the way: what follows them may look like a half, and is text.
@@ -79,19 +76,13 @@ def replace_lone_surrogates(data: bytes | bytearray) -> bytes | bytearray:
 
 
 def parse_message(data: bytes | bytearray) -> T.JSONRPCMessage:
-    """Return a message that was measured; raises ValueError.
-
-    Parsed before it is validated: pydantic's ``validate_json`` takes four times the text's size.
-    """
+    """Parse a message; raises ValueError. pydantic's ``validate_json`` takes four times its size."""
     values = from_json(replace_lone_surrogates(data))
     return T.jsonrpc_message_adapter.validate_python(values, by_name=False)
 
 
 async def check_json(data: bytes | bytearray) -> None:
-    """Raise MessageLimitError if JSON has too many values or is nested too deep.
-
-    In text that is not JSON the counts are right up to where a parser stops.
-    """
+    """Raise MessageLimitError if JSON, up to an error in it, has too many values or is too deep."""
     meter = JsonMeter()
     for start in range(0, len(data), STEP_BYTES):
         if start:
@@ -144,10 +135,7 @@ def bound_message(message: SessionMessage) -> SessionMessage | None:
 
 
 def _bound_result(result: dict[str, Any]) -> None:
-    """Leave a tool's result at most MAX_BLOCKS blocks, and of its structured content the types.
-
-    The whole of the latter goes into ``_meta``, where the SDK does not look at it.
-    """
+    """Cut to MAX_BLOCKS blocks, and structured content to types; ``_meta`` has the latter."""
     content, structured = result.get("content"), result.get("structuredContent")
     if not content and isinstance(structured, dict):
         text = json.dumps(structured, ensure_ascii=False)
@@ -178,11 +166,8 @@ def _bound_structured(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _outline(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema of nothing but the types of an object's properties.
-
-    The SDK compares results with the tool's schema on the event loop. Patterns and references, which
-    the server chooses, could take it forever.
-    """
+    """A schema of nothing but the types of an object's properties. The SDK checks results on the event
+    loop, where patterns and references of the server could take it forever."""
     properties, required = schema.get("properties"), schema.get("required")
     outline: dict[str, Any] = (
         {"type": schema["type"]} if isinstance(schema.get("type"), str) else {}

@@ -28,10 +28,7 @@ UNSUPPORTED_LIST_ERRORS = (MCPError, ValueError)
 
 
 async def list_tools(client: Client, server: str) -> tuple[list[Tool], frozenset[str]]:
-    """Return all tools, and the names of those that we add for the server's resources.
-
-    Raises MCPError or ValueError (pydantic's ValidationError is one).
-    """
+    """All tools, and the names of those that we add for resources. Raises MCPError, ValueError."""
     definitions: dict[str, T.Tool] = {}
     try:
         async for page in _pages(lambda cursor: client.list_tools(cursor=cursor)):
@@ -62,11 +59,8 @@ async def list_tools(client: Client, server: str) -> tuple[list[Tool], frozenset
 
 
 def _labels(annotations: T.ToolAnnotations | None) -> frozenset[Label]:
-    """Return the labels that a tool's ``openWorldHint`` gives it.
-
-    The specification's default is true. Most servers say nothing: their calls count as sending where
-    an argument is an address.
-    """
+    """The labels from a tool's ``openWorldHint``. Its default is true, but most servers say nothing:
+    their calls count as sending where an argument is an address."""
     match annotations and annotations.open_world_hint:
         case True:
             return UNKNOWN_LABELS | {"sends"}

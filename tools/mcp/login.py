@@ -44,8 +44,7 @@ class LoginChallenge:
 
 
 def logs_in(config: ServerConfig) -> bool:
-    """Return whether logins count for a server: it has a URL, is the person's, and the settings have
-    no Authorization of their own."""
+    """Whether logins count: it has a URL, is the person's, and has no Authorization configured."""
     own = any(name.lower() == "authorization" for name in config.headers)
     return config.url is not None and not config.client_network and not own
 

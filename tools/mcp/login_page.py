@@ -91,7 +91,6 @@ class LoginPage:
         return True
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one HTTP request of the browser."""
         with contextlib.suppress(OSError, ValueError, TimeoutError):
             line = (await asyncio.wait_for(reader.readline(), 10)).decode("latin-1").split(" ")
             target = line[1] if len(line) > 1 else ""
@@ -109,7 +108,6 @@ class LoginPage:
         writer.close()
 
     def close(self) -> None:
-        """Give the login up."""
         self._result.cancel()
 
 

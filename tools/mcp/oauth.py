@@ -44,12 +44,8 @@ async def log_in(
     challenge: LoginChallenge | None = None,
     scopes: Sequence[str] = (),
 ) -> None:
-    """Log in and store the tokens.
-
-    ``challenge``: what the server asks for, of status 403 for more scopes than the stored login has;
-    None: its metadata say whether it wants a login at all. ``scopes``: what the person wants besides.
-    Raises LoginError.
-    """
+    """Log in and store the tokens. ``challenge``: what the server asks for, of status 403 for more
+    scopes; None: its metadata say so. ``scopes``: further ones. Raises LoginError."""
     assert config.url is not None
     lacks_scope = challenge is not None and challenge.status == 403
     wanted = [*scopes, *(challenge.scope.split() if challenge and lacks_scope else ())]

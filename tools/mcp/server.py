@@ -271,10 +271,7 @@ class McpServer:
             self._mark_settled()
 
     async def probe_login(self) -> LoginChallenge | None:
-        """Connect once without a stored login; return the login that the server wants, if it does.
-
-        Raises LoginError where it cannot be reached.
-        """
+        """Connect once without a stored login; the login that it wants, if any. Raises LoginError."""
         module = await asyncio.to_thread(import_module, "tools.mcp.connection")
         reason = ""
         for mode in connect_modes(self.config):

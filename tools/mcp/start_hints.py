@@ -38,11 +38,8 @@ def missing_command_hint(command: str) -> str:
 
 
 def exit_hint(stderr: str, env: Mapping[str, str], foreign_output: str) -> str:
-    """Return what to do about a server that ended or did not answer; empty if nothing is known.
-
-    ``env``: the variables of its settings. ``foreign_output``: a line of its stdout that is no
-    message of MCP.
-    """
+    """What to do about a server that ended or did not answer; empty: unknown. ``env``: of its settings.
+    ``foreign_output``: a line of its stdout that is no message."""
     if _OLD_SDK.search(stderr):
         return " (an older server; try: uvx --with 'mcp<2' ...)"
     if "No module named 'mcp'" in stderr:

@@ -223,8 +223,7 @@ def _used(process: psutil.Process) -> tuple[object, ...]:
 
 
 def environment(config: ServerConfig) -> dict[str, str]:
-    """Return a server's environment: what it needs to run and to reach the network, the variables
-    of its settings, and no other secrets of the person's."""
+    """A server's environment: what programs need, and its settings, but no other secrets."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -251,11 +250,8 @@ async def _parse_message(line: bytearray, server: str) -> SessionMessage | None:
 
 
 async def _terminate(process: asyncio.subprocess.Process, *, polite: bool) -> None:
-    """Close stdin, wait, SIGTERM, wait, SIGKILL: the order that the MCP specification asks for
-    (https://modelcontextprotocol.io/specification/2025-06-18/basic/lifecycle#stdio).
-
-    Not ``polite``, as with one that never sent a message: without the first wait.
-    """
+    """Close stdin, wait if ``polite``, SIGTERM, wait, SIGKILL, as MCP specifies
+    (https://modelcontextprotocol.io/specification/2025-06-18/basic/lifecycle#stdio)."""
     assert process.stdin is not None
     process.stdin.close()
     if polite:

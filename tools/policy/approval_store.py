@@ -27,7 +27,6 @@ class ToolDefinition:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the text."""
         return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

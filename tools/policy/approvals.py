@@ -113,12 +113,9 @@ class Policy:
         by_name_only: bool = False,
         exposure: Exposure = NO_EXPOSURE,
     ) -> Verdict:
-        """Decide about a call. Who is asked, and what no answer means, is the caller's affair.
-
-        ``arguments``: None where no call is made, only the tool is looked at. ``by_name_only``: no
-        rule for the whole server allows it, only one for this very tool. ``exposure``: what the
-        call's conversation has read. May read files.
-        """
+        """Decide about a call; who is asked is the caller's affair. ``arguments``: None: no call is
+        made. ``by_name_only``: rules for whole servers do not count. ``exposure``: what the
+        conversation has read. May read files."""
         verdict = self._decide(tool, config, arguments, by_name_only)
         if verdict.decision == "deny" or arguments is None or by_name_only:
             return verdict
@@ -249,11 +246,8 @@ class Policy:
         *,
         rules: Sequence[str] | None = None,
     ) -> None:
-        """Log an answer and remember it as long as it is meant to count.
-
-        ``rules``: those of the verdict that the person answered. Raises OSError if an answer for good
-        cannot be written; it counts for this process then.
-        """
+        """Log an answer and remember it as long as it counts. ``rules``: of the verdict. Raises OSError
+        if it cannot be written; it counts for this process then."""
         if answer and (_runs_unconfined(config) or (rules is not None and not rules)):
             answer = Answer("once")
         decision = "allowed" if answer else "refused"

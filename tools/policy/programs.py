@@ -160,10 +160,7 @@ NEUTRAL_PROGRAMS = frozenset((":", "cd", "echo", "exit", "false", "printf", "pwd
 
 
 def changes_shell(words: Sequence[Word]) -> bool:
-    """Return whether what runs later may mean something else after a command, or in its words.
-
-    Of what a shell does itself, only what is known to change nothing does not.
-    """
+    """Whether later commands may mean something else after these words, or within them."""
     program, *rest = words
     if not _PROGRAM.match(program.value or ""):
         return True
@@ -187,10 +184,7 @@ def is_neutral(words: Sequence[Word]) -> bool:
 
 
 def rule_words(words: Sequence[Word]) -> tuple[str, ...] | None:
-    """Return how a command begins that may run with any further words; None: there is no such rule.
-
-    ``words``: the program and its arguments.
-    """
+    """The first words of a command that may run with any others; None: there is no such rule."""
     match [word.value for word in words]:
         case ["sed", "-n", str(script), *files] if _LINES.match(script) and not any(
             file is None or file.startswith("-") for file in files

@@ -63,10 +63,7 @@ class Scoped(Protocol):
 
 
 def command_rule(words: Sequence[str], *, prefix: bool) -> str:
-    """Return the rule for one command, or for all that begin with these words.
-
-    Raises OnceOnlyError for one that a person could not read.
-    """
+    """The rule for one command, or for all that begin so. Raises OnceOnlyError: it is not readable."""
     rule = f"run {shlex.join(words)}{f' {ELLIPSIS}' if prefix else ''}"
     check_characters(rule)
     if "\n" in rule:

@@ -60,10 +60,8 @@ class Exposure:
 
     @classmethod
     def of(cls, results: Iterable[tuple[Tool, bool]], person: Iterable[str]) -> Exposure:
-        """Make it of the tools whose results were read, and the person's own words.
-
-        A tool comes with whether its server is marked public: then its results are not private.
-        """
+        """Make it of the tools that were read, with whether their server is public, and a person's
+        words."""
         labels = [
             ((tool.server, tool.name), tool.labels - ({"private"} if public else set()))
             for tool, public in results
@@ -122,8 +120,7 @@ def find_leak(
 
 
 def may_send(tool: Tool, config: ServerConfig) -> bool:
-    """Return whether some call of a tool sends something: it says so, or it is not ours and does not
-    say that it stays on this machine."""
+    """Whether a tool's calls may send something: it says so, or is foreign and does not deny it."""
     return "sends" in tool.labels or (config.builtin is None and "untrusted" in tool.labels)
 
 

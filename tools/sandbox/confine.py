@@ -227,23 +227,16 @@ def set_limits(spec: dict[str, Any]) -> None:
 
 
 def landlock_abi() -> int:
-    """Return the kernel's version of Landlock; 0: none.
-
-    https://docs.kernel.org/userspace-api/landlock.html
-    """
+    """Landlock's version, 0: none (https://docs.kernel.org/userspace-api/landlock.html)."""
     return max(int(libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)), 0)
 
 
 def restrict_paths(
     read: list[str], write: list[str], partly: dict[str, list[str]], hidden: list[str]
 ) -> None:
-    """Apply Landlock: from now on only these paths can be opened, and no TCP port.
-
-    ``partly``: folders whose entries can be written except those of these names; parents first.
-    Landlock cannot take back a part of what it grants, so each other entry is granted by itself, and
-    in the folder itself nothing can be created. ``hidden``: entries of these folders that cannot be
-    read either, so that the others are granted one by one, and only names for all.
-    """
+    """Apply Landlock: only these paths can be opened, and no TCP port. ``partly``: folders, parents
+    first, whose entries can be written except these names: each other one is granted by itself, and
+    nothing can be created there. ``hidden``: entries that cannot be read either."""
     abi = landlock_abi()
     if abi < 1:
         raise OSError("this kernel has no Landlock")
@@ -288,8 +281,7 @@ def grant(ruleset: int, fd: int, access: int) -> None:
 
 
 def entries_except(partly: dict[str, list[str]], excluded: dict[str, list[str]]) -> Iterator[int]:
-    """Open the entries of the folders of ``partly`` but those that ``excluded`` names; no link is
-    followed, whoever puts one there now."""
+    """Open the entries of the folders of ``partly`` but those of ``excluded``; follows no link."""
     folders: dict[str, int] = {}
     for path in partly:
         parent, _, name = path.rpartition("/")
@@ -429,8 +421,7 @@ def machine() -> int:
 
 
 def check(result: int, action: str) -> int:
-    """Return the result of a system call; raises OSError if it failed, so that nothing runs that
-    could not be confined."""
+    """Return a system call's result; raises OSError if it failed, so that nothing runs unconfined."""
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, f"{action}: {os.strerror(error)}")

@@ -145,10 +145,8 @@ def environment(work_folder: Path, *, programs: bool = False) -> dict[str, str]:
 def script_command(
     name: str, script: Path, work_folder: Path, limits: ResourceLimits | None = None
 ) -> list[str]:
-    """Return the command line that runs a Python script (absolute path) in the isolation ``name``.
-
-    ``work_folder`` is the only folder that it may write. ``none`` applies resource limits only.
-    """
+    """The command line that runs a Python script (absolute path), which may write to ``work_folder``
+    only, in the isolation ``name``; ``none``: with resource limits only."""
     spec = _spec(limits or ResourceLimits()) | {"processes": 0}
     wrapper: list[str] = []
     match name:
@@ -179,12 +177,9 @@ def shell_command(
     limits: ResourceLimits | None = None,
     protection: Protection | None = None,
 ) -> list[str]:
-    """Return the command line that runs ``argv`` in the folder ``start`` in the isolation ``name``.
-
-    It and all that it starts have no network and may write to ``root``, except for ``protection``,
-    and ``work_folder`` (its home) only. Its processes are killed when it ends, or when the stdin of
-    the command line ends.
-    """
+    """The command line that runs ``argv`` in ``start``: without network, writing to ``root``, except
+    for ``protection``, and ``work_folder`` (its home) only. Its processes are killed when it, or the
+    stdin of the command line, ends."""
     limits, protection = limits or ResourceLimits(), protection or Protection()
     spec = _spec(limits)
     readable = [*_readable(), *_COMMAND_READABLE]

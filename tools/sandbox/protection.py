@@ -36,8 +36,7 @@ class Protection:
         return sum(map(len, self.identities)) > MAX_PROTECTED_CHARS
 
     def bind_options(self) -> list[str]:
-        """Return the options of bubblewrap. A mount point cannot be renamed, so the folders on the
-        way become some too."""
+        """bubblewrap's options; folders on the way are mount points, too: those cannot be renamed."""
         pins = [part for path in self.pinned for part in ("--bind", path, path)]
         for path in self.read_only:
             if path not in self.unreadable:
@@ -49,8 +48,7 @@ class Protection:
         return pins
 
     def partly_writable(self, root: Path) -> dict[str, list[str]]:
-        """Return folders, the upper first, with the names in them that no write access is granted
-        for as a unit; empty where nothing is protected."""
+        """Folders, the upper first, with the names in them that get no write access as a unit."""
         if not self.read_only:
             return {}
         names: dict[str, list[str]] = {path: [] for path in (str(root), *self.pinned)}
@@ -75,10 +73,7 @@ class Protection:
 
 
 def protect(root: Path, paths: Iterable[Path], keys: Iterable[Path] = ()) -> Protection:
-    """Return the protection of those of ``paths`` that exist below ``root``, which has no links.
-
-    ``keys``: those that cannot be read either.
-    """
+    """The protection of ``paths`` that exist below ``root``; ``keys``: those that stay unread, too."""
     statuses: dict[str, os.stat_result] = {}
     links: dict[str, str] = {}
     read_only: set[str] = set()
@@ -121,10 +116,7 @@ def move_aside(path: str) -> str:
 
 
 def _steps(root: Path, path: Path) -> dict[str, os.stat_result]:
-    """Return the status of each step from ``root`` to ``path``, up to the first that is no folder.
-
-    Goes by descriptors, so that a link that is put there meanwhile leads nowhere.
-    """
+    """The status of each step from ``root`` to ``path``, by descriptors: new links lead nowhere."""
     steps: dict[str, os.stat_result] = {}
     mode = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
     folder, here = os.open(root, mode), root

@@ -111,11 +111,8 @@ def _list_folder(path: str, changed: tuple[int, int, int], depth: int) -> _Listi
 
 
 def configured_files(repository: Path) -> Iterator[Path]:
-    """Yield the files in the working tree that a repository's configuration names, missing ones too:
-    programs, folders of hooks, and further configurations with what those name.
-
-    ``repository``: what `RepositoryFinder` finds; a linked worktree has its configuration elsewhere.
-    """
+    """Yield files of the working tree, missing ones too, that a repository's configuration names:
+    programs, folders of hooks, and further configurations with what those name."""
     folder, tree = repository, repository.parent
     with contextlib.suppress(OSError, ValueError):
         if repository.is_file():
@@ -143,8 +140,7 @@ def configured_files(repository: Path) -> Iterator[Path]:
 
 
 def _hook_files(hooks: Path, tree: Path) -> Iterator[Path]:
-    """Yield the hooks that are links, and the files that hooks name from the working tree or their own
-    folder: scripts and settings. Of missing ones, those whose path begins with a dot."""
+    """Yield hooks that are links, and files that hooks name from the tree or their own folder."""
     try:
         entries = [path for path in hooks.iterdir() if path.suffix != ".sample"]
     except OSError:
@@ -179,10 +175,7 @@ def _config_words(config: Path) -> Iterator[tuple[str, str]]:
 
 
 def disarm(repository: Path) -> Path | None:
-    """Make a repository that a command has created unusable if it makes git run programs.
-
-    Returns its new path; None: it is harmless and stays.
-    """
+    """Rename a repository that a command created if it makes git run programs; its new path."""
     with contextlib.suppress(OSError):
         if _is_inert(repository):
             return None
@@ -212,8 +205,7 @@ def _is_inert(repository: Path) -> bool:
 
 
 def _has_links(repository: Path) -> bool:
-    """Return whether git could write to a file elsewhere when it writes to its own (``FETCH_HEAD``,
-    logs); objects are never written again, and clones share them by hard links. Raises OSError."""
+    """Whether git could write elsewhere by its own files; not by objects. Raises OSError."""
     pending = [str(repository)]
     for seen in range(MAX_SCANNED_FOLDERS):
         if not pending:

@@ -83,10 +83,8 @@ def limit_processes(processes: int) -> None:
 
 
 def watch(child: int, limits: dict[str, Any], disk: DiskWatch, wake_reader: int) -> tuple[int, str]:
-    """Wait until the command ends or exceeds a limit; return its exit code, and which limit.
-
-    ``wake_reader``: a pipe that can be read from when a child has ended.
-    """
+    """Wait until the command ends or exceeds a limit; its exit code, and which limit. ``wake_reader``:
+    can be read from when a child has ended."""
     checked, pause = 0.0, POLL_SECONDS
     while True:
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:

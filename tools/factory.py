@@ -61,17 +61,12 @@ def build_toolbox(
     trust_project: bool | str = False,
     allow_home: bool = False,
 ) -> Toolbox:
-    """Build a toolbox and start nothing.
+    """Build a toolbox and start nothing. Raises ConfigError.
 
-    ``tools``, ``mcp_config``, ``mcp``, ``demo_tools``, ``approve``, ``root``, ``trust_project``,
-    ``allow_home``: the values of the command line options of these names. ``work_folder``: where
-    built-in servers have their folders (None: temporary ones). ``user_config``: the person's own
-    mcp.json, if it exists. ``approvals_file``, ``audit_file``, ``credentials_file``: where approvals,
-    decisions and logins are stored (None: not at all). ``own_folders``: this program's folders, which
-    no tool may change.
-
-    Of two servers with the same name, one from ``mcp`` replaces one from ``mcp_config``, that one
-    from ``user_config``, that a built-in one; a project's server replaces none. Raises ConfigError.
+    ``tools`` to ``allow_home``: values of the command line options of these names. ``work_folder``: of
+    built-in servers (None: temporary). ``approvals_file``, ``audit_file``, ``credentials_file``: None:
+    nothing is stored. ``own_folders``: this program's, which no tool may change. Of servers with the
+    same name, one from ``mcp`` wins, then one from ``mcp_config``, ``user_config``, a built-in one.
     """
     folder = (root or Path.cwd()).resolve()
     set_root(folder)
@@ -172,11 +167,8 @@ def _running_servers(host: Host) -> list[ServerConfig]:
 
 
 async def _call_search_tool(toolbox: Toolbox, tool: Tool, arguments: dict[str, Any]) -> ToolResult:
-    """Call the tool that the person configured for searching.
-
-    Having configured it answers what the policy would ask, except for a project's server; what the
-    policy denies stays denied. Raises ToolError.
-    """
+    """Call the search tool that the person configured, which answers what the policy would ask, except
+    for a project's server; what it denies stays denied. Raises ToolError."""
     host, policy = toolbox.host, toolbox.policy
     config = host.server_config(tool.server)
     decision = policy.decide(tool, config).decision if config else "deny"

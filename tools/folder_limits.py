@@ -38,11 +38,8 @@ def measure_folder(
     max_entries: float = float("inf"),
     hidden_entries: int = HIDDEN_ENTRIES,
 ) -> FolderUsage:
-    """Count what is below a folder, following no links; stop as soon as a maximum is exceeded.
-
-    ``hidden_entries``: what a folder counts for that is nested too deep or cannot be read.
-    Blocks for some 10 µs an entry. Raises no OSError: a missing folder is an empty one.
-    """
+    """Count what is below a folder, without links, until a maximum is exceeded. ``hidden_entries``: for
+    a folder too deep or unreadable. Takes 10 µs an entry. Raises no OSError."""
     used_bytes = entries = 0
     pending = [(str(folder), 0)]
     while pending:
@@ -61,8 +58,7 @@ def measure_folder(
 
 
 def remove_changed_since(folder: Path, changed_ns: int) -> None:
-    """Remove the files below a folder whose status changed at ``changed_ns`` (st_ctime_ns) or later,
-    and the folders that are empty then. Follows no links, raises no OSError."""
+    """Remove files whose status changed at ``changed_ns`` or later, and folders empty then."""
     pending, changed = [(str(folder), 0, False)], list[tuple[str, bool]]()
     while pending:
         path, depth, is_new = pending.pop()
@@ -85,11 +81,8 @@ def remove_changed_since(folder: Path, changed_ns: int) -> None:
 
 
 def remove_tree(folder: Path) -> bool:
-    """Remove a folder and all below it; return whether it is gone.
-
-    Recurses neither here nor in the kernel, holds two descriptors, follows no links and raises no
-    OSError: each folder's own folders are moved up to the top before it is removed.
-    """
+    """Remove a folder and all below it; return whether it is gone. Not recursive: each folder's own
+    folders are moved up first. Follows no links and raises no OSError."""
     numbers, prefix = itertools.count(), f".removed-{secrets.token_hex(8)}"
     with contextlib.suppress(OSError), _opened(str(folder), None) as top:
 

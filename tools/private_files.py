@@ -24,10 +24,7 @@ def opener(path: str, flags: int) -> int:
 
 
 def restrict_modes(folder: Path) -> list[Path]:
-    """Take all rights of others from a folder of ours, then from what is directly in it.
-
-    Returns the paths that were changed; links, and what belongs to others, stay as they are.
-    """
+    """Take others' rights from a folder of ours and what is directly in it; the changed paths."""
     try:
         return [path for path in (folder, *folder.iterdir()) if _restrict_mode(path)]
     except OSError:
@@ -47,13 +44,9 @@ def _restrict_mode(path: Path) -> bool:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file as a whole: if that fails, and for whoever reads it meanwhile, it is as it was.
-
-    A new file gets mode 0600, an existing one keeps its mode; a symbolic link still leads to it.
-    Devices and pipes are written to, and so is a file whose folder takes no other one. Other hard
-    links of the file keep the former text: written through them, a full disk would leave half of it.
-    Raises OSError.
-    """
+    """Write a file as a whole: until that succeeds it is as it was. A new file gets mode 0600, an
+    existing one keeps its mode; a link still leads to it. Devices, pipes, and files whose folder takes
+    no other one are written to. Other hard links keep the former text. Raises OSError."""
     target, data = Path(os.path.realpath(path)), text.encode("utf-8", "replace")
     try:
         before = path.stat()
@@ -83,10 +76,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def update_text(path: Path, change: Callable[[str], str]) -> None:
-    """Replace a file's text by what ``change`` makes of it; of a missing file it is empty.
-
-    No other program's update comes between reading and writing. Raises OSError, ValueError.
-    """
+    """Replace a file's text (empty: no file) by what ``change`` makes of it, while no other program
+    does so. Raises OSError, ValueError."""
     with locked(path):
         try:
             text = path.read_bytes().decode("utf-8")  # with its line ends
@@ -99,11 +90,8 @@ def update_text(path: Path, change: Callable[[str], str]) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold the lock of a file of ours; other programs and threads wait for it here.
-
-    The lock is a file of its own beside it, which stays: the file itself is replaced. Raises OSError;
-    BlockingIOError where another has it and this one does not ``wait``.
-    """
+    """Hold the lock of a file of ours: a file beside it, which stays, as the file is replaced. Raises
+    OSError; BlockingIOError where another has it and this one does not ``wait``."""
     make_folder(path.parent)
     with open(path.with_name(f".{path.name}.lock"), "ab", opener=opener) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

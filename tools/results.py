@@ -35,8 +35,7 @@ class ResultBuilder:
         max_files: int = MAX_RESULT_FILES,
         max_bytes: int = MAX_RESULT_BYTES,
     ) -> None:
-        """``max_chars``: characters of a result for the model. ``folder`` is made when it is first
-        needed; None makes a temporary one, which goes with this process."""
+        """``max_chars``: for the model. ``folder``: made when it is needed; None: a temporary one."""
         self.max_chars = max_chars
         self._folder = folder
         self._max_files, self._max_bytes = max_files, max_bytes
@@ -44,11 +43,8 @@ class ResultBuilder:
     def build(
         self, content: list[dict[str, Any]], structured: Any = None, *, failed: bool = False
     ) -> ToolResult:
-        """Build a result from MCP content blocks as on the wire; may write files, so it blocks.
-
-        By the MCP specification structured content is repeated in the blocks, so it is only used
-        where there are none.
-        """
+        """Build a result from MCP content blocks; may write files, so it blocks. Structured content is
+        only used where there are no blocks, which repeat it by the specification."""
         content = [_encodable(block) for block in content]
         text = "\n".join(self._block_text(block) for block in content)
         if not content and structured is not None:
@@ -173,10 +169,8 @@ def aborted_text(printed: str, why: str) -> str:
 
 
 def shorten(text: str, limit: int, full_text_path: str | None = None) -> str:
-    """Cut a text to at most ``limit`` characters: its head, a note of what is missing, its tail.
-
-    The note names ``full_text_path`` if that leaves at least half of the limit for the text.
-    """
+    """Cut to ``limit`` characters: head, a note of what is missing, tail. The note names
+    ``full_text_path`` if half of the limit is left for the text."""
     if len(text) <= limit:
         return text
 

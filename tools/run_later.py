@@ -54,8 +54,7 @@ def names_run_later(path: PurePath) -> bool:
 
 
 def root_paths(root: Path) -> Iterator[Path]:
-    """Yield what counts below a root wherever it is and whether it exists or not: the folders of PATH,
-    and what is named in the home folder if the root holds it."""
+    """Yield what counts wherever it is, existing or not: PATH's folders, and files of a home below."""
     yield from (root / name for name in ROOT_NAMES if name != "agents.md")
     yield root / "AGENTS.md"
     for entry in os.environ.get("PATH", "").split(os.pathsep):

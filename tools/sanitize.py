@@ -23,11 +23,8 @@ JOINERS = "\u200c\u200d"
 
 
 def model_names(tools: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return a unique name for each (server, tool): ``server__tool``, in ``[A-Za-z0-9_]``.
-
-    Where two would read the same, both get a suffix made from their own names, so that neither
-    depends on the order in which servers come up.
-    """
+    """A unique name for each (server, tool): ``server__tool``, in ``[A-Za-z0-9_]``. Equal ones both get
+    a suffix of their own names, so that the order does not matter."""
     keys = list(dict.fromkeys(tools))
     plain = {key: f"{identifier(key[0])}__{identifier(key[1])}" for key in keys}
     # Function names are compared without case by some clients and confused by models.
@@ -68,10 +65,7 @@ def strip_hidden(text: str) -> str:
 
 
 def clean_schema(schema: Any, depth: int = 0) -> Any:
-    """Return a JSON Schema with clean descriptions.
-
-    Names and values stay as they are: the server compares them with the arguments.
-    """
+    """A JSON Schema with clean descriptions; the server compares names and values, so they stay."""
     if depth > MAX_SCHEMA_DEPTH:
         return {}
     match schema:

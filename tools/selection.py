@@ -10,13 +10,9 @@ from tools.sanitize import identifier
 
 
 def select_servers(option: str, servers: Sequence[ServerConfig]) -> list[ServerConfig]:
-    """Return the servers named, each with only its named tools where a name was ``server.tool``.
-
-    ``all`` means every server, and of the built-in ones their ``default_tools``. What is not
-    selected is left out as if it were not configured. A tool that a server turns out not to have
-    is reported by that server's state: only the running server knows its tools. Raises ConfigError
-    for an unknown name.
-    """
+    """The servers named, each with only its named tools where a name was ``server.tool``. ``all``:
+    every server, built-in ones with their ``default_tools``. A server's state reports tools that it
+    does not have. Raises ConfigError for an unknown name."""
     names = [name.strip() for name in option.split(",") if name.strip()]
     if names == ["none"]:
         return []
@@ -34,8 +30,7 @@ def select_servers(option: str, servers: Sequence[ServerConfig]) -> list[ServerC
 def unselected_names(
     servers: Sequence[ServerConfig], selected: Sequence[ServerConfig]
 ) -> frozenset[str]:
-    """Return what ``select_servers`` left out, as the model would write it: names of tools, or the
-    name prefix of the tools of an unselected server."""
+    """What was left out, as the model writes it: names of tools, or a server's name prefix."""
     by_name = {server.name: server for server in selected}
     names = {identifier(server.name) for server in servers if server.name not in by_name}
     for server in servers:

@@ -38,10 +38,7 @@ def process_folder() -> Path:
 
 
 def clear_leftovers(folder: Path | None = None) -> None:
-    """Remove what processes of this user left that were killed; blocks. Raises no OSError.
-
-    ``folder``: where temporary folders are; None: where this process has its own.
-    """
+    """Remove what killed processes of this user left; by default beside ours. Raises no OSError."""
     try:
         folder = folder or Path(tempfile.gettempdir())
         names = [name for name in os.listdir(folder) if name.startswith(PROCESS_PREFIX)]  # noqa: PTH208

@@ -24,7 +24,6 @@ async def leave(app: CommandContext, _: str) -> None:
 
 
 async def show_status(app: CommandContext, _: str) -> None:
-    """Show model, context, options, tools and servers in a few lines."""
     from agent.store.lookup import short_id
     from tui.widgets.notice import TableEntries
 
@@ -68,7 +67,6 @@ def _model_note(loaded: LoadedModel | None) -> str:
 
 
 def _shorten(instructions: str) -> str:
-    """Cut instructions that would fill the screen."""
     line = " ".join(instructions.split())
     if len(line) <= MAX_INSTRUCTION_CHARACTERS:
         return line

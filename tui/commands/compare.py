@@ -18,11 +18,8 @@ if TYPE_CHECKING:
 
 
 async def compare(app: CommandContext, values: str) -> None:
-    """Answer the last prompt once more with other settings, and show both answers.
-
-    ``values``: a model's name, ``effort=LEVEL`` and what ``/sampling`` takes; empty: offer efforts.
-    Raises UserError.
-    """
+    """Answer the last prompt once more with other settings, and show both answers. ``values``: a model,
+    ``effort=LEVEL``, what ``/sampling`` takes; empty: offer efforts. Raises UserError."""
     from agent.errors import UserError
     from agent.store.conversations import StoreError
     from tui.screens.compare import ComparedAnswer, CompareScreen

@@ -30,7 +30,6 @@ class CommandContext(AppContext):
         raise NotImplementedError
 
     def action_help(self) -> None:
-        """Open the page of keys and commands."""
         raise NotImplementedError
 
     async def action_leave(self) -> None:
@@ -42,15 +41,12 @@ class CommandContext(AppContext):
         raise NotImplementedError
 
     async def action_view(self) -> None:
-        """Switch the visible transcript between live panes and conversation."""
         raise NotImplementedError
 
     def action_fold(self) -> None:
-        """Open or fold all reasoning and results of the visible transcript."""
         raise NotImplementedError
 
     async def action_raw(self) -> None:
-        """Open or close the view of the model's tokens."""
         raise NotImplementedError
 
     async def action_served(self, by: int) -> None:

@@ -109,10 +109,8 @@ async def times(app: CommandContext, number: str) -> None:
 
 
 async def probs(app: CommandContext, argument: str) -> None:
-    """Colour a message's answer and reasoning by the probabilities of their tokens, or no longer.
-
-    ``argument``: the message's number, or a scale to colour with from now on. Raises UserError.
-    """
+    """Colour a message by probability, or no longer; ``argument``: number or scale. Raises
+    UserError."""
     if argument in PROBABILITY_SCALES:
         app.choose_probability_scale(argument)
     else:

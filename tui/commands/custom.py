@@ -65,10 +65,8 @@ class CommandFile:
 
 
 def read_command_files(paths: Paths, root: Path) -> tuple[list[CommandFile], list[str]]:
-    """Read the person's files, then the project's, the nearest folder's first; blocks.
-
-    Returns them with a sentence for each file that cannot be used.
-    """
+    """The person's files, then the project's, the nearest first, and why others are unusable;
+    blocks."""
     from agent.config.text_files import UnusableFileError, project_folders, read_clean_text
 
     top, *_ = folders = project_folders(root)

@@ -21,12 +21,10 @@ async def approvals(app: CommandContext, _: str) -> None:
 
 
 async def import_servers(app: CommandContext, _: str) -> None:
-    """Offer to import the MCP servers of other programs."""
     await app.navigator.import_servers()
 
 
 async def safety(app: CommandContext, _: str) -> None:
-    """Show what the model can do in this conversation, and what it has done."""
     await app.navigator.safety()
 
 

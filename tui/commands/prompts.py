@@ -22,8 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def add_prompt_commands(app: AppContext, chat: ChatController) -> None:
-    """Fetch the prompts of the servers that are ready, and again when a server becomes ready or
-    announces that its lists have changed."""
+    """Fetch the prompts of servers that are ready, and again when a server's lists change."""
     host = app.session.runtime.host
     host.subscribe(lambda server: _refresh(app, chat, server))
     for state in host.server_states():
@@ -58,10 +57,7 @@ def _command(app: AppContext, chat: ChatController, server: str, prompt: Prompt)
 async def _send_prompt(
     app: AppContext, chat: ChatController, command: str, server: str, prompt: Prompt, argument: str
 ) -> None:
-    """Ask the server for the prompt's messages and send their text to the model.
-
-    The person's own words are the command alone; the server's text is attached to them.
-    """
+    """Ask a server for a prompt, and send its text to the model, attached to the command."""
     from agent.conversation.attachments import format_attachment
     from agent.errors import UserError
 
@@ -76,8 +72,7 @@ async def _send_prompt(
 
 
 def _arguments(prompt: Prompt, text: str) -> dict[str, str]:
-    """Parse a prompt's arguments: ``name=value``, or values in the order in which the prompt lists
-    its arguments; the last one takes the rest of the line. Raises UserError."""
+    """Parse ``name=value``, or values in order, the last to the line's end. Raises UserError."""
     from agent.errors import UserError
 
     names = [name for name, _ in prompt.arguments]

@@ -62,7 +62,6 @@ class Commands:
         self._commands |= {command.name: command for command in self._added_commands[source]}
 
     def all(self) -> list[Command]:
-        """List the commands sorted by name."""
         return sorted(self._commands.values(), key=lambda command: command.name)
 
     def find(self, name: str) -> Command | None:
@@ -87,10 +86,7 @@ class Commands:
 
 
 def parse_command(text: str) -> tuple[str, str] | None:
-    """Split a command line into name and argument; None if ``text`` is none.
-
-    A path (``/usr/bin``) is no command, nor is text with a blank before the slash.
-    """
+    """Split a command line into name and argument; None: no command, as ``/usr/bin`` or `` /x``."""
     if (match := _LINE.match(text)) is None:
         return None
     return match["name"], (match["argument"] or "").strip()

@@ -34,7 +34,6 @@ def themes(app: CommandContext, _: str) -> Iterable[CompletionItem]:
 
 
 async def view(app: CommandContext, _: str) -> None:
-    """Switch between the live panes and the conversation."""
     await app.action_view()
 
 
@@ -43,7 +42,6 @@ async def fold(app: CommandContext, _: str) -> None:
 
 
 async def raw(app: CommandContext, _: str) -> None:
-    """Open or close the view of the model's tokens."""
     await app.action_raw()
 
 

@@ -74,8 +74,7 @@ class ChatController:
         return self._app.session_ready and self.turn is None and not self.work.busy
 
     async def submit(self, text: str) -> None:
-        """Run, ask or queue what the person sent, and scroll to the turn that it starts; an unknown
-        command goes back to the prompt. What takes long goes on after this has returned."""
+        """Run, ask or queue what the person sent; an unknown command goes back to the prompt."""
         await self.work.run(self._submit(text))
 
     async def _submit(self, text: str) -> None:
@@ -105,8 +104,7 @@ class ChatController:
             self._app.queue_bar.add(text)
 
     def edit(self, turn: TurnView | None) -> None:
-        """Put a turn's prompt into the prompt to be edited; None ends the editing, and what was in the
-        prompt before is there again. An edit that is not sent goes into the prompt history."""
+        """Edit a turn's prompt; None restores what was there. An unsent edit goes into the history."""
         prompt = self._app.prompt
         if self.editing is not None:
             if prompt.full_text != without_attachments(self.editing.raw_prompt):
@@ -198,8 +196,7 @@ class ChatController:
             self._app.update_queue()
 
     def recall(self) -> str | None:
-        """Remove the newest queued prompt or steering message, and return what the person wrote of it;
-        None if none waits."""
+        """Remove the newest prompt or message that waits, and return its text; None: none waits."""
         text = self._app.queue_bar.take_latest()
         if text is None and self.turn is not None:
             text = self.turn.take_back_steering()
@@ -237,11 +234,8 @@ class ChatController:
             self.shell.start(command)
 
     async def ask(self, text: str, begin: Begin | None = None, *, in_branch: bool = False) -> None:
-        """Start a turn with this prompt; no other may be running.
-
-        ``begin``: what its answer begins with. ``in_branch``: it is the first one of a branch; where
-        it fails before it begins, its prompt can be edited at once.
-        """
+        """Start a turn; no other may be running. ``begin``: what its answer begins with. ``in_branch``:
+        it is the first one of a branch; if it fails at once, its prompt can be edited."""
         session = self._app.session
         start = session.next_entry
         self.cards.withdraw_logins()
@@ -251,10 +245,8 @@ class ChatController:
         self._first_in_branch = view if in_branch else None
 
     async def show_turn(self, prompt: str, turn: RunningTurn, start: int | None = None) -> TurnView:
-        """Make a started turn the running one and show it until it ends.
-
-        ``start``: index of its first entry in the conversation; None if it adds none.
-        """
+        """Show a started turn until it ends. ``start``: index of its first entry; None: it adds
+        none."""
         from tui.state.turn_view import TurnView
 
         app, conversation_id = self._app, turn.conversation.id
@@ -308,12 +300,8 @@ class ChatController:
         return view.status == "failed" and is_open and session.next_entry == view.start
 
     def stop(self) -> None:
-        """End the editing, or stop the shell command that runs, or the running turn and move what is
-        queued back into the prompt, or a slash command; or leave an output out of the next prompt.
-
-        Who stops a turn has something else in mind than what they queued; what they send from now
-        on, while the turn still ends, is queued as usual.
-        """
+        """End the editing, or stop a shell command, or the turn with the queue back in the prompt, or a
+        slash command; or leave an output out of the next prompt. What is sent meanwhile is queued."""
         if self.editing is not None:
             self.edit(None)
             return

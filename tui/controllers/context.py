@@ -53,7 +53,6 @@ class AppContext(KeymapApp):
 
     @property
     def commands(self) -> Commands:
-        """The slash commands."""
         raise NotImplementedError
 
     @property
@@ -82,8 +81,7 @@ class AppContext(KeymapApp):
     async def follow_turn(
         self, turn: RunningTurn, view: TurnView, repaint: Callable[[], None]
     ) -> None:
-        """Apply the turn's events to ``view`` until the turn has ended; call ``repaint`` after each
-        batch of them."""
+        """Apply the turn's events to ``view`` until its end; call ``repaint`` after each batch."""
         raise NotImplementedError
 
     def update_queue(self) -> None:
@@ -108,7 +106,6 @@ class AppContext(KeymapApp):
         raise NotImplementedError
 
     def update_status(self) -> None:
-        """Repaint the status line."""
         raise NotImplementedError
 
     def report(self, error: Exception) -> None:

@@ -138,7 +138,6 @@ class Navigator:
         await offer_import(self._app)
 
     async def servers(self) -> None:
-        """Open the list of MCP servers and their tools."""
         from tui.screens.servers import ServersScreen
 
         app = self._app
@@ -175,13 +174,11 @@ class Navigator:
         await self._push(screen, on_close)
 
     async def approvals(self) -> None:
-        """Open the list of what the person allowed."""
         from tui.screens.approvals import ApprovalsScreen
 
         await self._push(ApprovalsScreen(self._app.session.runtime.policy))
 
     async def safety(self) -> None:
-        """Show what the model can do in this conversation, and what it has done."""
         from agent.events import OutputItemDone
         from tools.policy.safety import safety_report
         from tui.screens.safety import SafetyScreen, calls_report
@@ -246,10 +243,7 @@ class Navigator:
             app.transcript.add_notice(notice)
 
     def pull(self, name: str) -> None:
-        """Offer to download a model, by its name or repository on the hub, in the background.
-
-        The person is shown what it takes, and asked; a download that runs already goes on.
-        """
+        """Offer to download a model, by its name or repository, and say what that takes."""
         before = self.downloads.get(name)
         if before is None or before.state != "running":
             self._app.run_worker(self._offer_download(name))

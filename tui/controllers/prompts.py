@@ -137,10 +137,7 @@ class PromptCards:
             await card.remove()
 
     def enter_when_idle(self) -> None:
-        """Move the focus to the question where the prompt is empty and no key was pressed lately.
-
-        An unsent text may go on: its next keys are not meant for the question.
-        """
+        """Move the focus to the question if the prompt is empty and no key was pressed lately."""
         prompt = self._app.prompt
         idle = time.monotonic() - prompt.last_input_at
         if prompt.has_focus and not prompt.text and idle >= self.focus_delay and self.enter():

@@ -64,8 +64,7 @@ class ServedConversation:
         return max(view.ended or view.clock() for view in self.turn_views)
 
     def continues_with(self, turn: RunningTurn) -> bool:
-        """Whether the turn continues this conversation: it has its id, or its client has sent all of
-        the conversation again."""
+        """Whether the turn continues this conversation, by its id or by sending all of it again."""
         return turn.conversation.id == self.conversation.id or (
             self.idle and _continues(turn.conversation, self.conversation)
         )
@@ -106,8 +105,7 @@ class ServedConversation:
 
 
 def _continues(new: Conversation, old: Conversation) -> bool:
-    """Whether the old conversation is a prefix of the new one; reasoning is left out of both, for
-    clients may leave it out."""
+    """Whether the old conversation, without its reasoning, is a prefix of the new one."""
     messages = [entry.ids for entry in old.entries if not entry.reasoning]
     prefix = [entry.ids for entry in new.entries if not entry.reasoning][: len(messages)]
     return prefix == messages and any(entry.item for entry in old.entries if not entry.reasoning)

@@ -138,10 +138,8 @@ class ServedTabs:
             await self.show_tab(self.tabs[number - 1] if number else None)
 
     async def close(self, tab: ServedConversation | None = None) -> None:
-        """Close a tab, by default the visible one, and show the one beside it.
-
-        A running turn goes on; the conversation's next turn opens a new tab.
-        """
+        """Close a tab, by default the visible one, and show the one beside it; a running turn goes
+        on."""
         if (tab := tab or self.visible) not in self.tabs:
             return
         index = self.tabs.index(tab)

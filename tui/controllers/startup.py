@@ -40,10 +40,7 @@ class Startup:
         """What the status line says the app is loading; empty if nothing is."""
 
     async def begin(self) -> None:
-        """Begin the session, show its conversation, and load the model in the background.
-
-        Ends the app with exit code 2 if the session cannot begin.
-        """
+        """Begin and show the session, and load the model in the background; exit code 2 on failure."""
         from agent.errors import UserError
 
         app = self._app

@@ -82,8 +82,7 @@ class TokenExplorer:
         return TokenChoices(replace(choices.chosen, probability=None), others)
 
     def _sampling_of(self, position: TokenPosition) -> Sampling | None:
-        """How the turn of a token was sampled, without one how the next one would be; None: that is
-        not known of another program's."""
+        """How the turn of a token was sampled, or the next one would be; None: it is not known."""
         from agent.turn.loop import Turn
 
         if isinstance(position.turn, Turn):
@@ -133,11 +132,8 @@ class TokenExplorer:
         return WrittenToken(view, written, number, kept + position.number - tokens.start)
 
     def _find_in_prompt(self, position: TokenPosition) -> WrittenToken | None:
-        """Find a token of the open conversation's prompt in the turn that wrote it.
-
-        The log of a turn may have more than its prompt would have now, the reasoning of that turn for
-        instance: what follows that cannot be counted in the prompt.
-        """
+        """Find a token of the open conversation's prompt in the turn that wrote it, where that can be
+        counted: the log may have reasoning that the prompt has no longer."""
         from agent.errors import UserError
         from tui.written_turn import open_turn
 
@@ -260,11 +256,8 @@ class TokenExplorer:
         note: str,
         chances: Sequence[Sequence[float]],
     ) -> None:
-        """Show the texts of a turn in these colours, by the id of an item; where one has none as
-        usual.
-
-        ``chances``: the probabilities of its tokens, by generation.
-        """
+        """Show a turn's texts in these colours, by item id, others as usual. ``chances``: the
+        probabilities of its tokens, by generation."""
         app = self._app
         view.probability_note = note
         for item in view.items:

@@ -12,10 +12,7 @@ _markdown = MarkdownIt("gfm-like", {"html": False})
 
 
 def parse(text: str) -> list[Token]:
-    """Parse GitHub-flavoured Markdown; HTML tags are plain text, and every line break is one.
-
-    Models write addresses and verse without the two blanks that Markdown wants before a break.
-    """
+    """Parse GitHub's Markdown; HTML is text, and every line break is one, as models mean it."""
     tokens = _markdown.parse(text)
     for token in tokens:
         for child in token.children or ():

@@ -10,11 +10,8 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>#|~!&])")
 
 
 def link_citations(text: str, annotations: Sequence[dict[str, Any]]) -> str:
-    """Return Markdown in which each citation mark is a link to its source, followed by the sources.
-
-    ``annotations``: those of the Responses API's ``output_text``; only ``url_citation`` counts. Without
-    any, the text is returned as it is.
-    """
+    """Return Markdown in which each citation is a link, followed by the sources. ``annotations``: of
+    the API's ``output_text``; only ``url_citation`` counts."""
     citations = [a for a in annotations if a.get("type") == "url_citation" and a.get("url")]
     if not citations:
         return text

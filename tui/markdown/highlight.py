@@ -77,12 +77,8 @@ class ArgumentStream:
 
 
 def format_arguments(text: str, tool: str = "") -> list[StyledRun]:
-    """Format the complete arguments of a call, which are JSON or any text.
-
-    A single code argument is shown as code, a long object on several lines, and a multi-line string
-    in it as quoted text. ``tool``: the call's title, ``server · tool``, from which the code's
-    language is known.
-    """
+    """Format the arguments of a call, JSON or any text: a single code argument as code, a long object
+    on several lines, multi-line strings as quoted text. ``tool``: ``server · tool``."""
     try:
         value = json.loads(text)
         if not isinstance(value, dict):
@@ -173,7 +169,6 @@ def _tool_language(tool: str) -> str:
 
 
 def format_diff(text: str) -> list[StyledRun]:
-    """Style a unified diff or a patch line by line."""
     return list(_diff_runs(display_text(text)))
 
 

@@ -60,11 +60,8 @@ class RenderedPrefix:
 def render_growth(
     text: str, prefix: RenderedPrefix, width: int, styles: TextStyles
 ) -> tuple[list[RenderedRow] | None, RenderedPrefix]:
-    """Render the open block ``text``, of which ``prefix`` is frozen, ``width`` cells wide.
-
-    Returns all rows of the block and the prefix for the next call. The rows are None where the new text
-    changes the look of the frozen part: call again with the empty prefix that is returned.
-    """
+    """Render the open block ``text``, of which ``prefix`` is frozen, ``width`` cells wide; its rows and
+    the next prefix. Rows None: the frozen part changes; call again with that empty prefix."""
     if not text:
         return [], prefix
     rows, cell_widths = render_with_cell_widths(
@@ -89,10 +86,7 @@ def _freeze_more(
     width: int,
     styles: TextStyles,
 ) -> RenderedPrefix | None:
-    """Freeze up to a later line or item, if the rest looks the same behind the context alone.
-
-    ``rows`` are those of all of ``text``.
-    """
+    """Freeze up to a later line or item, if the rest looks the same behind the context alone."""
     context, start, cell_widths = _block_kind(text, cell_widths)
     *earlier, end = [prefix.end] + [
         match.start()
@@ -114,10 +108,7 @@ def _freeze_more(
 def _block_kind(
     text: str, cell_widths: tuple[int, ...]
 ) -> tuple[str, re.Pattern[str], tuple[int, ...]]:
-    """Return the context, the pattern of a line's or item's start, and the columns of a table.
-
-    The context is empty for a list; a block of any other kind is never frozen.
-    """
+    """The context (empty for a list), the pattern of a line's or item's start, a table's columns."""
     if fence := _FENCE_OPEN.match(text):
         return fence[0], _LINE_START, ()
     if table := _TABLE_HEAD.match(text):

@@ -91,10 +91,8 @@ class RenderedRow:
         return "".join(segment.text for segment in self.segments)
 
     def written_span(self, *, continues: bool) -> tuple[int, int]:
-        """Return where the characters start and end that were written, rather than laid out.
-
-        ``continues``: the row goes on with a line that was wrapped.
-        """
+        """Start and end of what was written, not laid out; ``continues``: of a line that was
+        wrapped."""
         if self.code is not None:
             return self.code
         text = self.text
@@ -130,11 +128,8 @@ def render_markdown(text: str, width: int, styles: TextStyles) -> list[RenderedR
 def render_with_cell_widths(
     text: str, width: int, styles: TextStyles, cell_widths: Sequence[int] = ()
 ) -> tuple[list[RenderedRow], tuple[int, ...]]:
-    """Render like ``render_markdown``, and return the column widths of the first table as well.
-
-    ``cell_widths``: the first table gets a first row with cells that wide, so that its columns are no
-    narrower than those of the table whose end it is.
-    """
+    """As `render_markdown`, with the column widths of the first table. ``cell_widths``: its columns are
+    at least that wide, like those of the table whose end it is."""
     rich_styles = {
         "markdown.code": styles["code"],
         "markdown.block_quote": styles["quote"],

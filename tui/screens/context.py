@@ -83,9 +83,8 @@ class ContextScreen(ListScreen[None]):
         prompts: Mapping[int, str],
         on_change: Callable[[], None],
     ) -> None:
-        """``measured``: the session's context. ``seen``: `read_row_state` before it was measured.
-        ``prompts``: those of turns, by the entry that they begin with. ``on_change``: called after
-        each change of the prompt."""
+        """``seen``: `read_row_state` before it was measured. ``prompts``: of turns, by their first
+        entry. ``on_change``: called after each change of the prompt."""
         super().__init__()
         self._session, self._prompts, self._on_change = session, prompts, on_change
         self._measured = measured
@@ -208,7 +207,6 @@ class ContextScreen(ListScreen[None]):
         )
 
     def row_details(self, row_id: str, search: str) -> Content:
-        """Return what the model reads of a message."""
         form, parts = self._session.format, self._parts.get(row_id, [])
         entry = parts[0].entry if len(parts) == 1 else None
         if form is None or entry is None:
@@ -237,7 +235,6 @@ class ContextScreen(ListScreen[None]):
         self.notify(hint)
 
     def action_fold(self) -> None:
-        """Fold the result of the highlighted row to its ends, or unfold it."""
         from agent.conversation.prompt_choices import toggle_fold
 
         entry = next((part.entry for part in self._highlighted), None)
@@ -248,19 +245,16 @@ class ContextScreen(ListScreen[None]):
             self._change(toggle_fold, entry)
 
     def action_drop(self) -> None:
-        """Take the turn of the highlighted row out of the prompt, or put it back."""
         from agent.conversation.prompt_choices import toggle_dropped
 
         self._change_turn(toggle_dropped)
 
     def action_pin(self) -> None:
-        """Have compactions spare the turn of the highlighted row, or no longer."""
         from agent.conversation.prompt_choices import toggle_pinned
 
         self._change_turn(toggle_pinned)
 
     def action_switch(self) -> None:
-        """Switch the tools of the highlighted row's server off, or on again."""
         from agent.errors import UserError
 
         row_id = self.highlighted_id or ""

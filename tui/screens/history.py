@@ -37,7 +37,6 @@ class HistoryScreen(ListScreen[str]):
         return matching[:MAX_ROWS]
 
     def row_details(self, row_id: str, search: str) -> Content:
-        """Show a prompt, with the words of the search marked."""
         content = Content(display_text(self._prompts[int(row_id)]))
         for word in search.casefold().split():
             for start, end in find_folded(content.plain, word):
@@ -45,5 +44,4 @@ class HistoryScreen(ListScreen[str]):
         return content
 
     def choose_row(self, row_id: str) -> None:
-        """Take the prompt."""
         self.dismiss(self._prompts[int(row_id)])

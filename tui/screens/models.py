@@ -41,12 +41,9 @@ class ModelsScreen(ListScreen[ModelAction]):
         on_action: Callable[[ModelAction], None],
         describe: Callable[[ModelRow], Sequence[tuple[str, str]]] = lambda row: (),
     ) -> None:
-        """``rows`` is what ``list_models`` returned last; it is called again when a download ends.
-
-        ``running_model``: name of the model in use. ``on_action`` gets the actions that leave the
-        screen open. ``describe`` returns labels and texts about a model; it is called in a thread and
-        may raise AgentError.
-        """
+        """``rows``: what ``list_models`` returned last. ``running_model``: its name. ``on_action`` gets
+        actions that leave the screen open. ``describe`` returns labels and texts, in a thread; it may
+        raise AgentError."""
         super().__init__()
         self._list_models, self._downloads = list_models, downloads
         self._running_model, self._on_action = running_model, on_action
@@ -71,7 +68,6 @@ class ModelsScreen(ListScreen[ModelAction]):
             self.refresh_rows()
 
     def make_rows(self, search: str) -> Sequence[ListRow]:
-        """Return the models whose name, description or source matches."""
         return [
             ListRow(name, self._label(row))
             for name, row in self._rows.items()
@@ -98,7 +94,6 @@ class ModelsScreen(ListScreen[ModelAction]):
         return download if download and download.state == "running" else None
 
     def row_details(self, row_id: str, search: str) -> Content:
-        """Describe a model, and say what Enter would do."""
         row = self._rows[row_id]
         lines = [Content(display_text(row.description))]
         if row.aliases:
@@ -148,7 +143,6 @@ class ModelsScreen(ListScreen[ModelAction]):
                 return "Enter downloads it from Hugging Face, in the background."
 
     def choose_row(self, row_id: str) -> None:
-        """Run the model, or download it."""
         row = self._rows[row_id]
         if self._running_download(row_id) is not None or row_id == self._running_model:
             return
@@ -159,13 +153,11 @@ class ModelsScreen(ListScreen[ModelAction]):
             self._poll_downloads()
 
     def action_cancel(self) -> None:
-        """Stop the download of the highlighted model."""
         if (row_id := self.highlighted_id) is not None:
             self._on_action(("cancel", row_id))
             self._poll_downloads()
 
     def action_default(self) -> None:
-        """Make the highlighted model the default."""
         row = self._rows.get(self.highlighted_id or "")
         if row is not None and row.runnable:
             self._on_action(("default", row.name))

@@ -90,7 +90,6 @@ class ServersScreen(ListScreen[None]):
     # --- rows ---
 
     def make_rows(self, search: str) -> Sequence[ListRow]:
-        """Return the servers and tools that match, each server above its tools."""
         rows = []
         for state in self._states.values():
             tools = [tool for tool in self._tools if tool.server == state.name]
@@ -251,11 +250,8 @@ class ServersScreen(ListScreen[None]):
 
 
 def _parameter_lines(schema: dict[str, Any], path: str = "") -> Iterator[Content]:
-    """Yield two lines for each parameter, name and type, then what it is for, with blank lines between.
-
-    ``path``: the parameters that it is in, as in ``options.sort[].`` of nested objects. A server may
-    have written anything into its schema.
-    """
+    """Yield name and type, then the purpose, of each parameter of any schema. ``path``: that of nested
+    ones, as ``options.sort[].``."""
     properties, required = schema.get("properties"), schema.get("required")
     required = required if isinstance(required, list) else []
     parts = properties.items() if isinstance(properties, dict) else ()

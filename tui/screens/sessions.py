@@ -70,7 +70,6 @@ class SessionsScreen(ListScreen[str]):
             self.refresh_rows()
 
     def make_rows(self, search: str) -> Sequence[ListRow]:
-        """Return the conversations whose title or texts match."""
         matches = self._store.search(search) if search else None
         return [
             ListRow(summary.id, self._label(summary))
@@ -90,7 +89,6 @@ class SessionsScreen(ListScreen[str]):
         return Content.assemble(title, "\n", (display_text(about), "$text-muted"))
 
     def row_details(self, row_id: str, search: str) -> Content:
-        """Preview the turns of a conversation, those that match the search."""
         turns = self._store.turns(row_id)
         if search:
             turns = [turn for turn in turns if _matches(turn, search)] or turns
@@ -110,13 +108,11 @@ class SessionsScreen(ListScreen[str]):
         return _highlight_matches(Content("\n\n").join(parts), search)
 
     def choose_row(self, row_id: str) -> None:
-        """Open the conversation."""
         self.dismiss(row_id)
 
     # --- other actions ---
 
     async def action_rename(self) -> None:
-        """Ask for another title of the highlighted conversation."""
         if (summary := self._summaries.get(self.highlighted_id or "")) is None:
             return
 

@@ -31,7 +31,6 @@ class EditorArea(WrappedArea):
     ]
 
     def action_insert_newline(self) -> None:
-        """Begin a new line, which Enter does not."""
         self.insert("\n")
         self.scroll_cursor_visible()
 

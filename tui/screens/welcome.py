@@ -55,11 +55,8 @@ def welcome_offers(
     machine: Machine,
     disk: int,
 ) -> list[WelcomeOffer]:
-    """Choose what to offer; what costs nothing comes first.
-
-    ``model``: the one that is loaded, ``examples``: prompts for it, ``rows``: all models,
-    ``importable``: other programs' MCP servers, ``disk``: free bytes where downloads go.
-    """
+    """Choose what to offer; what costs nothing comes first. ``model``: the loaded one. ``examples``:
+    prompts for it. ``importable``: MCP servers. ``disk``: free bytes."""
     offers = [WelcomeOffer("", f"Continue with {model}")]
     offers += [WelcomeOffer(f"ask {example}", f"Try: {example}") for example in examples]
     offers += [

@@ -169,10 +169,7 @@ def finish_item(view: ItemView, item: ev.Item) -> None:
 
 
 def duration(view: ItemView, now: float | None = None) -> str:
-    """How long the item took, of a call its tool; empty if that is not known, as of stored turns.
-
-    ``now``: the time up to which an item counts that has not ended.
-    """
+    """How long the item, of a call its tool, took; empty: unknown. ``now``: for one that goes on."""
     began, ended = view.began if view.tool_started is None else view.tool_started, view.ended or now
     return format_seconds(ended - began) if ended is not None and ended - began >= 0.05 else ""
 

@@ -36,11 +36,8 @@ def colour_texts(
     items: Sequence[ev.Item],
     pieces: Sequence[tuple[bytes, float | None]],
 ) -> ColouredTexts:
-    """Colour the texts of reasoning and messages among ``items``.
-
-    ``pieces``: the bytes of the tokens that the turn wrote, in order, with their probabilities, None
-    where one is not known. A text that these bytes do not have (it was repaired) is left out.
-    """
+    """Colour the texts of reasoning and messages that ``pieces`` have: the bytes of the turn's tokens,
+    in order, with their probabilities (None: not known)."""
     coloured, written = ColouredTexts(), b"".join(raw for raw, _ in pieces)
     ends, at = [], 0
     for raw, _ in pieces:

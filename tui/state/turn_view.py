@@ -241,8 +241,7 @@ class TurnView:
 
 
 def _shows_all_arguments(preview: str | None) -> bool:
-    """Whether an approval card with this preview shows all arguments: as they are, or as a diff that
-    is not cut off."""
+    """Whether an approval card with this preview shows all arguments, as they are or as a diff."""
     if preview is None:
         return True
     return preview.startswith("--- ") and not preview.endswith(" more lines ...]")

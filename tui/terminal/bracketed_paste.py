@@ -71,11 +71,8 @@ class PasteScanner:
         return data[:at] + self._scan_paste(data[at:], is_long)
 
     def _scan_paste(self, data: str, is_long: bool) -> str:
-        """Filter input that begins within a paste.
-
-        Up to the last end mark it is pasted, behind that typed. In a long read all of it is pasted:
-        there the end mark is the page's own, or nothing is behind it.
-        """
+        """Filter input that begins within a paste, which goes to the last end mark. In a long read all
+        of it is pasted: there the end mark is the page's own, or nothing is behind it."""
         self._in_paste, self._tail = True, ""
         pending = self._incomplete + data
         text, end, typed = pending.rpartition(END)
@@ -107,8 +104,7 @@ class PasteXTermParser(XTermParser):
         return super().feed(filtered) if filtered or not data else ()
 
     def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[Key]:
-        """Make keys of a sequence; Alt with a digit or punctuation is no character (extends
-        Textual's, which does so for letters only)."""
+        """Alt with a digit or punctuation, not just a letter, is no character (extends Textual's)."""
         is_alt = alt or (len(sequence) == 2 and sequence[0] == "\x1b")
         for key in super()._sequence_to_key_events(sequence, alt):
             if is_alt and key.is_printable and not key.key.startswith("alt+"):

@@ -15,11 +15,8 @@ if TYPE_CHECKING:
 
 
 def notify_unfocused(app: App[int], text: str) -> None:
-    """Ring the bell and show ``text`` as a desktop notification, if the terminal reports no focus.
-
-    The notification is iTerm2's OSC 9 (https://iterm2.com/documentation-escape-codes.html), which other
-    terminals ignore; within tmux it is wrapped in tmux's passthrough sequence.
-    """
+    """Ring the bell and, within tmux by its passthrough, show a notification (OSC 9,
+    https://iterm2.com/documentation-escape-codes.html), if the terminal reports no focus."""
     if app.app_focus:
         return
     app.bell()

@@ -82,11 +82,8 @@ class NoTerminalError(AgentError):
 
 @contextlib.contextmanager
 def own_terminal(log: Path) -> Iterator[Callable[[], None]]:
-    """Reserve the terminal for the app; fds 1 and 2 are restored on exit. Raises NoTerminalError.
-
-    Yields a function that starts the restorer, which gives the terminal back even after a crash.
-    Call it at most once, from any thread, after the first paint.
-    """
+    """Reserve the terminal; fds 1 and 2 are restored on exit. Yields a function that starts the
+    restorer for crashes: call it at most once, after the first paint. Raises NoTerminalError."""
     if not sys.stdin.isatty():
         raise NoTerminalError("The app needs a terminal to read from; use agent run here.")
     terminal = next((fd for fd in (2, 1) if os.isatty(fd)), None)

@@ -27,11 +27,8 @@ _MENTION = re.compile(r'(?<!\S)@(?:"(?P<quoted>[^"\n]+)"|(?P<path>\S+))')
 
 
 def attach_files(text: str, root: Path) -> str:
-    """Return the prompt with the files that it mentions appended.
-
-    A mention that is no file below ``root`` and no absolute path of one is left as a plain word. Raises
-    UserError where a file is too large, unreadable or no text.
-    """
+    """Return the prompt with the files that it mentions appended; other mentions are plain words.
+    Raises UserError where a file is too large, unreadable or no text."""
     files = dict(_mentioned_files(text, root)).items()
     return text + "".join(format_attachment(path, _read_text(path, file)) for path, file in files)
 
@@ -72,8 +69,7 @@ def command_outputs(text: str) -> str:
 
 
 def format_mention(path: str) -> str | None:
-    """Write a path as a mention: ``@path``, quoted where it has blanks. None where that would be read
-    as another file, or as more than one."""
+    """Write a path as ``@path``, quoted if need be; None: that would be read as something else."""
     text = f'@"{path}"' if re.search(r"\s", path) else f"@{path}"
     return text if _MENTION.fullmatch(text) and path.isprintable() and '"' not in path else None
 

@@ -49,12 +49,9 @@ class FileIndex:
         self._refreshed_at = time.monotonic()
 
     def search(self, typed: str, limit: int) -> list[str]:
-        """Return at most ``limit`` paths that ``typed`` may mean, the best first.
-
-        A path contains what is typed, or else its characters in that order. Paths whose file name
-        begins with it come first, then those whose file name contains it; shorter ones before
-        longer ones. A path that begins with ``/``, ``~`` or ``../`` is completed from its folder.
-        """
+        """Return at most ``limit`` paths that ``typed`` may mean, the best first: file names that begin
+        with it, then those that contain it, then paths with its characters in order; shorter ones
+        first. What begins with ``/``, ``~`` or ``../`` is completed from its folder."""
         if typed.startswith(("/", "~", "../")):
             return _list_folder(self._root, typed, limit)
         query = typed.lower().removeprefix("./")
@@ -74,8 +71,7 @@ def _rank(path: str, query: str) -> tuple[bool, bool, int, str]:
 
 
 def _git_files(root: Path) -> list[str] | None:
-    """List what git does not ignore, by the names alone: git is shown an empty repository in place of
-    the folder's own, whose configuration could run programs. None outside of one or without git."""
+    """List what git does not ignore, without the repository's configuration; None: no git."""
     root = root.resolve()
     top = next((each for each in (root, *root.parents) if (each / ".git").exists()), None)
     if top is None:

@@ -42,7 +42,6 @@ def format_count(value: int) -> str:
 
 
 def format_tokens(count: int) -> str:
-    """Format a number of tokens with the word."""
     return f"{format_count(count)} token{'' if count == 1 else 's'}"
 
 
@@ -55,11 +54,8 @@ def format_folder(path: Path) -> str:
 
 
 def wrap_line(text: str, width: int, start: int = 0) -> list[tuple[int, int]]:
-    """Wrap one line into rows of ``width`` cells, at blanks where there are some.
-
-    Returns the start and end of each row in ``text``; the first row begins at ``start``. Wrapping is
-    greedy, so text that is appended changes only the last row.
-    """
+    """Wrap one line greedily into rows of ``width`` cells, at blanks where there are some; start and
+    end of each. Text that is appended changes only the last row."""
     rows: list[tuple[int, int]] = []
     while (end := start + _fitting_length(text, start, width)) < len(text):
         blank = text.rfind(" ", start + 1, end + 1)

@@ -8,11 +8,8 @@ from itertools import accumulate
 
 
 def find_folded(text: str, query: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end in ``text`` of each occurrence of ``query``, which is case-folded.
-
-    Folding makes some characters longer (ß is ss, İ is i and a dot above): one that an occurrence
-    touches belongs to it. Occurrences have no character in common.
-    """
+    """Yield start and end of each occurrence of ``query``, which is case-folded; without overlap.
+    Folding makes some characters longer (ß is ss): one that an occurrence touches belongs to it."""
     folded = text.casefold()
     at = folded.find(query)
     if at < 0 or not query:

@@ -48,8 +48,7 @@ class TokenTextRenderer:
         repairs: Mapping[int, Sequence[str]] | None = None,
         probabilities: Mapping[int, float] | None = None,
     ) -> Iterator[TokenRun]:
-        """Render the next ids. ``repairs``: names of the repair rules applied; ``probabilities``: what
-        colours the tokens; both by token index."""
+        """Render the next ids. ``repairs`` (names of rules), ``probabilities``: by token index."""
         for token in ids:
             for rule in (repairs or {}).get(self._index, ()):
                 yield TokenRun(f" {rule} ", "repair", is_token=False)

@@ -44,12 +44,9 @@ class VirtualEntry:
 def visible_range(
     heights: Sequence[int], mounted: range, top: float, viewport_height: int, max_new: int = 1
 ) -> range:
-    """Return the indexes of the entries to mount next.
-
-    ``heights``: rows of each entry. ``mounted``: the entries that have widgets. ``top``: first row
-    of the viewport, ``viewport_height`` its rows. At most ``max_new`` entries are added to the
-    mounted ones; after a jump far away the range starts again at the viewport.
-    """
+    """The indexes of the entries to mount next. ``heights``: rows of each. ``mounted``: those with
+    widgets. ``top``: first row of the viewport. At most ``max_new`` are added; after a jump the range
+    starts again at the viewport."""
     ends = list(accumulate(heights))
 
     def at(row: float) -> int:

@@ -45,11 +45,8 @@ SHORTCUT_SECONDS = 0.3
 
 
 def change_text(request: AgentApprovalRequested) -> str | None:
-    """Return the text to show in place of the arguments; None where they are shown themselves.
-
-    That is the tool's preview of the call, behind the changes in the tool's definition since it was
-    approved.
-    """
+    """The text in place of the arguments, or None: the tool's preview, behind the changes in its
+    definition since it was approved."""
     if not request.diff:
         return request.preview
     call = request.preview or request.arguments
@@ -57,8 +54,7 @@ def change_text(request: AgentApprovalRequested) -> str | None:
 
 
 def question_note(request: AgentApprovalRequested) -> Content:
-    """Return why the call asks, where it is not only that its tool always does, and what an answer for
-    longer than once would allow: the rules as they are stored."""
+    """Why the call asks, if its tool does not always, and the rules that an answer would store."""
     from tools.policy.approvals import ASK_REASON
 
     usual = not request.reason or request.reason == ASK_REASON or request.diff
@@ -129,10 +125,9 @@ class ApprovalCard(Guarded, Vertical):
         note: Content | None = None,
         once_only: bool = False,
     ) -> None:
-        """``type_into_prompt`` is called with text that was no answer. ``change``: text shown in place
-        of the arguments. ``note``: text above the answers. ``once_only``: an answer cannot count for
-        longer.
-        """
+        """``type_into_prompt`` gets text that was no answer. ``change``: text in place of the
+        arguments. ``note``: text above the answers. ``once_only``: an answer cannot count for
+        longer."""
         super().__init__()
         self.border_title = Content(display_text(f"Allow {server}.{tool}?"))
         name = f"{server} · {tool}"
@@ -195,12 +190,10 @@ class ApprovalCard(Guarded, Vertical):
             self.border_subtitle = hint
 
     def enter(self) -> None:
-        """Move the focus to the answers."""
         target = self.query("Input").first() if self.query("Input") else self._choices
         target.focus()
 
     async def answer(self) -> Answer:
-        """Wait for the person's decision."""
         return await self._decided
 
     def on_key(self, event: events.Key) -> None:

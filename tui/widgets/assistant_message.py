@@ -78,7 +78,6 @@ class AssistantMessage(Guarded, Widget):
         self.follow()
 
     def follow(self) -> None:
-        """Show what came since the last call."""
         item = self.item
         if self._finished or not self.is_attached:
             return
@@ -169,11 +168,8 @@ class AssistantMessage(Guarded, Widget):
         return super().text_selection if self.is_attached else None
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Paint lines, those of unchanged rows from a cache of its own.
-
-        Textual drops its cache whenever the height changes, which it does with every line that streams;
-        painting all rows again would be most of what a paint costs.
-        """
+        """Paint lines, those of unchanged rows from a cache of its own: Textual drops its cache
+        whenever the height changes, which it does with every line that streams."""
         key = (crop.column_span, self.visual_style, self.text_selection, self.hover_style)
         if key != self._strip_cache_key:
             self._strip_cache_key = key
@@ -213,7 +209,6 @@ class AssistantMessage(Guarded, Widget):
         return strip.apply_offsets(0, y)
 
     def find_text(self, query: str) -> Iterator[tuple[Selection, int]]:
-        """Yield the place and the row of each occurrence of ``query``, which is case-folded."""
         text, spans = join_rows(self._markdown.rows)
 
         def offset(at: int) -> Offset:

@@ -100,7 +100,6 @@ class ElicitationForm(Guarded, Vertical):
             yield Button("Decline (Ctrl-D)", id="decline", compact=True)
 
     def enter(self) -> None:
-        """Move the focus to the first field."""
         first: Widget = next(iter(self._widgets.values()), None) or self.query_one("#send")
         first.focus(scroll_visible=False)
         self.call_after_refresh(self._show_question, first)
@@ -111,7 +110,6 @@ class ElicitationForm(Guarded, Vertical):
         first.scroll_visible(animate=False)
 
     async def answer(self) -> ElicitationResult:
-        """Wait until the form is sent or declined."""
         return await self._decided
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

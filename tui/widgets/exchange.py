@@ -78,7 +78,6 @@ class ExchangeEntries:
         return self._prompt if item is None else self._items[item]
 
     def follow(self) -> None:
-        """Show what came since the last call."""
         for item in self.turn.items[len(self._items) :]:
             self._items[item] = VirtualEntry(partial(self._item_widget, item))
             self._growing.append(item)

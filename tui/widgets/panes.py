@@ -129,7 +129,6 @@ class TurnPanes(Vertical):
             self.post_message(self.Read())
 
     def follow(self) -> None:
-        """Show what came since the last call."""
         if not self._children_mounted:
             return
         for item in self.turn.items:
@@ -171,10 +170,7 @@ class TurnPanes(Vertical):
         self._fit()
 
     def _fit(self) -> None:
-        """Above the answer stays at most half of the room: what came before the turn is seen, too.
-
-        An answer that needs more gets it while it streams; its reasoning is read by then.
-        """
+        """Above the answer stays half of the room at most, or less while a long answer streams."""
         if not self._children_mounted:
             return  # its room may be known before
         streams = (self._reasoning, self._arguments, self._results)

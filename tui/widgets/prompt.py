@@ -128,10 +128,7 @@ class PromptInput(Guarded, WrappedArea):
         self.set_default_hint()
 
     def _apply_keymap(self, keymap: Mapping[str, str]) -> None:
-        """Bind the keys that the person has chosen, for `_on_key` looks up no other bindings.
-
-        What a text area does with a key goes, where an action of the app has that key now.
-        """
+        """Bind the person's keys, for `_on_key` looks up no others; those of the app go first."""
         bound = self._bindings.key_to_bindings
         self._bindings.apply_keymap(keymap)
         bound.setdefault("ctrl+w", [Binding("ctrl+w", "delete_word_left", show=False)])
@@ -141,13 +138,11 @@ class PromptInput(Guarded, WrappedArea):
                 bound.pop(key, None)
 
     async def action_edit_outside(self) -> None:
-        """Open the prompt in $EDITOR."""
         # Ctrl-G is BEL, which ends OSC sequences: one in pasted text is no key.
         if not self._in_burst:
             await self.run_action("app.edit_outside")
 
     def action_newline(self) -> None:
-        """Begin a new line, which Enter does not."""
         self.insert("\n")
         self.scroll_cursor_visible()
 
@@ -162,10 +157,7 @@ class PromptInput(Guarded, WrappedArea):
         super().load_text(text)
 
     def take_text(self) -> str:
-        """Clear the prompt and return its text, which goes into the history; empty if it is blank.
-
-        Line breaks at its end are not part of it.
-        """
+        """Clear the prompt and return its text, without line breaks at its end; empty if blank."""
         text = self.full_text.rstrip("\n")
         if not text.strip():
             return ""
@@ -232,7 +224,6 @@ class PromptInput(Guarded, WrappedArea):
         self.move_cursor(self.document.end)
 
     def put_before(self, text: str) -> None:
-        """Put a text before what is in the prompt."""
         if not self.text:
             self.replace_with(text)
         elif text:
@@ -242,8 +233,7 @@ class PromptInput(Guarded, WrappedArea):
     # --- folded pastes: their placeholders are units ---
 
     def _put(self, text: str, start: Location, end: Location, times: int = 10) -> Location:
-        """Replace a range by a text, which is folded if it is longer than ``times`` the limits; return
-        the location behind it."""
+        """Replace a range by a text, folded beyond ``times`` the limits; the location behind it."""
         if isinstance(text, FoldedText):
             folded, folds = text.folded, text.folds
         else:
@@ -394,11 +384,8 @@ class PromptInput(Guarded, WrappedArea):
             self.replace_with(text)
 
     async def _on_key(self, event: events.Key) -> None:
-        """Run the prompt's own bindings at once.
-
-        Textual looks bindings up only after a key has bubbled to the app; by then the keys typed behind
-        it may be in the text already.
-        """
+        """Run the prompt's own bindings at once: Textual looks them up when a key has bubbled to the
+        app, and the next keys may be in the text by then."""
         before, self.last_input_at = self.last_input_at, time.monotonic()
         self._in_burst = self.last_input_at - before < BURST_SECONDS
         if self.completion_menu.is_open and self._press_in_menu(event.key):

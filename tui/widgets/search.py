@@ -124,11 +124,9 @@ class BaseSearchBar(Guarded, Horizontal):
         raise NotImplementedError
 
     async def show_hit(self, hit: Any, query: str) -> None:
-        """Show one of them."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Give the focus back."""
         raise NotImplementedError
 
     # --- keys ---

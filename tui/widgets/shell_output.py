@@ -68,7 +68,6 @@ class ShellOutput(Vertical):
         self.follow()
 
     def follow(self) -> None:
-        """Show what came since the last call."""
         run = self._run
         if not self._output.is_attached:
             return

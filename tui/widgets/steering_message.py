@@ -23,5 +23,4 @@ class SteeringMessage(Static):
 
     @property
     def row_count(self) -> int:
-        """The rows that it took in the last layout."""
         return self.size.height

@@ -48,7 +48,6 @@ class TabLabel:
         return f" {self.number} ", STATE_MARKS[self.state][0], f" {title} {close}"
 
     def width(self, title_columns: int) -> int:
-        """Return the columns that the tab takes."""
         return sum(map(cell_len, self.label_parts(title_columns)))
 
 
@@ -60,10 +59,7 @@ def truncate_title(title: str, columns: int) -> str:
 
 
 def fit_tabs(tabs: Sequence[TabLabel], columns: int) -> tuple[int, range]:
-    """Return the columns of a title, and the range of tabs besides the first that fit into ``columns``.
-
-    The first and the active tab are never left out.
-    """
+    """The columns of a title, and the range of tabs that fit, the active one among them."""
     for title_columns in range(MAX_TITLE_COLUMNS, MIN_TITLE_COLUMNS - 1, -1):
         if sum(tab.width(title_columns) for tab in tabs) <= columns:
             return title_columns, range(1, len(tabs))
@@ -102,10 +98,7 @@ class TabBar(Guarded, Static):
         """Of each clickable part: the column behind it, its tab, and whether a click closes the tab."""
 
     def show_tabs(self, served: Sequence[tuple[TabState, str]], active: int) -> None:
-        """Show tabs with state and title of each served conversation.
-
-        ``active``: number of the visible one, from 1; 0 for the person's own.
-        """
+        """Show tabs with state and title. ``active``: number of the visible one, from 1; 0: our own."""
         self._tabs = [TabLabel(0, None, "Chat", active == 0)]
         self._tabs += [
             TabLabel(n, state, title, n == active) for n, (state, title) in enumerate(served, 1)

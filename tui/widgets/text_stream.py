@@ -74,10 +74,7 @@ class TextStream(Guarded, ScrollView, can_focus=True):
     def __init__(
         self, *, grows: bool = False, follows: bool = True, classes: str | None = None
     ) -> None:
-        """``grows``: as high as its text (``max-height`` still holds), else as its container lets it.
-
-        ``follows``: stays scrolled to the end, unless the person scrolls away from it.
-        """
+        """``grows``: as high as its text (``max-height`` holds). ``follows``: stays at the end."""
         super().__init__(classes=classes)
         self.set_class(grows, "-grows")
         self._grows, self._follows = grows, follows

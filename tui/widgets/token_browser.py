@@ -84,7 +84,6 @@ class TokenBrowser(TextStream):
         return len(self._index)
 
     def write_tokens(self, runs: Iterable[TokenRun]) -> None:
-        """Append tokens to the last line."""
         changed = max(0, len(self._lines) - 1)
         for text, style, is_token in runs:
             start = self._end
@@ -238,8 +237,7 @@ class TokenBrowser(TextStream):
         return self._index.at((line, column))
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Put the cursor on the token that is pressed: at a click the panel has opened, and the rows
-        are others."""
+        """Put the cursor on the token that is pressed: by the click the panel has moved the rows."""
         offset = event.get_content_offset(self)
         if offset is not None and (row := offset.y + self.scroll_offset.y) < len(self._rows):
             self.move_cursor_to(self._token_in_row(row, offset.x))

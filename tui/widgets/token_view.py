@@ -134,11 +134,8 @@ class TokenView(Guarded, Vertical):
     def follow(
         self, turn: RunningTurn | None, conversation: Conversation, form: Format | None
     ) -> None:
-        """Show what came since the last call; begin again for another turn or conversation.
-
-        Without a turn that has begun to generate, the conversation is shown. ``form`` is None as long
-        as no model is loaded.
-        """
+        """Show what came since the last call; begin again for another turn or conversation. The latter
+        is shown without a turn that generates. ``form``: None: no model is loaded."""
         if not self.display or form is None:
             self._update_title("the model is not loaded yet" if form is None else "")
             return
@@ -442,8 +439,7 @@ def _has_prompt(turn: RunningTurn) -> bool:
 
 
 def _count_tokens(turn: RunningTurn) -> list[int]:
-    """How many tokens each generation of the turn has, what was begun for it included; without those
-    that were stopped before the first."""
+    """Tokens of each generation, with what was begun; not of those stopped before the first."""
     from agent.events import AgentPrompt, AgentTokens  # after the first paint
 
     counts: list[int] = []

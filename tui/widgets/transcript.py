@@ -153,10 +153,7 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
         return entries, len(entries) if virtual is None else virtual
 
     async def add_turn(self, turn: TurnView) -> None:
-        """Show a new turn; the one before is no longer shown as panes.
-
-        Who has scrolled away stays there: a turn may also come from the queue, or from another program.
-        """
+        """Show a new turn, and the one before without panes; who has scrolled away stays there."""
         # Not at the top: Markdown and the events are not needed for the empty screen.
         from tui.widgets.exchange import ExchangeEntries
 
@@ -237,8 +234,7 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
             exchange.times.widget.scroll_visible(animate=False)
 
     async def show_colours(self, turn: TurnView) -> None:
-        """Make the texts of a turn again, after they were coloured or are no longer; nothing where the
-        turn was removed."""
+        """Make a turn's texts again after their colours changed; nothing where it was removed."""
         if turn not in self.turns:
             return
         exchange = self._exchange_of(turn)
@@ -277,11 +273,8 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
             message.pick()
 
     async def reveal(self, turn: TurnView, item: ItemView | None) -> list[Widget]:
-        """Mount and expand an item, or with None the prompt; return the widgets with its text.
-
-        A turn that is shown as panes is shown item by item from then on. Scrolls only to what was not
-        mounted.
-        """
+        """Mount and expand an item, or with None the prompt; return the widgets with its text. Panes
+        become items; scrolls only to what was not mounted."""
         from tui.widgets.text_stream import TextStream  # as in add_turn
 
         if turn not in self.turns:
@@ -328,8 +321,7 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
                 pane.scroll_end(animate=False)
 
     def focus_newest(self) -> bool:
-        """Move the focus to the first pane or item of the newest turn that has any; return whether
-        there is one."""
+        """Focus the first pane or item of the newest turn that has any; return whether there is one."""
         chain = self.screen.focus_chain
         for section in reversed(self._sections):
             if section.turn is not None:
@@ -410,11 +402,8 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
             self.post_message(self.FollowingChanged())
 
     async def _fill(self, top: float | None = None) -> None:
-        """Mount the entries near the viewport, a few at a time, and unmount those that are far.
-
-        ``top``: the row among the entries at which the viewport is going to be, if a scroll is under
-        way.
-        """
+        """Mount a few entries near the viewport, and unmount those that are far. ``top``: the row at
+        which the viewport is going to be, if a scroll is under way."""
         while self.size.height and self.is_attached:
             entries, virtual = self._all_entries
             wanted = self._next_range(entries, virtual, top)
@@ -496,8 +485,7 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
         return self._anchored and not self._anchor_released
 
     def _check_anchor(self) -> None:
-        """Follow the end again if the viewport is there (extends Textual's, which takes the height of
-        the layout before until the last one is painted, and so a page up for the end)."""
+        """Follow the end if the viewport is there (Textual's takes the height of the last layout)."""
         height = max((region.bottom for region in self._regions.values()), default=0)
         if self.scroll_y + self.size.height >= height - 1:
             super()._check_anchor()

@@ -37,7 +37,6 @@ class TurnFooter(Static):
         self.follow()
 
     def follow(self) -> None:
-        """Show what came since the last call."""
         turn = self._turn
         colour = STATUS_COLOURS.get(turn.status, "")
         messages = [(message, colour) for message in [*turn.notices, turn.end_message]]

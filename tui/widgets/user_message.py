@@ -73,7 +73,6 @@ class UserMessage(Guarded, Static):
             self.update(prompt_content(self.turn, expanded=value))
 
     def find_text(self, query: str) -> Iterator[tuple[Selection, int]]:
-        """Yield the place and the row of each occurrence of ``query``, which is case-folded."""
         row, width = 0, max(1, self.content_size.width)
         for y, line in enumerate(
             prompt_content(self.turn, expanded=self._expanded).plain.split("\n")

@@ -121,12 +121,9 @@ class AgentApp(Guarded, CommandContext):
         save_setting: Callable[[str, str], None] = lambda key, value: None,
         on_first_paint: Callable[[], None] = lambda: None,
     ) -> None:
-        """``history``: the file of earlier prompts; ``shows_panes``: show a running turn as live panes;
-        ``probability_scale``: the colours of probabilities, by default green to red;
-        ``key_bindings``: the keys of config.toml, which the person is told the mistakes in;
-        ``save_setting``: called with a key of config.toml and its value when the person chose a theme
-        or a view (raises UserError); ``on_first_paint``: called once, in a thread, after the first
-        paint."""
+        """``history``: the file of prompts. ``shows_panes``: show a running turn as live panes.
+        ``probability_scale``: by default green to red. ``save_setting``: gets key and value of a chosen
+        theme or view; raises UserError. ``on_first_paint``: called once, in a thread."""
         # NO_COLOR: the terminal's own colours, not shades of grey, and a cursor without colour.
         plain = "NO_COLOR" in os.environ
         super().__init__(driver_class=TerminalDriver, ansi_color=True if plain else None)
@@ -331,8 +328,7 @@ class AgentApp(Guarded, CommandContext):
     # --- keys, mouse and actions ---
 
     async def on_event(self, event: events.Event) -> None:
-        """Note when the person did something last, and drop keys that come too early for a question
-        (extends Textual's)."""
+        """Note the person's last action; drop keys too early for a question (extends Textual's)."""
         if isinstance(event, events.InputEvent):
             self.last_input_at = time.monotonic()
         if isinstance(event, events.Key) and event.key.startswith("alt+"):
@@ -363,8 +359,7 @@ class AgentApp(Guarded, CommandContext):
             self.prompt.insert(event.character)
 
     def action_focus_next(self) -> None:
-        """Move the focus on; from the prompt, to the question that waits for an answer, to the open
-        token view, or to the newest turn."""
+        """Move the focus on; from the prompt, to a question, the token view or the newest turn."""
         if not self.prompt.has_focus or not (
             self.chat.cards.enter()
             or (self.token_view is not None and self.token_view.focus_tokens())
@@ -388,7 +383,6 @@ class AgentApp(Guarded, CommandContext):
         await self.chat.steer(self.prompt.take_text())
 
     async def action_edit_outside(self) -> None:
-        """Edit the prompt in the person's own editor."""
         from agent.errors import UserError
         from tui.terminal.editor import edit_text
 
@@ -419,7 +413,6 @@ class AgentApp(Guarded, CommandContext):
             )
 
     async def action_pick(self) -> None:
-        """Pick the latest message."""
         await self.message_picker.pick_latest()
 
     async def action_press_picked(self, key: str) -> None:
@@ -427,8 +420,7 @@ class AgentApp(Guarded, CommandContext):
         await self.message_picker.handle_key(key)
 
     async def action_stop(self) -> None:
-        """Close the search, else end the editing of a message, or stop what runs, and return to the
-        prompt from what has the focus in the transcript."""
+        """Close the search, else end the editing or what runs, and return to the prompt."""
         from tui.widgets.search import BaseSearchBar
 
         if bars := self.default_screen.query(BaseSearchBar):

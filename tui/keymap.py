@@ -15,9 +15,6 @@ class KeymapApp(App[int]):
 
 
 def bind(name: str, action: str, *, priority: bool = False) -> Binding:
-    """Bind the keys of ``agent.config.keys.ACTIONS`` to an action of Textual's.
-
-    Textual's keymap replaces them by the binding's id, which is ``name``.
-    """
+    """Bind the keys of ``agent.config.keys.ACTIONS``; Textual's keymap replaces them by ``name``."""
     keys, meaning = ACTIONS[name]
     return Binding(keys, action, meaning, show=False, priority=priority, id=name)

@@ -39,12 +39,8 @@ def main(
     serving: Serving | None = None,
     replay: float | None = None,
 ) -> int:
-    """Run the app and return the exit code.
-
-    ``continue_latest``: open the latest conversation; ``resume``: the one with this id, or the list
-    of conversations if it is empty; ``serving``: an HTTP server in the same event loop; ``replay``:
-    play the conversation first, at this multiple of its speed.
-    """
+    """Run the app and return the exit code. ``resume``: a conversation's id, or empty: a list.
+    ``serving``: an HTTP server in the same event loop. ``replay``: play it first, at this speed."""
     from agent.config.paths import user_paths
     from agent.config.settings import save_setting
 

@@ -70,8 +70,7 @@ class Session:
         serving: Serving | None = None,
         replay: float | None = None,
     ) -> None:
-        """``continue_latest``: open the latest conversation; ``resume``: the one with this id, or if
-        it is empty a list of all; ``replay``: play the conversation first, at this multiple of its
+        """``resume``: a conversation's id, or empty: a list. ``replay``: play it first, at this
         speed."""
         self.launch, self.serving = launch, serving
         self._continue_latest, self._resume = continue_latest, resume
@@ -150,8 +149,7 @@ class Session:
         )
 
     def _read_project_instructions(self) -> None:
-        """Read the AGENTS.md files when a conversation is opened. Until the next one they count as they
-        are now: what the model has read stays in the KV cache. Raises UserError."""
+        """Read AGENTS.md for a conversation; later changes do not count in it. Raises UserError."""
         from agent import bootstrap
 
         self.options = replace(self.options, project=bootstrap.project_instructions(self.launch))
@@ -238,8 +236,7 @@ class Session:
         login: OnLogin | None = None,
         begin: Begin | None = None,
     ) -> Turn:
-        """Start a turn. ``approver`` answers approval requests, ``answerer`` MCP elicitations;
-        ``login`` offers the logins that servers want; ``begin``: what its answer begins with."""
+        """Start a turn. ``answerer``: of MCP elicitations. ``begin``: what its answer begins with."""
         from agent.conversation.messages import User
         from agent.turn.loop import Turn
 
@@ -268,10 +265,7 @@ class Session:
             self.runtime.on_keystroke()
 
     def prefetch(self, draft: str, before: int | None = None) -> None:
-        """Prefill the KV cache with the conversation up to entry ``before``, and the draft of a prompt.
-
-        Does nothing while the model loads or generates, or if the conversation has another vocabulary.
-        """
+        """Prefill up to entry ``before`` and a prompt's draft, if the model is idle and fits."""
         from agent.conversation.messages import User
 
         runtime = self.runtime
@@ -291,8 +285,7 @@ class Session:
         )
 
     def prompt_conversation(self, model_format: Format, before: int | None = None) -> Conversation:
-        """A copy of the conversation up to entry ``before`` with the current tools and instructions:
-        what the next turn's prompt begins with."""
+        """A copy up to entry ``before``, with the current header: what the next prompt begins with."""
         conversation = self.conversation.branch(
             self.conversation.id, len(self.conversation.entries) if before is None else before
         )
@@ -304,8 +297,7 @@ class Session:
         return conversation
 
     def untitled(self) -> str | None:
-        """The conversation's title, where the model may write a better one: it is the first line of
-        the first prompt. The embedded model cannot; scripts do where config.toml says so."""
+        """The title, where the model may write a better one: it is the first prompt's first line."""
         runtime = self.runtime
         is_script = runtime.script is not None
         is_off = is_script if self._titles is None else not self._titles
@@ -314,11 +306,7 @@ class Session:
         return self._store.first_line_title(self.conversation.id)
 
     async def write_title(self) -> None:
-        """Have the model write the conversation's title in place of the first line, if it can.
-
-        A title that a person gives meanwhile stays. The next prompt's beginning is in the engine's
-        memory again afterwards.
-        """
+        """Have the model write the title, unless a person gives one meanwhile; then prefill again."""
         from agent.conversation.title import write_title
         from agent.engine.protocol import EngineError
 
@@ -393,12 +381,8 @@ class Session:
         return len(self.conversation.entries)
 
     def branches_at(self, start: int) -> tuple[int, list[str]]:
-        """The conversations that differ from entry ``start`` on, the oldest first, and the number of
-        this one among them, from 1; (0, []) if there is only one.
-
-        A branch that is not stored, as one whose turn failed before anything was generated, is the last
-        of those that it came from: it can be left for them.
-        """
+        """The conversations that differ from entry ``start`` on, the oldest first, and this one's
+        number, from 1; (0, []): there is only one. An unstored branch is the last of its origin's."""
         store, conversation = self._store, self.conversation
         if store is None:
             return 0, []
@@ -428,10 +412,7 @@ class Session:
             self.conversation.set_header(loaded.format, options.prompt_header(tools))
 
     def measure_context(self) -> AgentContext:
-        """What fills the context of the next prompt, and while a turn runs of its next generation.
-
-        What of it is cached is not known. Raises UserError without a model.
-        """
+        """What fills the context of the next prompt or generation. Raises UserError without a model."""
         from agent.turn.context_usage import header_parts, measure_context
 
         form = self.require_format()
@@ -441,8 +422,7 @@ class Session:
         return measure_context(form, conversation, header, self.runtime.context_length)
 
     async def cached_tokens(self) -> int | None:
-        """How many tokens of the next prompt are in memory; None where that is not known, as while a
-        turn runs."""
+        """Tokens of the next prompt in memory; None: that is not known, as while a turn runs."""
         if self.runtime.loaded is None or self.runtime.running_turns or self.format is None:
             return None
         prompt = self.prompt_conversation(self.format).prompt(self.format)
@@ -493,10 +473,8 @@ class Session:
             raise UserError("A turn is running: change the prompt when it has ended.")
 
     async def switch_model(self, name: str, progress: Callable[[float], None]) -> str | None:
-        """Load another model. Returns a notice if the conversation had to be converted for it.
-
-        Raises UserError, after switching back to the model before.
-        """
+        """Load another model; a notice if the conversation was converted for it. Raises UserError,
+        after switching back to the model before."""
         from agent import bootstrap
         from agent.engine.protocol import EngineError
         from agent.errors import UserError

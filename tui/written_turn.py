@@ -124,10 +124,7 @@ class WrittenTurn:
         return settings.options.sampling, constraint
 
     def locate(self, entry: int, offset: int) -> tuple[int, int] | None:
-        """Find a token of an entry that is not reasoning: a generation's number, and the index in it.
-
-        ``entry``: among the turn's without reasoning. None: the model did not write it.
-        """
+        """Find a token: its generation's number and index. ``entry``: without reasoning. None: none."""
         kept = [index for index, each in enumerate(self.entries) if not each.reasoning]
         if entry >= len(kept) or self.entries[kept[entry]].role not in ("assistant", "part"):
             return None

@@ -1,7 +1,4 @@
-"""`agent approvals …`: lists what a person allowed for good, and takes it back.
-
-The docstrings of the commands are their help texts.
-"""
+"""`agent approvals …`: lists and revokes lasting approvals. The docstrings are the help texts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Completes words of the command line in bash, zsh and fish: what typer cannot know by itself.
-
-typer calls these functions with what is typed so far. What they need is imported when they run, and
-whatever goes wrong there means no proposal: the shell shows what is printed in the middle of a line.
-"""
+"""Completes words of the command line in bash, zsh and fish for typer. Imports are late, and whatever
+fails means no proposal: the shell would print it in the middle of a line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`agent config …`: shows and changes config.toml, the settings that a person writes down once.
-
-The docstrings of the commands are their help texts.
-"""
+"""`agent config …`: shows and changes config.toml. The docstrings are the help texts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""`agent doctor`: checks what a turn needs; each line says how it is, and what to do.
-
-Only what is there and works is ok. First this program and its folders, then llama.cpp, the devices
-and the placement of one model.
-"""
+"""`agent doctor`: checks what a turn needs, and says what to do. First this program and its folders,
+then llama.cpp, the devices and one model's placement; only what works is ok."""
 
 from __future__ import annotations
 

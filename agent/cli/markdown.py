@@ -1,7 +1,5 @@
-"""Renders an answer's Markdown for a terminal with rich, as its author broke the lines.
-
-Imported only where an answer is shown on a terminal: rich's Markdown takes 60 ms.
-"""
+"""Renders Markdown for a terminal with rich, as its author broke the lines. Imported only where an
+answer is shown on a terminal: rich's Markdown takes 60 ms."""
 
 from __future__ import annotations
 
@@ -13,8 +11,7 @@ from rich.markdown import Heading, Markdown, MarkdownElement, TableElement
 from rich.table import Table
 
 HIDING_RULES = ("html_inline", "html_block", "reference", "image", "autolink")
-"""What hides text: tags, comments, ``<placeholders>``, addresses of pictures and of links below a text;
-or says it twice."""
+"""What hides text (tags, comments, ``<placeholders>``, addresses), or says it twice."""
 
 
 class LeftHeading(Heading):
@@ -37,8 +34,7 @@ class UncutTable(TableElement):
 
 
 class AnswerMarkdown(Markdown):
-    """Markdown that shows all of its text, and whose soft line breaks stay line breaks: models rely on
-    them (addresses, verse)."""
+    """Markdown that shows all of its text, with its line breaks: models rely on them (verse)."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,

@@ -1,8 +1,5 @@
-"""`agent mcp …`: parses the commands about MCP servers; `mcp_actions` performs them.
-
-The docstrings of the commands are their help texts. Each imports `mcp_actions` itself: the MCP client
-belongs neither to ``--help`` nor to other commands.
-"""
+"""`agent mcp …`: parses the commands, whose docstrings are their help texts; `mcp_actions` performs
+them. It is imported late, as the MCP client does not belong to ``--help``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`agent models …`: lists, pulls and removes models, and sets the default one.
-
-The docstrings of the commands are their help texts.
-"""
+"""`agent models …`: lists, pulls, removes and chooses models. The docstrings are the help texts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Spells the options that several commands share.
-
-A command that runs turns declares one parameter ``launch: LaunchOptions`` and is decorated with
-`takes_launch_options`; typer then sees the options of `make_launch_options` in its place.
-"""
+"""Spells the options that several commands share: typer sees those of `make_launch_options` in place of
+the parameter ``launch: LaunchOptions`` of a command with `takes_launch_options`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`agent sessions …`: lists, shows, replays, renames, deletes, forks and exports conversations.
-
-The docstrings of the commands are their help texts.
-"""
+"""`agent sessions …`: lists, shows and changes conversations. The docstrings are the help texts."""
 
 from __future__ import annotations
 

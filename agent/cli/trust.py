@@ -1,5 +1,4 @@
-"""Asks what a folder needs a yes for, before the app opens: the MCP servers of its .mcp.json, and
-tools that change files in the home folder."""
+"""Asks what a folder needs a yes for: servers of its .mcp.json, tools that change a home folder."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Names every setting of config.toml: what counts where it is not set, what it does, where else it is.
-
-`agent config show`, shell completion and the tables of docs/configuration.md are made of it.
-"""
+"""Names every setting of config.toml, its default and its meaning, for `agent config show`, shell
+completion and the tables of docs/configuration.md."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Checks values of config.toml and models.toml against a table of what each may be.
-
-By hand, not by pydantic: both files are read before the app's first paint, and importing pydantic
-takes longer than all of that start.
-"""
+"""Checks values of config.toml and models.toml against a table. By hand: importing pydantic takes
+longer than all that is done before the app's first paint."""
 
 from __future__ import annotations
 

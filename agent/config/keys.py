@@ -1,7 +1,5 @@
-"""Names the app's actions that have keys, and reads the table ``keys`` of config.toml.
-
-A leaf without Textual, whose names of keys it uses: `agent config` and the app's start read it.
-"""
+"""Names the app's actions that have keys, and reads the table ``keys`` of config.toml. A leaf without
+Textual, for `agent config` and the app's start."""
 
 from __future__ import annotations
 
@@ -51,8 +49,7 @@ ACTIONS = {
 }
 """By the names that the table ``keys`` has."""
 FIXED = {"ctrl+c": "stops and quits", "ctrl+q": "quits"}
-"""Keys that no action can have: without them a person could not leave. Enter, Esc, Tab and what
-writes text are none either (`parse_key`)."""
+"""Keys that no action can have, or a person could not leave; `parse_key` excludes others."""
 SAME_AS = {"ctrl+i": "Tab", "ctrl+m": "Enter", "ctrl+[": "Esc"}
 """Keys that a terminal does not tell from others."""
 _ALIASES = {

@@ -1,7 +1,5 @@
-"""Holds the command-line options that `run`, `chat` and `serve` share.
-
-A leaf: the app makes them before its first paint.
-"""
+"""Holds the command-line options that `run`, `chat` and `serve` share. A leaf: the app makes them
+before its first paint."""
 
 from __future__ import annotations
 

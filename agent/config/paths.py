@@ -1,7 +1,5 @@
-"""Names this program's files: the folders of configuration, cache and state, and what is in them.
-
-``AGENT_HOME`` puts all of them below one folder (tests, portable installs).
-"""
+"""Names this program's folders of configuration, cache and state, and what is in them; ``AGENT_HOME``
+puts all of them below one folder."""
 
 from __future__ import annotations
 

@@ -57,8 +57,7 @@ class Settings:
     """The settings of config.toml; None: it does not say."""
 
     compact: Literal["auto", "off"] | None = None
-    """Whether a full context is compacted (`agent/conversation/compaction.py`); unset: in the
-    app alone."""
+    """Whether a full context is compacted (`agent/conversation/compaction.py`); unset: in the app."""
     model: str | None = None
     """The model where --model is not given."""
     effort: Literal["low", "medium", "high"] | None = None

@@ -1,9 +1,6 @@
-"""What a prompt brings along that is not the person's own words: files, piped text, the prompts of
-MCP servers, the output of commands that the person ran.
-
-They are blocks behind the person's words, so that the model reads where a text came from, and the
-taint rule (`agent.turn.exposure`) can tell it from what the person wrote.
-"""
+"""What a prompt brings along: files, piped text, prompts of MCP servers, output of the person's
+commands. They are blocks behind the person's words, so that the model and the taint rule
+(`agent.turn.exposure`) can tell them from these."""
 
 from __future__ import annotations
 

@@ -124,8 +124,7 @@ class Conversation:
     unanswered: list[str] = field(default_factory=list)
     """Tools whose calls, the last messages, are the client's to run, and have no result yet."""
     finished_reasoning: list[tuple[int, Entry]] = field(default_factory=list)
-    """The reasoning of the turn that ended last, with its places among the entries before `end_turn`
-    dropped it. It is in no prompt; the store keeps it with the turn."""
+    """The last turn's reasoning, with its places before `end_turn` dropped it; only stored."""
     _header_ids: list[int] = field(default_factory=list)
     _ending: Entry | None = None
     """The closing entry of a message that came in parts; a further part is put before it."""

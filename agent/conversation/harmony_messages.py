@@ -1,9 +1,6 @@
-"""Lists a conversation's Harmony messages for requests with ``enable_response_messages``.
-
-vLLM's Responses API has this option: the response then contains ``input_messages`` and
-``output_messages``, which the model saw and wrote. They are split at special ids, so text that spells
-markup stays text. The parser of generations knows neither other roles' messages nor content types.
-"""
+"""Lists Harmony messages for requests with ``enable_response_messages``, as vLLM does:
+``input_messages`` and ``output_messages``, which the model saw and wrote. They are split at special
+ids, so that text that spells markup stays text."""
 
 from __future__ import annotations
 

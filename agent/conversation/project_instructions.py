@@ -1,9 +1,6 @@
-"""AGENTS.md: how to work in a folder, as files say that are in it (https://agents.md).
-
-The person's own file comes first, then those from the repository's root down to the folder, so that
-the nearest is read last. A repository's files are its text, not the person's words: the taint rule
-(`agent.turn.exposure`) counts them as read.
-"""
+"""AGENTS.md: how to work in a folder (https://agents.md). The person's own comes first, the nearest one
+last. A repository's files are not the person's words: the taint rule (`agent.turn.exposure`) counts
+them as read."""
 
 from __future__ import annotations
 

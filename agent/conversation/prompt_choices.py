@@ -1,7 +1,5 @@
-"""What a person chooses of a conversation's prompt: fold a result, drop a turn, pin one.
-
-Each choice is undone by making it again, and changes nothing of what was said: all entries stay.
-"""
+"""What a person chooses of a conversation's prompt: fold a result, drop a turn, pin one. Each choice is
+undone by making it again: all entries stay."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The ``encrypted_content`` of a reasoning item: its text, for clients that send it back unread.
-
-Clients that keep no state here (``"store": false``) send it instead of the text, which many of them
-drop: the Responses API of OpenAI has no other way to hand reasoning back.
-"""
+"""The ``encrypted_content`` of a reasoning item: its text, for clients without state here (``"store":
+false``), which send it back unread but drop the text itself."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
-"""Closes the objects of a JSON Schema: they have the properties that the schema declares.
-
-By JSON Schema an object may have any other property where the schema says nothing of them, and a small
-model would invent them without end. So ``additionalProperties`` becomes false wherever no other keyword
-speaks of the same object: what several subschemas describe together (``allOf``, ``patternProperties``,
-``$ref`` beside ``properties``, …) stays open, and so does what they refer to. Every value of the closed
-schema is valid by the given one.
-"""
+"""Closes the objects of a JSON Schema, as a small model would invent other properties without end:
+``additionalProperties`` becomes false wherever no other keyword speaks of the same object (``allOf``,
+``patternProperties``, ``$ref`` beside ``properties``, …) or refers to it. Every value of the closed
+schema is valid by the given one."""
 
 from __future__ import annotations
 

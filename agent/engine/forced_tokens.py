@@ -1,8 +1,5 @@
-"""A constraint that lets a generation repeat given tokens: their log probabilities are then known.
-
-As they are known in advance, a step of the local engine computes several of them at once, like drafted
-ones.
-"""
+"""A constraint that lets a generation repeat given tokens, whose log probabilities are then known; a
+step of the local engine computes several of them at once."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Checks in a child process whether a grammar compiles within a second of CPU time.
-
-A client's grammar may keep llguidance busy forever or exhaust the memory. Here only the child does
-so, which has limits of both. The child is this file, run as a program: it reads Lark from stdin and
-exits with 0, or with 1 and the reason on stdout.
-"""
+"""Checks in a child process whether a grammar compiles within a second of CPU time: llguidance may take
+forever or exhaust the memory. The child is this file: it reads Lark from stdin and exits with 0, or
+with 1 and the reason on stdout."""
 
 from __future__ import annotations
 

@@ -1,20 +1,15 @@
 """Compiles grammars over a model's own tokens, and matches text against them (llguidance).
 
-A grammar (JSON Schema, Lark or regular expression) is compiled once for each vocabulary; each text
-that has to match it gets a Matcher, which says which tokens may come next
-(https://github.com/guidance-ai/llguidance, docs/syntax.md).
+A grammar (JSON Schema, Lark or regular expression) is compiled once for each vocabulary; a Matcher for
+each text says which tokens may come next (https://github.com/guidance-ai/llguidance, docs/syntax.md).
 
-One thread compiles all grammars of a vocabulary, in the background and in the order in which they
-were submitted. The first one also builds the tokenizer there (a second for 200,000 tokens), so
-nothing but that thread may touch it, and a burst of schemas takes one core and not all of them.
-Everything that the thread does is a job of its queue, so a job must never wait for another one:
-``submit_first_usable`` runs a job that itself needs a compiled grammar, and compiles it in place
-(`_compile_inline`) instead of submitting it and waiting for a job behind its own. If that grammar
-is already in the queue it is compiled twice, which costs time but cannot deadlock.
+One thread compiles a vocabulary's grammars in the background, in order, and builds the tokenizer (a
+second for 200,000 tokens): a burst of schemas takes one core. A job of its queue must never wait for
+another one, so ``submit_first_usable`` compiles what it needs in place (`_compile_inline`), perhaps
+twice.
 
-No grammar can stop the process: its length is limited here, the work that it causes by llguidance,
-and what could overflow a stack or take forever is tried in a process of its own first
-(`grammar_check`).
+No grammar can stop the process: its length is limited here, its work by llguidance, and what could
+overflow a stack or take forever is tried in a process of its own first (`grammar_check`).
 """
 
 from __future__ import annotations
@@ -45,31 +40,25 @@ if TYPE_CHECKING:
     """Token ids, (n,) intp, ascending."""
 
 JSON_WHITESPACE_PATTERN = r"( |\n[ \t]{0,32})?"
-"""White space between a JSON text's parts: none, a space, or a new line with its indent; no endless
-run."""
+"""White space between JSON's parts: none, a space, or a new line with its indent; no endless run."""
 MAX_GRAMMAR_CHARACTERS = 100_000
 """Length of a grammar; the worst of this length compile within a second."""
 MAX_UNCHECKED_CHARACTERS = 16_000
-"""Length of a JSON Schema up to which it cannot be so deep that it overflows a stack; longer ones
-are tried in a process of their own first."""
+"""Length of a JSON Schema that cannot overflow a stack; longer ones are tried in a child process."""
 MAX_GRAMMAR_SYMBOLS = 50_000
-"""Symbols of a compiled grammar (llguidance's max_grammar_size): also for a second of
-compilation."""
+"""Symbols of a compiled grammar (llguidance's max_grammar_size): a second of compilation."""
 MAX_UNCHECKED_PATTERNS = 8
-"""Restrictions of strings that a schema with unions, references or allOf may have without a check in a
-child process."""
+"""Restrictions of strings that a schema with unions, references or allOf may have unchecked."""
 _STRING_KEYWORDS = ("pattern", "format", "minLength", "maxLength", "patternProperties")
 _JOINING_KEYWORDS = ("allOf", "anyOf", "oneOf", "$ref", "$dynamicRef")
 MAX_ALLOF_PATTERNS = 40
-"""Patterns of a schema with ``allOf``, which can combine them: llguidance's limits do not count
-that work, which grows exponentially."""
+"""Patterns of a schema with ``allOf``, whose combinations llguidance's limits do not count."""
 MAX_CACHED_GRAMMARS = 512
 """Compiled grammars that are cached; the least recently used one goes first."""
 SPARSE_MASK_BYTES = 32
 """Nonzero bytes of a mask up to which Python finds the bits faster than numpy."""
 MAX_CONSECUTIVE_DIGITS = 400
-"""Digits in a row after which a JSON number must end: more than any double has when written out. A
-schema without bounds would let a model write digits forever."""
+"""Digits after which a JSON number must end, more than a double has; a model could go on forever."""
 MAX_AWAITED_GRAMMARS = 64
 """Grammars that turns may wait for at once; each may take a second."""
 

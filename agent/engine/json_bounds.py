@@ -1,11 +1,7 @@
-"""Ends JSON that goes on without end: strings, lists, and objects whose properties are free.
-
-A JSON Schema seldom says how long its strings and lists may be, and a small model fills the context
-with one of them. What repeats itself, or is longer than `LoopLimits` says, is closed: from then on only
-tokens are allowed that end it on the shortest way that the grammar leaves. Strings end with their
-quote, lists and objects with their bracket; what the grammar still demands, such as a required
-property, comes first. So the text stays valid, and the model goes on behind what was closed.
-"""
+"""Ends JSON that goes on without end: strings, lists, and objects whose properties are free, which few
+schemas limit. What repeats itself, or is longer than `LoopLimits` says, is closed: from then on only
+tokens are allowed that end it on the shortest way that the grammar leaves. So the text stays valid, and
+the model goes on behind what was closed."""
 
 from __future__ import annotations
 
@@ -19,8 +15,7 @@ CHECK_INTERVAL_TOKENS = 32
 _QUOTE, _ESCAPE = ord('"'), ord("\\")
 _OPENING, _CLOSING = frozenset(b"{["), frozenset(b"}]")
 _ENDINGS = ((b"}", b"]"), (b",", b":"), (b'"',))
-"""What leads to an end soonest, best first: the end of what is open, what is demanded behind a value or
-a name, an empty string or name."""
+"""What leads to an end soonest: the end of what is open, what is demanded next, an empty string."""
 _LONGER = b" \t\r\n[{"
 """First bytes of tokens that lead away from an end."""
 

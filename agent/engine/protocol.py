@@ -1,9 +1,6 @@
-"""The protocol of an engine: token ids in, token ids out.
-
-Making an engine is cheap; it loads on demand. ``generate`` returns at once; the stream is read with
-``async for`` and yields, in order: ``Prefill`` (at least one), ``Tokens`` batches, one
-``Finished``. A generation that is cancelled before it was begun yields only ``Finished``.
-"""
+"""The protocol of an engine: token ids in, token ids out. Making one is cheap; it loads on demand. A
+generation yields ``Prefill`` (at least one), ``Tokens`` batches and one ``Finished``, or only that if
+it is cancelled before it has begun."""
 
 from __future__ import annotations
 
@@ -54,10 +51,7 @@ class EngineBusyError(EngineError):
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How the next token is sampled. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 are off.
-
-    Penalties and biases change the logits first; then temperature, top_k, top_p (of the tokens that
-    top_k leaves) and min_p apply, in this order.
-    """
+    Penalties and biases come first, then temperature, top_k, top_p (of what top_k leaves), min_p."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -117,8 +111,7 @@ class Logprob:
     rank: int | None = None
     """1: no other token was likelier; None: not known."""
     probability: float | None = None
-    """0…1, after penalties and biases, temperature, top_k, top_p and min_p; 0: they cut it off. None:
-    not known. A grammar's say is not in it."""
+    """0…1, after all sampling settings, not a grammar; 0: they cut it off. None: not known."""
     top_probabilities: tuple[float, ...] | None = None
     """The same of each alternative."""
 
@@ -191,8 +184,7 @@ class Request:
     stop_ids: frozenset[int] = frozenset()
     sampling: Sampling = field(default_factory=Sampling)
     logprobs: int | None = None
-    """Report each token's log probability, with this many alternatives (0…20); None: report
-    none."""
+    """Report each token's log probability, with so many alternatives (0…20); None: none."""
     probabilities: bool = False
     """Report with them ranks and probabilities too (`Logprob`), where the engine knows them."""
     continued_tokens: int = 0
@@ -202,8 +194,7 @@ class Request:
     recipe: Callable[[], Mapping[str, Any] | None] | None = None
     """Returns, as JSON, what another process makes the constraint of."""
     report_gaps: Callable[[Mapping[str, str]], None] | None = None
-    """Called with what that process could not enforce of it: reasons by the tool whose arguments they
-    are."""
+    """Called with what that process could not enforce of it: reasons by the arguments' tool."""
     continues_turn: bool = False
     """The request continues a turn that was admitted before: it is never refused as too many."""
     background: bool = False
@@ -211,8 +202,7 @@ class Request:
     aside: bool = False
     """Of a background request: the cached conversation that the prompt goes back in stays as it is."""
     head_tokens: int = 0
-    """How many tokens at the beginning of the prompt other conversations have too (tools,
-    instructions)."""
+    """Tokens at the prompt's beginning that other conversations have too (tools, instructions)."""
     affinity_tokens: int = 0
     """How many tokens at the beginning of the prompt all prompts of this conversation have: of several
     servers of the model, one is chosen by them. 0: it belongs to no conversation."""

@@ -1,10 +1,7 @@
-"""The scripted engine: its generations come from a file, for tests and replays.
-
-The file has JSON lines, one per generation: ``{"markup": "…"}`` (the format's own markup with its
-special tokens spelled) or ``{"tokens": […]}``, with an optional ``"delay_ms"`` before each token.
-``"hold": {"after": 8, "until": "/tmp/go"}`` stops after 8 tokens until that file exists; without
-``"until"``, until the generation is cancelled. After the last line it starts again with the first.
-"""
+"""The scripted engine: generations from a file, for tests and replays. A JSON line for each:
+``{"markup": "…"}`` (special tokens spelled) or ``{"tokens": […]}``, with an optional ``"delay_ms"``
+before each token. ``"hold": {"after": 8, "until": "/tmp/go"}`` stops after 8 tokens until that file
+exists; without ``"until"``, until it is cancelled. After the last line comes the first."""
 
 from __future__ import annotations
 

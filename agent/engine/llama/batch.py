@@ -1,9 +1,6 @@
-"""Builds the llama_batch of one llama_decode: spans of tokens of several sequences, side by side.
-
-The struct is described in https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h. Its
-arrays are numpy arrays that are filled in place, since a Python loop over ctypes arrays takes
-longer.
-"""
+"""Builds the llama_batch (https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h) of one
+llama_decode: spans of several sequences, in numpy arrays that are filled in place, faster than
+ctypes'."""
 
 from __future__ import annotations
 
@@ -27,11 +24,8 @@ class BatchSpan(NamedTuple):
 
 
 class Batch:
-    """The tokens of one llama_decode.
-
-    ``native`` is the llama_batch; its arrays have the shape (size,): token, pos int32, n_seq_id
-    int32 (always 1), seq_id pointers to int32, logits int8.
-    """
+    """The tokens of one llama_decode. ``native``: a llama_batch of arrays (size,): token, pos int32,
+    n_seq_id int32 (always 1), seq_id pointers to int32, logits int8."""
 
     def __init__(self, size: int) -> None:
         """`size` in tokens."""

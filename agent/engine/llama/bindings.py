@@ -1,8 +1,5 @@
-"""ctypes bindings of llama.cpp and ggml: llama-cpp-python's own, plus what they lack.
-
-Importing this module loads the library, sends its log to the logger ``agent.llama.cpp`` instead of
-stderr, and turns its abort into one sentence and exit code 1.
-"""
+"""ctypes bindings of llama.cpp and ggml: llama-cpp-python's own, plus what they lack. Importing it
+loads the library, logs to ``agent.llama.cpp``, and turns an abort into a sentence and exit code 1."""
 
 from __future__ import annotations
 

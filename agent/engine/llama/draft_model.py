@@ -1,12 +1,7 @@
-"""Drafts tokens with a second, small model of the same vocabulary.
-
-It follows the jobs that decode: a sequence of its own memory has what a job's has, as far as it has
-been read. Before a step it writes its likeliest tokens after a job's last one, and the step verifies
-them (`agent.engine.llama.speculation`). What was rejected is removed again before the next draft.
-
-It reads a job's prompt only when it is to draft for it, a chunk before each step, so that no token
-waits long for that.
-"""
+"""Drafts tokens with a second, small model of the same vocabulary. A sequence of its memory follows
+each job that decodes, a chunk of the prompt before each step. It writes its likeliest tokens after the
+job's last one, which the step verifies (`agent.engine.llama.speculation`); what was rejected is removed
+before the next draft."""
 
 from __future__ import annotations
 
@@ -25,8 +20,7 @@ from agent.engine.placement.placement import MAX_DRAFT_TOKENS
 log = logging.getLogger(__name__)
 
 MAX_LAG_TOKENS = 4
-"""Tokens that may be read with the first one of a draft: two after a draft that was right, and few
-enough that all sequences' fit into a batch."""
+"""Tokens that may be read with a draft's first one: two after a right draft; all fit into a batch."""
 
 
 @dataclass(slots=True)

@@ -1,8 +1,5 @@
-"""Drafts for the jobs of a step from what there is: what came before, and a draft model.
-
-What followed the same tokens before costs nothing to draft, so it goes first; where it promises
-nothing, the draft model is asked.
-"""
+"""Drafts for the jobs of a step: what followed the same tokens before, which costs nothing, else what
+the draft model writes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""A GGUF loaded by llama.cpp, behind a few typed calls.
-
-The C functions are those of https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h. A
-LlamaModel may only be used in the thread that made it, but for `abort`.
-"""
+"""A GGUF loaded by llama.cpp (https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h),
+behind a few typed calls; for one thread, but for `abort`."""
 
 from __future__ import annotations
 

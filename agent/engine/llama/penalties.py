@@ -1,9 +1,7 @@
-"""Applies penalties and logit biases of a request; only the tokens that they concern are touched.
-
-presence_penalty, frequency_penalty and logit_bias are OpenAI's
-(https://platform.openai.com/docs/api-reference/completions/create), repeat_penalty is llama.cpp's
-(llama_sampler_init_penalties in https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h).
-"""
+"""Applies penalties and logit biases to the tokens that they concern: OpenAI's presence_penalty,
+frequency_penalty and logit_bias (https://platform.openai.com/docs/api-reference/completions/create),
+llama.cpp's repeat_penalty (llama_sampler_init_penalties in
+https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h)."""
 
 from __future__ import annotations
 
@@ -21,12 +19,9 @@ REPEAT_WINDOW_TOKENS = 64
 
 
 class Penalties:
-    """One generation's penalties and biases, updated with each token.
-
-    A token that has a bias or was generated has a slot n: ``_tokens[n]`` int64 is its id,
-    ``_offsets[n]`` float32 is what is added to its logit, ``_generated[n]`` bool says whether it
-    was generated. The arrays have spare slots at the end.
-    """
+    """One generation's penalties and biases. A token that has a bias or was generated has a slot n:
+    ``_tokens[n]`` int64 is its id, ``_offsets[n]`` float32 is added to its logit, ``_generated[n]``
+    bool says which. The arrays have spare slots at the end."""
 
     def __init__(self, sampling: Sampling, prompt: Sequence[int], vocabulary_size: int) -> None:
         """Biases of ids that are not in the vocabulary are ignored."""

@@ -223,8 +223,7 @@ class AcquiredSequence(NamedTuple):
     cached_tokens: int
     """Prompt tokens that are already in the KV cache."""
     shared_prefix: int
-    """Length of the longest prefix shared with another sequence: prompts diverge there, and a
-    checkpoint is worth saving."""
+    """Length of the longest prefix shared with another sequence, where a checkpoint is worth saving."""
 
 
 class PrefixCache:

@@ -35,9 +35,8 @@ from agent.engine.llama.penalties import Penalties
 from agent.engine.protocol import EngineError, Logprob, Request, Sampling
 
 HEAD_DEPTHS_NATS = (12.0, 8.0, 5.0)
-"""Depths of the head below the best token, in nats at temperature 1, in order of preference: a deep
-head for a peaked distribution, whose tail needs a low envelope, a shallow one for a flat
-distribution."""
+"""Depths of the head below the best token, in nats at temperature 1: deep for a peaked distribution,
+whose tail needs a low envelope, shallow for a flat one."""
 MAX_HEAD_TOKENS = 8192
 """Tokens of a head; where even the shallowest head has more, all tokens are weighed, in float32."""
 SMALL_HEAD_TOKENS = 64

@@ -1,20 +1,12 @@
 """Drafts the next tokens of a generation, and decides how many of them a step verifies.
 
-A step computes the logits after a generation's last token; with a draft it computes those after
-each drafted token too. Tokens are then sampled in order, each from the logits that plain decoding
-would sample it from, for as long as the sampled token is the drafted one (Leviathan et al.,
-https://arxiv.org/abs/2211.17192, where the draft is certain of its tokens: the distribution of what
-is sampled stays the same). So a draft never changes the output, only how many steps it takes.
-
-Whether that is faster depends on the text and on the device: a GPU computes 16 tokens about as fast
-as one, a CPU may take 9 times as long. Both are measured while the engine runs:
-
-- `Acceptance` learns how far drafts are right. Each draft is compared with what is sampled whether
-  or not a step verifies it, so text that does not repeat costs nothing but the search.
-- `StepCosts` learns how much longer a step with so many drafted tokens takes.
-
-`DraftPlanner.draft` takes the number of drafted tokens that yields most tokens in a second; often
-that is none. All of this is pure: it knows neither threads nor llama.cpp.
+With a draft a step computes the logits after each drafted token, too. Tokens are sampled from them in
+order, as by plain decoding, for as long as the sampled one is the drafted one, so that the output's
+distribution stays the same (Leviathan et al., https://arxiv.org/abs/2211.17192). Whether that is faster
+depends on the text (`Acceptance` compares each draft, verified or not) and on the device (`StepCosts`:
+a GPU computes 16 tokens about as fast as one, a CPU may take 9 times as long). `DraftPlanner.draft`
+takes the number that yields most tokens in a second, often none. Pure: it knows no threads and no
+llama.cpp.
 """
 
 from __future__ import annotations
@@ -211,11 +203,8 @@ class DraftPlanner:
 
 
 class DraftLengths:
-    """Decides how many tokens a draft model drafts before a step.
-
-    Its drafts take time, so none is made only to be compared: lengths are tried from the shortest on,
-    the next one when one pays, and where none does the model pauses, ever longer.
-    """
+    """Decides how many tokens a draft model drafts before a step. Lengths are tried from the shortest
+    on, the next one when one pays; where none does the model pauses, ever longer."""
 
     def __init__(self, max_tokens: int = MAX_DRAFT_TOKENS) -> None:
         """``max_tokens``: drafted tokens of a step, of all generations together."""

@@ -1,10 +1,7 @@
-"""Runs the model step by step for all requests: receive, schedule, decode, sample, stream.
-
-One step of several jobs: `run_step` takes new requests from the inbox, the scheduler starts jobs
-and plans their shares, `_decode_shares` feeds these to llama.cpp in one batch, and each job whose
-prompt is complete samples a token, which goes to its stream. A job that is alone decodes in
-`_decode_solo`, a loop with little around each token, until anything else happens.
-"""
+"""Runs the model step by step: `run_step` takes new requests from the inbox, the scheduler plans the
+jobs' shares, `_decode_shares` feeds these to llama.cpp in one batch, and each job whose prompt is
+complete samples a token for its stream. A job that is alone decodes in `_decode_solo`, with little
+around each token."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Takes fewer threads while other programs hold the cores, and more again once they have gone.
-
-All threads of a step wait for the slowest one, so that on cores which others use as well two threads
-can be slower than one. The time of single tokens tells; nobody else is asked.
-"""
+"""Takes fewer threads while other programs hold the cores, as all threads of a step wait for the
+slowest one, and more again once they have gone. The time of single tokens tells."""
 
 from __future__ import annotations
 

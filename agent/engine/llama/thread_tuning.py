@@ -13,20 +13,17 @@ from agent.engine.llama.processor import performance_cores, usable_cores
 from agent.engine.llama.thread_counts import ThreadCounts
 
 MAX_TIMED_RUNS = 6
-"""Timed runs of one candidate, of which the first warms up; three are enough when they take
-long."""
+"""Timed runs of one candidate, of which the first warms up; three if they take long."""
 CANDIDATE_SECONDS = 0.05
 """Seconds for all runs of one candidate after which three runs are enough."""
 MAX_TIME_RATIO = 0.9
 """More threads must take at most this share of the time to be worth their cores."""
 TIMEOUT_IN_BEST_RUNS = 6.0
-"""A candidate must make three runs within this many runs of the best one so far: on shared cores a
-thread that waits for another can cost a hundred times its work."""
+"""A candidate must make three runs within so many of the best one: on shared cores threads wait."""
 PREFILL_TOKENS = 32
 """Tokens of the batch that stands for a prompt."""
 SLOW_TOKEN_SECONDS = 0.02
-"""Seconds for one token from which batches are not measured: all cores prefill, unless others use
-them."""
+"""Seconds for one token from which batches are not measured: all cores prefill by default."""
 CONTENDED_RATIO = 1.3
 """A token on all cores that takes so many times the best says that other programs use them."""
 

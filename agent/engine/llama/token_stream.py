@@ -15,8 +15,7 @@ WAKEUP_INTERVAL_SECONDS = 0.002
 UNREAD_INTERVAL_SECONDS = 0.2
 """The same where nobody reads the tokens as they come."""
 IMMEDIATE_WAKEUPS = 8
-"""First tokens that each wake the reader at once: the first text comes after a header of several
-tokens."""
+"""First tokens that each wake the reader at once: the first text comes after a header."""
 
 
 class TokenStream:

@@ -1,11 +1,7 @@
-"""Wakes an event loop from another thread without giving up the GIL.
-
-``loop.call_soon_threadsafe`` writes to the loop's socket and releases the GIL meanwhile. The loop's
-thread takes it, and the caller waits until the loop has done its work: 100 µs beside each token.
-Here the byte is written through ctypes.PyDLL, which keeps the GIL
-(https://docs.python.org/3/library/ctypes.html#ctypes.PyDLL); the caller gives it up by itself, in
-its next long native call.
-"""
+"""Wakes an event loop from another thread without giving up the GIL. ``loop.call_soon_threadsafe``
+releases it while it writes to the loop's socket, and the caller waits for the loop: 100 µs a token.
+ctypes.PyDLL (https://docs.python.org/3/library/ctypes.html#ctypes.PyDLL) keeps it until the caller's
+next long native call."""
 
 from __future__ import annotations
 

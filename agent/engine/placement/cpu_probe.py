@@ -1,9 +1,6 @@
-"""Finds out whether llama.cpp runs on this processor, and whether repacked weights are faster here.
-
-Both are tried in a child process (`cpu_probe_child`), because a build for another processor, or one
-whose repacked weights do not work here, kills the process that tries. The result is stored for this
-build of llama.cpp, this processor and the model's weight types.
-"""
+"""Finds out whether llama.cpp runs on this processor, and whether repacked weights are faster, in a
+child process (`cpu_probe_child`), as that may be killed. The result is stored for this build of
+llama.cpp, this processor and the model's weight types."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ from agent.util.own_modules import module_arguments
 from tools import private_files
 
 MIN_SPEEDUP = 1.05
-"""Factor by which repacked weights must be faster to be worth their memory and their longer
-load."""
+"""Factor by which repacked weights must be faster to be worth their memory and longer load."""
 PROBE_TIMEOUT_SECONDS = 60.0
 """Seconds after which a child counts as dead."""
 

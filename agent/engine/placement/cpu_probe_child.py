@@ -1,9 +1,6 @@
-"""Runs a small model of random weights, first with ordinary and then with repacked weights.
-
-This is a program, ``python -m agent.engine.placement.cpu_probe_child TYPES`` (numbers of enum
-ggml_type), because some builds of llama.cpp die of it. It prints a line of JSON for each stage that
-it survives: ``{"stage": "plain", "prefill": …, "decode": …}``, then the same for ``repacked``.
-"""
+"""Runs a small model of random weights, ordinary and repacked, as a program that may die of it:
+``python -m agent.engine.placement.cpu_probe_child TYPES`` (numbers of enum ggml_type). It prints
+``{"stage": "plain", "prefill": …, "decode": …}``, then the same for ``repacked``."""
 
 from __future__ import annotations
 

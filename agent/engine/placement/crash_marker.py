@@ -1,9 +1,5 @@
-"""Marks that a load is under way, so that the next process learns that this one died of it.
-
-The marker is a file ``loading-PID.json`` in the cache folder. A process that lives removes it; one
-that llama.cpp kills leaves it behind, and the next process probes the processor before it loads
-anything.
-"""
+"""Marks that a load is under way by a file ``loading-PID.json`` in the cache folder. Where llama.cpp
+kills the process it stays, and the next one probes the processor before it loads anything."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Reports what a machine can run a model on: the devices of llama.cpp's backends, and free memory.
-
-The C functions are those of https://github.com/ggml-org/ggml/blob/master/include/ggml-backend.h.
-"""
+"""Reports what a machine can run a model on: devices of llama.cpp's backends
+(https://github.com/ggml-org/ggml/blob/master/include/ggml-backend.h), and free memory."""
 
 from __future__ import annotations
 
@@ -65,8 +63,7 @@ def _device(handle: ctypes.c_void_p) -> Device:
 
 
 class _BufferTypeOverride(ctypes.Structure):
-    """llama_model_tensor_buft_override of llama.h: tensors whose names match a pattern (a regular
-    expression) are put into buffers of a type."""
+    """llama.h's llama_model_tensor_buft_override: the buffer type of tensors that match a pattern."""
 
     _fields_ = [("pattern", ctypes.c_char_p), ("type", ctypes.c_void_p)]
 

@@ -1,8 +1,5 @@
-"""Plans where a model goes together with its draft model, which is small and is read for every token.
-
-The draft model goes first: onto a GPU where that leaves the model's layers there as they would be
-without it, else into the CPU's memory. Its context is as long as the model's.
-"""
+"""Plans where a model goes with its small draft model, which goes first: onto a GPU where the model's
+layers there stay the same, else into memory. Its context is as long as the model's."""
 
 from __future__ import annotations
 

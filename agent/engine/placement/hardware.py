@@ -1,9 +1,6 @@
-"""Finds what of this machine a build of llama.cpp leaves unused, and the surroundings it runs in.
-
-Everything is read from files below a root folder, which is a made one in tests. Sources:
-https://docs.kernel.org/filesystems/sysfs.html (PCI devices, by vendor and class),
-https://docs.kernel.org/admin-guide/sysctl/user.html (user namespaces).
-"""
+"""Finds what of this machine a build of llama.cpp leaves unused, and the surroundings it runs in, from
+files below a root folder (tests make one). Sources: https://docs.kernel.org/filesystems/sysfs.html (PCI
+devices), https://docs.kernel.org/admin-guide/sysctl/user.html (user namespaces)."""
 
 from __future__ import annotations
 

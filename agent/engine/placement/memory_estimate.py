@@ -1,9 +1,6 @@
-"""Reads the sizes of a model's parts from its GGUF header; they decide where the parts can go.
-
-The keys are those of the GGUF specification
-(https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), the tensors' names those of
-https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py.
-"""
+"""Reads the sizes of a model's parts from its GGUF header, by the keys of
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and the tensors' names of
+https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py."""
 
 from __future__ import annotations
 
@@ -16,9 +13,8 @@ from agent.engine.placement import gguf_header
 from agent.engine.placement.gguf_header import GgufOutline, MetadataValue, TensorInfo
 
 SLIDING_PERIODS = {"gpt-oss": 2, "gemma2": 2, "gemma3": 6, "cohere2": 4}
-"""By architecture: of so many consecutive layers the last has full attention and the others slide;
-for files that do not say (set_swa_pattern in
-https://github.com/ggml-org/llama.cpp/tree/master/src/models)."""
+"""By architecture: of so many layers the last has full attention and the others slide; for files that
+do not say (set_swa_pattern in https://github.com/ggml-org/llama.cpp/tree/master/src/models)."""
 F16_BYTES = 2
 """Bytes of one value in an f16 KV cache."""
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)")

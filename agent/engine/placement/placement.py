@@ -1,8 +1,5 @@
-"""How a model is laid out in memory: context, sequences, layers on a GPU, types of the KV cache.
-
-The fields are llama.cpp's parameters of the same meaning
-(https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h).
-"""
+"""How a model is laid out in memory, by llama.cpp's parameters of the same meaning
+(https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h)."""
 
 from __future__ import annotations
 
@@ -34,16 +31,14 @@ class Placement:
     gpu_layers: int = 0
     """Layers on GPUs, counted from the last (n_gpu_layers); the output counts as one more."""
     tensor_split: tuple[int, ...] = ()
-    """Number of those layers on each GPU, in the backends' order (tensor_split); empty: llama.cpp
-    divides them."""
+    """Number of those layers on each GPU, in order (tensor_split); empty: llama.cpp divides them."""
     cpu_experts: int = 0
     """Layers, from the first, whose experts stay in the CPU's memory (--n-cpu-moe)."""
     kv_type: KvType = "f16"
     flash_attention: bool | None = None
     """None: llama.cpp decides."""
     extra_buffers: bool | None = None
-    """Repack the weights for the CPU's matrix instructions (use_extra_bufts), half as fast again;
-    None: only where that is known to work."""
+    """Repack weights for the CPU's matrix instructions (use_extra_bufts); None: if known to work."""
     speculation: Speculation = field(default="off", repr=False)
     """It changes no state of the KV cache; nor does `draft`."""
     draft: Placement | None = field(default=None, repr=False)

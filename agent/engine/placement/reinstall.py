@@ -1,8 +1,5 @@
-"""Writes the commands that put another build of llama.cpp into this program's environment.
-
-pip and uv cache what they have built and do not notice other CMAKE_ARGS: pip builds again only with
---no-cache-dir, uv with --reinstall-package. pipx and a checkout's .venv have pip, uv's tools do not.
-"""
+"""Writes the commands that put another build of llama.cpp into this environment. pip and uv do not
+notice other CMAKE_ARGS: pip builds again with --no-cache-dir, uv with --reinstall-package."""
 
 from __future__ import annotations
 

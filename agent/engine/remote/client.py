@@ -1,5 +1,4 @@
-"""The connection to a server that runs a model: its state, what it serves, and what its answers
-mean."""
+"""The connection to a server that runs a model: its state, what it serves, what answers mean."""
 
 from __future__ import annotations
 

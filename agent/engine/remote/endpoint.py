@@ -8,8 +8,7 @@ from tools import private_files
 
 LOCAL_ENGINE = "llama.cpp"
 REMOTE_ENGINES = ("llama-server", "vllm")
-"""Values of ``engine =`` in models.toml, and names in `backends.BACKENDS` (which is not imported
-here, as this module belongs to the start of the program)."""
+"""Values of ``engine =`` in models.toml, as in `backends.BACKENDS`, which is imported later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +29,7 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class RemoteEndpoint:
-    """A server, or several of one model, as an entry of models.toml describes them; str() is the URLs
-    without secrets."""
+    """A server, or several of one model, of an entry of models.toml; str(): URLs without secrets."""
 
     engine: str
     """The kind of server: one of REMOTE_ENGINES."""

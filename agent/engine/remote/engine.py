@@ -1,8 +1,5 @@
-"""The remote engine: a server runs the model, and everything else stays in this process.
-
-Token ids go there and token ids come back, so parsing, tools, store and frontends are those of any
-other model.
-"""
+"""The remote engine: a server runs the model. Token ids go there and come back; everything else stays
+in this process."""
 
 from __future__ import annotations
 

@@ -30,8 +30,7 @@ class StreamEvent(NamedTuple):
     """One event."""
 
     type: str
-    """Its ``event`` field, ``message`` without one; ``error`` for llama-server's ``error``
-    field."""
+    """Its ``event`` field, ``message`` without one; ``error`` for llama-server's ``error``."""
     data: str
 
 

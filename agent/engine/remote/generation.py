@@ -1,9 +1,5 @@
-"""A generation that a server runs: its request, its stream, and retries.
-
-A constraint is checked here, for each token that the server streams. When it rejects one, the
-connection is closed and the completion is requested again from that position, for one token among
-the allowed ids; then the server generates freely again.
-"""
+"""A generation that a server runs: its request, its stream, and retries. When a constraint rejects a
+token, the completion is requested again from there, first for one token among the allowed ids."""
 
 from __future__ import annotations
 
@@ -42,8 +38,7 @@ class ServerUnavailableError(AgentError):
 
 
 class RemoteGeneration:
-    """A Generation that a server runs; cancelling it closes the connection, which ends the server's
-    work."""
+    """A Generation that a server runs; cancelling it closes the connection and so ends the work."""
 
     def __init__(self, replicas: Replicas, request: Request) -> None:
         self._replicas, self.request = replicas, request

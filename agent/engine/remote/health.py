@@ -27,13 +27,11 @@ class RemoteTiming:
     loading_wait: float = 120.0
     """How long a turn waits for a server that reports that it is not ready yet."""
     unreachable_wait: float = 15.0
-    """How long a turn waits for a server that is not there: it may be restarting, or gone for
-    good."""
+    """How long a turn waits for a server that is not there: it may be restarting, or gone."""
     usage_timeout: float = 1.0
     """For the usage report after the last token."""
     silence: float = 5.0
-    """Without a message, after which the server is asked whether it is still there: a vLLM that is
-    stopped keeps its open streams open and says nothing more."""
+    """Without a message, after which the server is asked whether it is there: it may be stopped."""
     stall: float = 300.0
     """Without a message, after which a server is given up that still listens, but has begun to answer
     or does not report its health: it hangs. Reading a long prompt may take longer."""
@@ -44,8 +42,7 @@ class HealthProblem:
     """Why a server cannot answer now; str() is the predicate of a sentence."""
 
     loading: bool
-    """Whether the server reports that it is not ready yet; else it is not there or does not
-    work."""
+    """Whether the server reports that it is not ready yet; else it is away or does not work."""
     reason: str
     refused: bool = False
     """Whether nobody listens there any more."""

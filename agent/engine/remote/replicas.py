@@ -1,12 +1,8 @@
-"""The servers that run one model, and the choice among them.
-
-A prompt goes to the server that has read its beginning: each server is scored by a hash of its
-address and of the ids that all prompts of a conversation begin with, and the highest score wins
-(rendezvous hashing, https://doi.org/10.1109/90.663936). Nothing is remembered for that, so it holds
-beyond a restart and for several programs. A server that has more than its share of what runs is
-passed over (bounded loads, https://arxiv.org/abs/1608.01350), and so is one that is away, until it
-answers again.
-"""
+"""The servers that run one model, and the choice among them. A prompt goes to the server with the
+highest score, a hash of its address and of the ids that all prompts of the conversation begin with
+(rendezvous hashing, https://doi.org/10.1109/90.663936): that holds beyond a restart and for several
+programs. A server with more than its share of what runs (bounded loads,
+https://arxiv.org/abs/1608.01350) is passed over, and so is one that is away."""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
 MAX_WAIT_SECONDS = 600.0
-"""Longer than this nobody waits for another program's load. A large model takes minutes from a slow
-disk."""
+"""Nobody waits longer for another's load: a large model takes minutes from a slow disk."""
 
 
 @asynccontextmanager

@@ -20,16 +20,12 @@ MakeConstraint = Callable[[dict[str, Any]], Constraint]
 """Makes the constraint of a recipe (`agent.engine.protocol.Request.recipe`)."""
 
 WatchGaps = Callable[[dict[str, Any]], Callable[[], dict[str, str]]]
-"""Makes of a recipe what returns, each time, the reasons that came up since why it is not enforced in
-full, by tool."""
+"""Makes of a recipe what returns the new reasons why it is not enforced in full, by tool."""
 
 
 class EngineServer:
-    """Serves one engine over a Unix socket.
-
-    Its end has two steps: `stop` ends what runs for others, who stay connected until `close`, once the
-    engine's memory is free. Only then do they load the model themselves.
-    """
+    """Serves one engine over a Unix socket. `stop` ends what runs for others; `close` disconnects them
+    once the engine's memory is free, and only then do they load the model themselves."""
 
     def __init__(
         self,

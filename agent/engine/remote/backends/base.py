@@ -1,9 +1,5 @@
-"""The protocol of a server that runs a model: what is requested of it, and how its answers are
-read.
-
-Token ids go there and token ids come back. A backend only makes and reads JSON; the requests
-themselves are made by `RemoteClient` and `RemoteGeneration`.
-"""
+"""The protocol of a server that runs a model: what is requested of it, and how its answers are read. It
+makes and reads JSON; `RemoteClient` and `RemoteGeneration` make the requests."""
 
 from __future__ import annotations
 

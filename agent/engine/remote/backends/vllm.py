@@ -1,9 +1,6 @@
-"""vLLM's OpenAI-compatible server, by its endpoint /v1/completions with ``return_token_ids``.
-
-Documented in https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html; the fields are
-those of CompletionRequest in
-https://github.com/vllm-project/vllm/blob/main/vllm/entrypoints/openai/completion/protocol.py.
-"""
+"""vLLM's server, by /v1/completions with ``return_token_ids``:
+https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html, and CompletionRequest in
+https://github.com/vllm-project/vllm/blob/main/vllm/entrypoints/openai/completion/protocol.py."""
 
 from __future__ import annotations
 

@@ -12,16 +12,12 @@ from agent.engine.protocol import Constraint, LoopLimits
 from agent.formats.recipients import Recipients
 
 ConstraintKind = Literal["choice", "answer", "arguments"]
-"""``choice``: whether and which tools are called · ``answer``: the answer's grammar · ``arguments``:
-the grammars of calls' arguments."""
+"""``choice``: whether and which tools are called; ``answer``, ``arguments``: their grammars."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationConstraints:
-    """The constraints of one generation.
-
-    A grammar of arguments is compiled only when a call of its tool begins: most are never needed.
-    """
+    """The constraints of one generation; a grammar of arguments is compiled when a call begins."""
 
     calls: Literal["may", "must", "none", "further"] = "may"
     """``further``: a call without reasoning before it, or an answer."""
@@ -35,8 +31,7 @@ class GenerationConstraints:
     answer_limits: LoopLimits | None = None
     """What of the answer's JSON is ended because it goes on without end; None: nothing."""
     max_tokens: int | None = None
-    """With calls ``none`` and no grammar, where the format can: so many tokens the generation has,
-    and the answer ends with the last of them."""
+    """Token budget of an answer without calls and grammar; the format ends it at the last token."""
 
     def recipe(self, recipients: Recipients, prefix: Sequence[int]) -> dict[str, Any]:
         """JSON of which `constraint_of` makes the same constraint. ``prefix``: ids accepted already."""

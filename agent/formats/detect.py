@@ -1,10 +1,7 @@
-"""Chooses a model's format: by its name in models.toml, or by its GGUF's header.
-
-The header's keys are those of the GGUF specification
-(https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): ``general.architecture``,
-``tokenizer.chat_template``, ``tokenizer.ggml.*``. llama.cpp, too, recognises a format by the tags in
-the template (https://github.com/ggml-org/llama.cpp/blob/master/docs/function-calling.md).
-"""
+"""Chooses a model's format: by its name in models.toml, or by ``general.architecture``,
+``tokenizer.chat_template`` and ``tokenizer.ggml.*`` of its GGUF
+(https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), as llama.cpp does
+(https://github.com/ggml-org/llama.cpp/blob/master/docs/function-calling.md)."""
 
 from __future__ import annotations
 

@@ -56,22 +56,16 @@ class Opened:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Delta:
-    """The open segment's text goes on; never empty.
-
-    Not frozen: there is one for each token, and making a frozen one takes twice the time.
-    """
+    """The open segment's text goes on; never empty. Not frozen: that takes twice the time a token."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The open segment ended.
-
-    ``start`` and ``end`` are positions in the generated ids: of the message's first token (in its
-    header), and of the token after its last (its stop token). The spans of all segments are contiguous;
-    tokens between two segments (repairs) are counted in the later one's span.
-    """
+    """The open segment ended. ``start`` and ``end``: positions in the generated ids, of the message's
+    first token (in its header) and after its last (its stop token). Spans are contiguous: tokens
+    between two segments (repairs) are in the later one's."""
 
     complete: bool
     """False when the stream ended inside the segment."""
@@ -83,10 +77,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """The markup was malformed and has been mended.
-
-    The rules are listed in `agent.formats.harmony` and `agent.formats.markup`.
-    """
+    """The markup was malformed and is mended; `agent.formats.harmony` and `.markup` list the rules."""
 
     rule: str
     at: int
@@ -97,12 +88,9 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The generation should end here; the parser ignores all further ids.
-
-    The reasons are ``call`` (a tool call is complete), ``return`` (the answer is complete), ``turn``
-    (the model began to write another role's message) and ``end`` (the text ended, or ended like a
-    call without being one).
-    """
+    """The generation should end here; further ids are ignored. ``call``: a call is complete;
+    ``return``: the answer is; ``turn``: another role's message begins; ``end``: the text ended, perhaps
+    like a call without being one."""
 
     reason: str
     at: int
@@ -164,8 +152,7 @@ class PromptHeader:
     python: bool = False
     """Whether gpt-oss's own ``python`` tool is offered."""
     builtin_tools: tuple[FunctionTool, ...] = ()
-    """Further tools that gpt-oss was trained on, by their full names: ``browser.search``,
-    ``container.exec``."""
+    """Further tools that gpt-oss was trained on, by their full names: ``browser.search``."""
 
 
 class Format(Protocol):
@@ -243,10 +230,7 @@ class Format(Protocol):
 
 @runtime_checkable
 class SingleMessageFormat(Protocol):
-    """A format in which one generation is one message, with one header and one end.
-
-    `Format.close_message` then ends the entire message; the segments in it have no ends of their own.
-    """
+    """A format in which one generation is one message: `Format.close_message` ends all its segments."""
 
     def message_header(self) -> list[int]:
         """Return the message's beginning in the history, the first part of `Format.open_assistant`; the

@@ -1,10 +1,7 @@
-"""Resolves the recipients that models write to the names of declared tools.
-
-A *recipient* is the address of a Harmony message (``to=functions.get_weather``); formats without
-recipients use the called tool's name. gpt-oss's own tools are ``python``, ``browser.*`` and
-``container.exec``: see the Harmony guide, "Built-in tools"
-(https://cookbook.openai.com/articles/openai-harmony).
-"""
+"""Resolves the recipients that models write to declared tools. A *recipient* is the address of a
+Harmony message (``to=functions.get_weather``), elsewhere the tool's name. gpt-oss's own tools are
+``python``, ``browser.*`` and ``container.exec``: "Built-in tools" in
+https://cookbook.openai.com/articles/openai-harmony."""
 
 from __future__ import annotations
 
@@ -22,10 +19,7 @@ BUILTIN_TOOL_SERVERS = {
     PYTHON_TOOL: ("code_interpreter", "python"),
     "container.exec": ("shell", "exec"),
 }
-"""The server label and tool name behind each of gpt-oss's own tools that is named differently here.
-
-They apply even when the tool is not offered: gpt-oss calls it anyway.
-"""
+"""Server and name of gpt-oss's own tools that differ here; it also calls those not offered."""
 TOOL_ALIASES = {
     PYTHON_TOOL: PYTHON_TOOL,  # and what a model writes behind it: python.run
     "code_interpreter": PYTHON_TOOL,
@@ -71,12 +65,9 @@ def _letters(name: str) -> str:
 
 
 class Recipients:
-    """The tools that a conversation declares.
-
-    ``declared`` are canonical names (``functions.files__read``, ``python``, ``browser.search``). An
-    alias resolves to a declared name, and so does every name below it: ``code_interpreter`` →
-    ``python`` also matches ``mcp.code_interpreter`` and ``code_interpreter.exec``.
-    """
+    """The tools that a conversation declares, by canonical names (``functions.files__read``,
+    ``python``, ``browser.search``). An alias also matches every name below it: ``code_interpreter`` →
+    ``python`` matches ``mcp.code_interpreter`` and ``code_interpreter.exec``."""
 
     def __init__(
         self,

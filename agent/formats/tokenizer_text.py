@@ -1,9 +1,6 @@
-"""Prepares text for a tokenizer: valid Unicode, without long runs, in chunks of bounded cost.
-
-A byte-pair tokenizer first splits text with a regular expression and then merges the bytes within each
-piece, in quadratic time. Text is cut between two pieces where that is possible, so that its tokens stay
-the same.
-"""
+"""Prepares text for a tokenizer: valid Unicode, without long runs, in chunks of bounded cost. A
+byte-pair tokenizer splits text with a regular expression and merges the bytes within each piece in
+quadratic time; cuts between two pieces change no tokens."""
 
 from __future__ import annotations
 
@@ -11,10 +8,7 @@ import re
 from collections.abc import Iterator
 
 MAX_RUN_CHARS = 512
-"""Characters of a run without a break that are tokenised at once.
-
-A run takes quadratic time; openai-harmony ends the process on one of a million characters.
-"""
+"""Characters of a run that are tokenised at once, in quadratic time; a million end the process."""
 
 CHUNK_CHARS = 8192
 """Characters that are tokenised at once, in a millisecond or two."""

@@ -1,10 +1,7 @@
-"""Turns the body of a tool call into a JSON object, or into an error for the model to read.
-
-pydantic_core parses JSON, also where it is cut off; what it refuses but models do write (missing
-closing brackets, raw line breaks in strings) is repaired here first. A call that ends within a string
-or a list is cut off, whatever ended it: a file would get half of its content. Libraries that repair
-more (``json_repair``) guess where a call should rather fail, so that the model writes it again.
-"""
+"""Turns the body of a tool call into a JSON object, or into an error for the model. pydantic_core
+parses JSON; what models do write (missing closing brackets, raw line breaks in strings) is repaired
+first. A call that ends within a string or a list is cut off: a file would get half of its content.
+``json_repair`` guesses where a call should rather fail."""
 
 from __future__ import annotations
 
@@ -87,11 +84,8 @@ def respell_arguments(name: str, text: str) -> str | None:
 
 
 class JsonArgumentsStream:
-    """Makes what streams as a call's arguments the text of one JSON object.
-
-    Raw control characters in strings are escaped: models write them. A text that begins like no object
-    becomes the string of ``{"raw": …}``, and text behind the object is left out.
-    """
+    """Makes what streams as a call's arguments one JSON object, with raw control characters escaped. A
+    text that begins like no object becomes ``{"raw": …}``, and text behind the object is left out."""
 
     def __init__(self, raw_key: str = "raw") -> None:
         """``raw_key``: the property of a text that is no object."""

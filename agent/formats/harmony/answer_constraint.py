@@ -1,8 +1,5 @@
-"""Holds a generation of Harmony to answering: reasoning, preambles and the answer, but no call.
-
-Headers are compared with the few that are allowed, id by id, and bodies are free text: there is no
-grammar to compile, and a token of a body costs one comparison.
-"""
+"""Holds a generation of Harmony to answering, without a call. Headers are compared with the few that
+are allowed, id by id, and bodies are free text: there is no grammar to compile."""
 
 from __future__ import annotations
 

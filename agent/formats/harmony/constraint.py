@@ -1,11 +1,8 @@
-"""Constrains decoding of Harmony: headers by grammars of their own, bodies by the body's grammar.
-
-While a header is written, its grammar allows the kinds of message that may come next. At
+"""Constrains decoding of Harmony: headers by grammars of their own, bodies by the body's grammar. At
 ``<|message|>`` the parser tells which segment has begun: a call's arguments or an answer may have a
-grammar; other bodies are free text up to the id that ends them. With calls optional and no grammar
-for the answer, headers are free too, unless only declared tools are allowed; what follows
-``to=functions`` is a declared function all the same.
-"""
+grammar, other bodies are free text. With calls optional and no grammar for the answer, headers are free
+too, unless only declared tools are allowed; after ``to=functions`` comes a declared function all the
+same."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""Loads openai-harmony's encoding with the vocabulary of the model itself: nothing is downloaded.
-
-openai-harmony reads the file ``o200k_base.tiktoken`` from the folder in ``TIKTOKEN_ENCODINGS_BASE``, or
-downloads it, and checks its SHA-256 (https://github.com/openai/harmony,
-``src/tiktoken_ext/public_encodings.rs``). A GPT-OSS GGUF contains the same byte strings, spelled as
-GPT-2's tokenizer does, so the file can be rebuilt from it.
-"""
+"""Loads openai-harmony's encoding with the model's own vocabulary, without a download. openai-harmony
+reads ``o200k_base.tiktoken`` from the folder in ``TIKTOKEN_ENCODINGS_BASE`` and checks its SHA-256
+(https://github.com/openai/harmony, ``src/tiktoken_ext/public_encodings.rs``); a GPT-OSS GGUF has the
+same byte strings in GPT-2's spelling."""
 
 from __future__ import annotations
 

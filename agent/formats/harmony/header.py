@@ -65,10 +65,8 @@ SPELLED_HEADER = re.compile(
     r"|assistant\s+(analysis|commentary|final)(?![a-z])\s*"
     rf"|(analysis)(?!to=|json|code)(?=[^\W_])|(analysis|commentary|final){_GLUED})"
 )
-"""A header whose special tokens are missing, as in ``assistantfinalHello`` and ``finalHello``.
-
-Lower-case text may follow where no word goes on so: ``analysiswe``, but not ``finally``.
-"""
+"""A header whose special tokens are missing, as in ``assistantfinalHello``. Lower-case text may follow
+where no word goes on so: ``analysiswe``, but not ``finally``."""
 GLUED_HEADER = re.compile(rf"\s*assistant(?:analysis|commentary|final){_GLUED}")
 """The same after ``<|start|>``, where any other word may be a part of the header."""
 _CHANNEL_WORD = re.compile(r"\s*(analysis|commentary|final)\b")
@@ -107,8 +105,7 @@ class MessageHeader:
     constrain_is_prose: bool = False
     """Whether the text after ``<|constrain|>`` is no content type."""
     body: str = ""
-    """Text of the last part that does not belong to the header: arguments that were written into it, or
-    the body of a message whose ``<|message|>`` is missing."""
+    """Text of the last part that is not the header's: arguments, or a body without ``<|message|>``."""
     other_turn: bool = False
     """Whether another role's message begins."""
     repairs: list[Repair] = field(default_factory=list)
@@ -211,10 +208,7 @@ def _is_json(text: str) -> bool:
 
 
 class _HeaderReader:
-    """Reads the parts of one header from left to right.
-
-    Methods called ``_read_…`` take the text that is left of the current part and return the rest.
-    """
+    """Reads the parts of one header. ``_read_…`` take what is left of a part and return the rest."""
 
     def __init__(self, recipients: Recipients, complete: bool) -> None:
         """Begin a header; ``complete``: it ended with ``<|message|>``."""

@@ -1,9 +1,6 @@
-"""Renders Harmony messages as token ids, one at a time, with openai-harmony.
-
-Markup that a text spells stays text: only headers contain special ids. Each message is rendered once,
-so that appending to a conversation costs only the new message; openai-harmony alone renders entire
-conversations. The headers are cached: a message is its empty frame with the text's tokens in it.
-"""
+"""Renders Harmony messages as token ids with openai-harmony, one at a time, as that alone renders
+entire conversations. Markup that a text spells stays text. Headers are cached: a message is its empty
+frame with the text's tokens in it."""
 
 from __future__ import annotations
 
@@ -37,10 +34,7 @@ MAX_CACHED_FRAMES = 1024
 """Messages without text that are cached, by their header."""
 _NOT_NAME_CHARACTER = re.compile(r"[^\w.-]")
 _ANALYSIS_NAMESPACES = frozenset({PYTHON_TOOL, "browser", "container"})
-"""The namespaces of gpt-oss's own tools, which it calls in the analysis channel.
-
-The Harmony guide: calls of built-in tools are "normally" in that channel, of functions in commentary.
-"""
+"""Namespaces of gpt-oss's own tools, called in the analysis channel ("normally", by the guide)."""
 
 
 class HarmonyRenderer:

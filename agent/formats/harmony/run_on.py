@@ -1,13 +1,10 @@
-"""Finds the header of a call that a text runs into, where the model left the markup between them out.
+"""Finds the header of a call that a text runs into, as in ``<|channel|>analysis<|message|>I look it up.
+to=functions.get json<|message|>{"q":1}<|call|>``.
 
-``<|channel|>analysis<|message|>I look it up. to=functions.get json<|message|>{"q":1}<|call|>`` is
-reasoning and a call. So the end of a text is held back while it may be such a header: a role's and a
-channel's name, ``to=``, a recipient, a content type. What follows decides: only a special id that goes
-on with a header makes it one.
-
-Behind a header in words the next one is in words too: ``analysisI think.assistantfinalHello``. There
-the joined words ``assistantfinal`` are a header wherever text follows them. In a message whose own
-header has its special tokens they are text, as they are in quotation marks.
+The end of a text is held back while it may be such a header: a role's and a channel's name, ``to=``, a
+recipient, a content type. Only a special id that goes on with a header makes it one. Behind a header in
+words the next one is in words too: ``analysisI think.assistantfinalHello``. In any other message, and
+in quotation marks, such words are text.
 """
 
 from __future__ import annotations

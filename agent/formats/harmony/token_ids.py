@@ -1,9 +1,6 @@
-"""The token ids of o200k_harmony, and the text of each.
-
-The special ids are those of the Harmony guide, "Special tokens"
-(https://cookbook.openai.com/articles/openai-harmony), and of openai-harmony's
-``src/tiktoken_ext/public_encodings.rs`` (https://github.com/openai/harmony).
-"""
+"""The token ids of o200k_harmony, and the text of each: "Special tokens" in the Harmony guide
+(https://cookbook.openai.com/articles/openai-harmony), and ``src/tiktoken_ext/public_encodings.rs``
+(https://github.com/openai/harmony)."""
 
 from __future__ import annotations
 
@@ -37,10 +34,7 @@ SPACE_ID = 220
 
 
 class HarmonyVocabulary:
-    """The bytes and texts of token ids.
-
-    ``known_texts`` is filled as ids occur: most texts use only a few thousand of the ids.
-    """
+    """The bytes and texts of token ids; ``known_texts`` is filled as ids occur: a few thousand."""
 
     def __init__(self, encoding: HarmonyEncoding) -> None:
         self._encoding = encoding

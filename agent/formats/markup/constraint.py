@@ -1,9 +1,6 @@
-"""Constrains decoding of markup in text, as far as special ids tell what comes next.
-
-A call that begins with the id of ``<tool_call>`` is constrained to a declared tool and its schema. An
-answer with a grammar begins where no reasoning is open. Calls that only their text distinguishes
-(Llama's bare JSON, Qwen3-Coder's tags) are not constrained.
-"""
+"""Constrains decoding of markup in text, as far as special ids tell what comes next: a call after the
+id of ``<tool_call>``, an answer where no reasoning is open. Calls that only their text distinguishes
+(Llama's bare JSON, Qwen3-Coder's tags) are not constrained."""
 
 from __future__ import annotations
 

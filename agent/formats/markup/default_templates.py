@@ -1,8 +1,5 @@
-"""Chat templates of our own, for models whose files have none that can be used.
-
-They say what the family was trained on: ChatML with Hermes' or with tagged calls, and Llama 3's
-headers. Written in Jinja like any other, so that all go the same way.
-"""
+"""Chat templates of our own, in Jinja, for models whose files have none that can be used: ChatML with
+Hermes' or with tagged calls, and Llama 3's headers, as these families were trained."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
-"""The dialects of markup in text, and the tags and special tokens of each.
-
-A tag counts whether the model wrote it as one special id or spelled it in ordinary tokens: finetunes do
-both, since their tokenizers made the special id of any spelled tag in their training data. Within
-Markdown's code (fences and backticks) a tag is text.
-"""
+"""The dialects of markup in text, with the tags and special tokens of each. A tag counts as one special
+id and spelled in ordinary tokens, as finetunes do both; in Markdown's code it is text."""
 
 from __future__ import annotations
 

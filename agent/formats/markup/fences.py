@@ -1,9 +1,6 @@
-"""Finds code in Markdown as it streams: tags within fences and backticks are quoted, not meant.
-
-A Markdown parser needs entire blocks. Here only what changes between code and prose is followed:
-fenced code blocks and code spans, roughly as CommonMark defines them
-(https://spec.commonmark.org/0.31.2/), except that a code span ends with its line at the latest.
-"""
+"""Finds code in Markdown as it streams, where tags are quoted: fenced blocks and code spans, roughly as
+CommonMark (https://spec.commonmark.org/0.31.2/), except that a span ends with its line at the latest. A
+Markdown parser needs entire blocks."""
 
 from __future__ import annotations
 

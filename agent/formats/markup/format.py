@@ -1,8 +1,5 @@
-"""The `Format` of a model that writes markup in text: a chat template and a vocabulary.
-
-A generation is one message, however much reasoning and however many calls and texts it contains. In the
-history it stays as the model wrote it, between the template's header and end of an assistant message.
-"""
+"""The `Format` of a model that writes markup in text: a chat template and a vocabulary. A generation is
+one message, which stays as it was written between the template's header and end."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""A GGUF's vocabulary: the ids' bytes are read from the file, text is tokenised by llama.cpp.
-
-The keys ``tokenizer.ggml.*`` are those of the GGUF specification
-(https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), the token types those of llama.cpp's
-``enum llama_token_type`` (https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h). The bytes
-come from the header, which has been read already to choose the format.
-"""
+"""A GGUF's vocabulary: bytes from its header (keys ``tokenizer.ggml.*`` of
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, ``enum llama_token_type`` of
+https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h), text tokenised by llama.cpp."""
 
 from __future__ import annotations
 

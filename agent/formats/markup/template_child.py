@@ -1,8 +1,6 @@
-"""Renders a chat template of unknown origin, as a program of its own with limits (`template_process`).
-
-It reads JSON lines from stdin: first ``{"source"}``, then one request for each rendering
-(`render_template`), and answers each line with ``{"text"}`` or ``{"error"}``. It ends with its stdin.
-"""
+"""Renders a chat template of unknown origin, as a program with limits (`template_process`). It reads
+JSON lines: ``{"source"}``, then requests (`render_template`); it answers ``{"text"}`` or
+``{"error"}``."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Renders a chat template of unknown origin in a child process with limits of memory and time.
-
-A template is a program, and the sandbox of Jinja bounds neither: ``{{ 'a' * 10**10 }}``. The child is
-started while the model's vocabulary is read, and stays for the headers of later prompts; it ends with
-this process.
-"""
+"""Renders a chat template of unknown origin in a child process with limits of memory and time, which
+Jinja's sandbox does not have: ``{{ 'a' * 10**10 }}``. The child is started while the model's vocabulary
+is read, stays for later prompts and ends with this process."""
 
 from __future__ import annotations
 

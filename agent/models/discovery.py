@@ -1,8 +1,5 @@
-"""Finds the models that other programs keep on this machine.
-
-LM Studio, llama.cpp's download cache and Hugging Face's hub cache hold plain GGUF files; Ollama
-keeps blobs named by their hash, which its manifests name.
-"""
+"""Finds other programs' models: GGUF files of LM Studio, llama.cpp and Hugging Face's hub cache, and
+Ollama's blobs, which are named by their hash, by its manifests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Downloads a model of models.toml from the hub: resumed, verified, never half installed.
-
-What is installed stays until all files of another version are here and verified.
-"""
+"""Downloads a model of models.toml from the hub: resumed, verified, never half installed. What is
+installed stays until all files of another version are verified."""
 
 from __future__ import annotations
 

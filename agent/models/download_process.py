@@ -1,8 +1,5 @@
-"""Pulls a model in a process of its own, so that it can be ended whatever the network does.
-
-Started again, it goes on where it was. The process reports JSON lines on stdout:
-``{"done": BYTES, "total": BYTES}`` while it downloads, at last ``{"path": …}`` or ``{"error": …}``.
-"""
+"""Pulls a model in a process of its own, so that it can be ended and started again. It reports JSON
+lines: ``{"done": BYTES, "total": BYTES}``, at last ``{"path": …}`` or ``{"error": …}``."""
 
 from __future__ import annotations
 

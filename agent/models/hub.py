@@ -1,7 +1,5 @@
-"""GGUF repositories on Hugging Face's hub: searched, and their quantisations listed and chosen.
-
-The requests are those of https://huggingface.co/docs/hub/api; HF_ENDPOINT and HF_TOKEN are honoured.
-"""
+"""GGUF repositories on Hugging Face's hub (https://huggingface.co/docs/hub/api): searched, and their
+quantisations listed and chosen. HF_ENDPOINT and HF_TOKEN are honoured."""
 
 from __future__ import annotations
 

@@ -34,8 +34,7 @@ LoadProgress = Callable[[float], None]
 EMBEDDED_TENSOR_TYPES = frozenset({0, 1, 2, 8})
 """ggml types of the embedded model's matrices: F32, F16, Q4_0, Q8_0."""
 EMBEDDED_THREADS = ThreadCounts(1, 1)
-"""One thread decodes hundreds of its tokens a second, and measuring more would take longer than a
-reply."""
+"""One thread decodes hundreds of its tokens a second; measuring more would take too long."""
 RETRY_MEMORY_SHARE = 0.8
 """Factor on the GPUs' free memory for each load that ran out of memory."""
 

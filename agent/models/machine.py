@@ -1,8 +1,5 @@
-"""Estimates, before a model is here, what memory it will take and how fast this machine will run it.
-
-What is estimated from is the size of its files; the planner (`agent/engine/placement/planner.py`)
-computes the same exactly from the header of a file that is here.
-"""
+"""Estimates from the size of its files what memory a model takes and how fast it runs here; the planner
+(`agent/engine/placement/planner.py`) computes that from the header of a local file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Sends the program's log records to agent.log.
-
-The file is readable by its owner alone, made when there is something to write, and safe to print.
-"""
+"""Sends log records to agent.log, which only its owner can read, and which is safe to print."""
 
 from __future__ import annotations
 

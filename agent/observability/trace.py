@@ -1,9 +1,6 @@
-"""Writes every token, segment and event with its time into a file, for ``--trace FILE``.
-
-The file is a JSON array in the Trace Event Format, which Perfetto and chrome://tracing open, also
-when it was cut off: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-Times are in microseconds since the trace began, as this process saw things happen.
-"""
+"""Writes every token, segment and event into a file, for ``--trace FILE``: a JSON array in the Trace
+Event Format, for Perfetto and chrome://tracing, in microseconds since the trace began.
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU"""
 
 from __future__ import annotations
 

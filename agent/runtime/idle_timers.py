@@ -19,8 +19,7 @@ Chore = Callable[[], Coroutine[Any, Any, None]]
 PROBE_IDLE_SECONDS = 20.0
 """Seconds without a turn after which the CPU is probed for repacked weights, where it was not yet."""
 WARM_UP_IDLE_SECONDS = 2.0
-"""Seconds without a turn or key after which what a first tool call needs is prepared; some of that
-holds Python's lock for long."""
+"""Seconds without a turn or key after which a first tool call is prepared, which blocks."""
 
 
 class IdleTimers:

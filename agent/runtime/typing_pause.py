@@ -1,7 +1,5 @@
-"""Lets work that holds Python's lock for long wait until nobody types.
-
-Meanwhile no key is echoed: openai-harmony takes 60 to 180 ms for its vocabulary in one piece.
-"""
+"""Lets work that holds Python's lock for long (openai-harmony's vocabulary: 60 to 180 ms) wait until
+nobody types."""
 
 from __future__ import annotations
 

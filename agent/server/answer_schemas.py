@@ -1,8 +1,5 @@
-"""What this server answers, as ``/openapi.json`` describes it; responses are `agent.events.Response`.
-
-Answers are written as plain JSON objects; tests hold them against these models, and the models against
-openai-python's types (``tests/agent/server/test_openapi_types.py``).
-"""
+"""What this server answers, for ``/openapi.json``; responses are `agent.events.Response`. Tests hold
+the plain JSON against these models, and the models against openai-python's types."""
 
 from __future__ import annotations
 

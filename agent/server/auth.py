@@ -29,11 +29,8 @@ def is_loopback(host: str) -> bool:
 
 
 class FramingMiddleware:
-    """ASGI middleware that refuses a body with two lengths, and closes the connection.
-
-    A proxy in front of the server may take the other one for the length: then it and the server read
-    different requests (request smuggling). Reference: RFC 9112, section 6.3.
-    """
+    """Refuses a body with two lengths, and closes the connection: a proxy may take the other one, and
+    read different requests (request smuggling; RFC 9112, section 6.3)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -49,12 +46,9 @@ class FramingMiddleware:
 
 
 class AccessMiddleware:
-    """ASGI middleware that refuses requests before the application sees them.
-
-    A web page can make a browser send requests to this machine, also under the page's own host name
-    (DNS rebinding). So a server on loopback answers only requests to loopback's names (``Host``), and
-    a page's requests (they have an ``Origin``) only if the page is the server's own or was allowed.
-    """
+    """Refuses requests before the application sees them. A web page can make a browser send requests
+    here, also under its own host name (DNS rebinding): a server on loopback answers only requests to
+    loopback's names (``Host``), and of pages (``Origin``) only its own and those that were allowed."""
 
     def __init__(
         self, app: ASGIApp, *, key: str | None, loopback_only: bool, origins: Collection[str]

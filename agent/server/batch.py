@@ -1,9 +1,6 @@
-"""Runs the lines of OpenAI's batch files side by side, each as the request that it is over HTTP.
-
-A line is ``{"custom_id", "method": "POST", "url", "body"}``, its result
-``{"id", "custom_id", "response": {"status_code", "request_id", "body"}, "error"}``. Results come in the
-order in which the requests end. Reference: https://platform.openai.com/docs/api-reference/batch
-"""
+"""Runs the lines of OpenAI's batch files side by side. A line is ``{"custom_id", "method": "POST",
+"url", "body"}``, its result ``{"id", "custom_id", "response": {"status_code", "request_id", "body"},
+"error"}``, in the order in which requests end: https://platform.openai.com/docs/api-reference/batch."""
 
 from __future__ import annotations
 
@@ -127,8 +124,7 @@ def _target(value: Json, endpoints: tuple[str, ...]) -> tuple[str, Json]:
 
 
 class _Slots:
-    """Bounds the requests in flight: to fewer after each that the engine refused, and slowly up to
-    ``maximum`` again as it answers others."""
+    """Bounds requests in flight: fewer after each refusal, and slowly up to ``maximum`` again."""
 
     def __init__(self, maximum: int) -> None:
         self._maximum, self._bound, self._taken = maximum, float(maximum), 0

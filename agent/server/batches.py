@@ -1,8 +1,5 @@
-"""Batches: files of requests that are answered in the background, one file after the other.
-
-What is done is on disk: a server that ends goes on with its batches when it starts again.
-Reference: https://platform.openai.com/docs/api-reference/batch
-"""
+"""Batches: files of requests that are answered in the background, one after the other, also after a
+restart. Reference: https://platform.openai.com/docs/api-reference/batch"""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Answers of ``POST /v1/chat/completions``: turns in the shape that older clients read.
-
-Reference: https://platform.openai.com/docs/api-reference/chat/object. Reasoning has the names of
-llama.cpp's and vLLM's servers.
-"""
+"""Answers of ``POST /v1/chat/completions``, with llama.cpp's and vLLM's names for reasoning. Reference:
+https://platform.openai.com/docs/api-reference/chat/object"""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""``POST /v1/chat/completions``, the older API, on top of the Responses API.
-
-A request becomes one of the Responses API for each choice (`chat_requests`); the answer is these turns'
-events in the older shape (`chat_answers`).
-"""
+"""``POST /v1/chat/completions``, the older API: a request becomes one of the Responses API for each
+choice (`chat_requests`), whose events are answered in the older shape (`chat_answers`)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Requests to ``POST /v1/chat/completions``, and the requests of the Responses API that they become.
-
-The fields are those of https://platform.openai.com/docs/api-reference/chat/create, each of them done
-or refused (``docs/chat.md`` says which), and ``reasoning_content``, ``reasoning``, ``top_k``, ``min_p``
-and ``repeat_penalty`` of llama.cpp's and vLLM's servers.
-"""
+"""Requests to ``POST /v1/chat/completions``, translated to the Responses API: the fields of
+https://platform.openai.com/docs/api-reference/chat/create, each done or refused (``docs/chat.md``), and
+``reasoning_content``, ``reasoning``, ``top_k``, ``min_p``, ``repeat_penalty`` of other servers."""
 
 from __future__ import annotations
 
@@ -47,8 +44,7 @@ PARAM_NAMES = (
 )
 """Beginnings of parameters in the Responses API, and what they are here."""
 UNSEEN_PARTS = {"image_url": "input_image", "input_audio": "input_audio", "file": "input_file"}
-"""What parts that nobody here can read become where the model is told that there was one: in the
-outputs of tools and in messages before the newest, for clients send back what they have."""
+"""What unreadable parts become in outputs of tools and in messages before the newest."""
 REFUSED_PARTS = {
     "image_url": f"is an image, and {CANNOT_SEE}: send text",
     "input_audio": "is a recording, and this model cannot hear: send text",

@@ -1,7 +1,5 @@
-"""MCP servers that a request brings: ``mcp`` tools with a ``server_url``.
-
-Reference: https://platform.openai.com/docs/guides/tools-remote-mcp
-"""
+"""MCP servers that a request brings: ``mcp`` tools with a ``server_url``. Reference:
+https://platform.openai.com/docs/guides/tools-remote-mcp"""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""``POST /v1/completions``: the raw model without a chat template, for older clients and evaluations.
-
-Reference: https://platform.openai.com/docs/api-reference/completions (``echo`` with ``logprobs`` gives
-the prompt's log probabilities, which evaluations such as lm-evaluation-harness read; ``ignore_eos``,
-``skip_special_tokens``, ``top_k``, ``min_p`` and ``repeat_penalty`` are vLLM's and llama.cpp's).
-"""
+"""``POST /v1/completions``: the raw model without a chat template, for older clients and evaluations
+(lm-evaluation-harness reads ``echo`` with ``logprobs``), with vLLM's and llama.cpp's fields too.
+Reference: https://platform.openai.com/docs/api-reference/completions"""
 
 from __future__ import annotations
 

@@ -33,8 +33,7 @@ GRACE_SECONDS = 30.0
 MIN_BYTES_PER_SECOND = 32 * 1024
 """A body or message may take `GRACE_SECONDS`, and as long as it takes at this speed."""
 READ_BYTES = 4 * 1024
-"""Bytes that are read at a time: h11 takes some 35 µs for a chunk of a body, however short it is, and
-meanwhile nobody else is answered."""
+"""Bytes read at a time: h11 takes some 35 µs for any chunk, and meanwhile nobody is answered."""
 MAX_CONNECTIONS = 512
 """Twice as many as responses run at once."""
 TRIM_SECONDS = 0.1

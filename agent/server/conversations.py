@@ -1,8 +1,5 @@
-"""Conversations of ``/v1/conversations``: their items, and which of them a turn is extending.
-
-A conversation here is one of the store's: the app and the command line continue it too. One that a turn
-extends, or whose items are being changed, is locked: whatever else would change it is refused.
-"""
+"""Conversations of ``/v1/conversations``, which are the store's: the app and the command line continue
+them too. While a turn extends one, or its items change, other changes are refused."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The tools that hold for a request: its own, and those that input items have added.
-
-An ``additional_tools`` item declares tools in the middle of a history, a ``tool_search_output`` those
-that a search has found. They hold from there on, also for the requests that continue the response.
-"""
+"""The tools that hold for a request: its own, and those that items (``additional_tools``,
+``tool_search_output``) added from there on, also for requests that continue the response."""
 
 from __future__ import annotations
 

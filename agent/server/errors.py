@@ -1,7 +1,5 @@
-"""Errors of the API in OpenAI's shape, and pydantic's validation errors as one of them.
-
-Reference: https://platform.openai.com/docs/guides/error-codes/api-errors
-"""
+"""Errors of the API in OpenAI's shape, pydantic's as one of them. Reference:
+https://platform.openai.com/docs/guides/error-codes/api-errors"""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""What a request may not have, and what a lenient server passes over of it.
-
-Nothing is accepted and then not done: a field that this server does not have is refused. With
-``agent serve --lenient`` it is passed over instead, and named in the answer's `IGNORED_HEADER`.
-"""
+"""What a request may not have: a field that this server does not have is refused, or with ``agent serve
+--lenient`` passed over, and named in the answer's `IGNORED_HEADER`."""
 
 from __future__ import annotations
 

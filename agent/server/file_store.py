@@ -1,7 +1,5 @@
-"""Files that clients upload, each as its bytes and its description in one folder.
-
-Reference: https://platform.openai.com/docs/api-reference/files
-"""
+"""Files that clients upload, each as its bytes and its description in one folder. Reference:
+https://platform.openai.com/docs/api-reference/files"""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
-"""Items of a history that began at another server, as the calls and results that the model reads.
-
-Their tools do not exist here. What such an item says is text all the same: a ``shell_call`` is a call
-of ``shell`` with its ``action`` as arguments, a ``shell_call_output`` the result. Clients send these
-items back as they got them, so that whatever is missing or has another form is no error.
-
-Reference: https://platform.openai.com/docs/api-reference/responses/create (``input``)
-"""
+"""Items of a history that began at another server, as the calls and results that the model reads: a
+``shell_call`` is a call of ``shell`` with its ``action`` as arguments. Clients send these items back as
+they got them, so that nothing in them is an error. Reference:
+https://platform.openai.com/docs/api-reference/responses/create (``input``)"""
 
 from __future__ import annotations
 

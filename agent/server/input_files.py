@@ -1,9 +1,5 @@
-"""Reads the text of files that are attached to messages (``input_file`` with ``file_data``).
-
-PDFs are read before, in processes of their own (`agent.server.pdf_texts`).
-
-Reference: https://platform.openai.com/docs/guides/pdf-files
-"""
+"""Reads the text of files attached to messages (``input_file`` with ``file_data``); PDFs are read
+before (`agent.server.pdf_texts`). Reference: https://platform.openai.com/docs/guides/pdf-files"""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""A stream of server-sent events that is never silent for long.
-
-Clients and proxies give up a stream on which nothing comes: Codex and Node's fetch after 300 s, nginx
-after 60 s. A prompt of a coding agent can take longer to read, and a model to load.
-"""
+"""A stream of server-sent events that is never silent for long: Codex and Node's fetch give up after
+300 s, nginx after 60 s, and a long prompt or a load can take longer."""
 
 from __future__ import annotations
 
@@ -57,11 +54,8 @@ class Heartbeat:
 
 
 class LiveStream:
-    """Sends a response's head and its chunks; used as a block, which keeps the stream alive.
-
-    The head is sent with the first chunk, or with the first sign of life: until then an error can be
-    an HTTP response of its own.
-    """
+    """Sends a response's head and its chunks; used as a block, which keeps the stream alive. The head
+    comes with the first chunk or sign of life: until then an error can be a response of its own."""
 
     def __init__(
         self, send: Send, seconds: float, keepalive: Callable[[], bytes] = lambda: COMMENT

@@ -1,9 +1,6 @@
-"""One call of the tool ``ask``: a turn of the local model on behalf of an MCP client.
-
-The client hears of the turn's progress. What a tool's server asks of a person, and whether a call may
-run, is passed on to the client's person as an elicitation. Clients of MCP 2026-07-28 get it as the
-call's result (``InputRequiredResult``) and call again with the answer: the turn waits for that.
-"""
+"""One call of the tool ``ask``: a turn on behalf of an MCP client, which hears of its progress.
+Questions and approvals go to the client's person as elicitations; clients of MCP 2026-07-28 get them as
+the call's result (``InputRequiredResult``) and call again with the answer."""
 
 from __future__ import annotations
 

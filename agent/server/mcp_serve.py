@@ -134,10 +134,7 @@ async def _serve_http(
 
 
 class _StreamsMiddleware:
-    """ASGI middleware that can end the responses to GET: streams with what the server says unasked.
-
-    They have no end of their own. What a call says comes with the response to its POST.
-    """
+    """Ends responses to GET on demand: streams with what the server says outside of calls."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app, self._ended = app, asyncio.Event()

@@ -1,7 +1,5 @@
-"""This program as an MCP server: the tool ``ask``, python where it is allowed, conversations.
-
-`create_mcp_server` makes a server of the MCP SDK; `agent.server.mcp_serve` runs it.
-"""
+"""This program as an MCP server of the SDK: the tool ``ask``, python where it is allowed,
+conversations. `agent.server.mcp_serve` runs it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Reads the PDFs that requests bring, each in a confined process of its own.
-
-Reading one takes as long as its maker wants, and its parser may be attacked: the process has limits of
-time and memory, sees no files and no network, and the event loop goes on meanwhile.
-"""
+"""Reads the PDFs that requests bring, each in a process with limits of time and memory, without files
+and network: its parser may be attacked, and takes as long as the PDF's maker wants."""
 
 from __future__ import annotations
 

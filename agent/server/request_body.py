@@ -1,9 +1,6 @@
 """Reads the bodies of requests within limits: of one body's length and JSON values, of all together.
-
-A small body can be large in memory: ``[],`` takes three bytes, and 64 as a Python list. So the values
-of a long body are counted before it is parsed, bit by bit, while the event loop runs; what passes is
-parsed within some 50 ms.
-"""
+``[],`` takes three bytes, and 64 as a list: the values of a long body are counted bit by bit before it
+is parsed, so that parsing takes some 50 ms at most."""
 
 from __future__ import annotations
 

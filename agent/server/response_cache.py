@@ -1,7 +1,5 @@
-"""Finished responses by id: to continue one, to look one up, to resolve references to its items.
-
-The latest are in memory, bounded in number and bytes; all of them are in the store, if there is one.
-"""
+"""Finished responses by id, to continue, look up or refer to: the latest in memory, bounded in number
+and bytes, all of them in the store, if there is one."""
 
 from __future__ import annotations
 

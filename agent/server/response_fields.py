@@ -1,7 +1,5 @@
-"""The fields of a response that repeat its request.
-
-Reference: https://platform.openai.com/docs/api-reference/responses/object
-"""
+"""The fields of a response that repeat its request. Reference:
+https://platform.openai.com/docs/api-reference/responses/object"""
 
 from __future__ import annotations
 

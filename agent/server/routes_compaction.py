@@ -1,7 +1,5 @@
-"""POST /v1/responses/compact: a summary that a client sends instead of its history.
-
-Reference: https://platform.openai.com/docs/api-reference/responses/compact
-"""
+"""POST /v1/responses/compact: a summary that a client sends instead of its history. Reference:
+https://platform.openai.com/docs/api-reference/responses/compact"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``/v1/conversations`` and their items over HTTP.
-
-Reference: https://platform.openai.com/docs/api-reference/conversations
-"""
+"""``/v1/conversations`` over HTTP: https://platform.openai.com/docs/api-reference/conversations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``/v1/responses`` over HTTP: create one, count a prompt, look up, delete, cancel, list the input.
-
-Reference: https://platform.openai.com/docs/api-reference/responses
-"""
+"""``/v1/responses`` over HTTP: https://platform.openai.com/docs/api-reference/responses."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""``/tokenize``, ``/detokenize`` and ``/props``, as clients of vLLM and of llama.cpp's server send and
-read them, and ``/v1/embeddings``, which no model here can answer.
-
-The two servers' fields do not contradict each other, so both get both:
-https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html#tokenizer-api,
-https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md.
-"""
+"""``/tokenize``, ``/detokenize`` and ``/props`` with the fields of both vLLM
+(https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html#tokenizer-api) and llama.cpp
+(https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md), and ``/v1/embeddings``,
+which no model here can answer."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
-"""Pydantic models of requests to ``/v1/responses``: what this server does, and nothing else.
-
-A field or value that is not here is refused (`ConfigModel`), but for fields of input items, which
-clients send back as they have them: those that this API does not have are passed over.
-
-The fields are those of https://platform.openai.com/docs/api-reference/responses/create, and some that
-llama.cpp's and vLLM's servers have too: ``top_k``, ``min_p``, ``seed``, ``presence_penalty``,
-``frequency_penalty``, ``repeat_penalty``, ``logit_bias``, ``stop`` and ``enable_response_messages``.
-"""
+"""Pydantic models of requests to ``/v1/responses``. What is not here is refused (`ConfigModel`), but
+for fields of input items, which are passed over. The fields are those of
+https://platform.openai.com/docs/api-reference/responses/create, and ``top_k``, ``min_p``, ``seed``,
+``presence_penalty``, ``frequency_penalty``, ``repeat_penalty``, ``logit_bias``, ``stop`` and
+``enable_response_messages`` of llama.cpp's and vLLM's servers."""
 
 from __future__ import annotations
 
@@ -71,8 +67,7 @@ UNSUPPORTED_FIELDS = frozenset(
     | {"tools[].async", "tools[].output_schema", "tools[].tunnel_id"}
     | {"tools[].tools[].async", "tools[].tools[].output_schema"}
 )
-"""Fields of OpenAI's API that no model here has; an error tells them from misspelled ones. Those of
-``tools`` are also those of the tools among the input items."""
+"""Fields of OpenAI's API that no model here has; an error tells them from misspelled ones."""
 
 
 # --- tools ---

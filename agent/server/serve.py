@@ -44,8 +44,7 @@ log = logging.getLogger(__name__)
 DRAIN_SECONDS = 20.0
 """How long running responses may go on after a drain began; then they are cancelled."""
 IDLE_CONNECTION_SECONDS = 15
-"""How long an idle connection stays open: longer than clients keep theirs (5 s with openai-python), as
-a request over a connection that is just being closed gets no answer."""
+"""Longer than clients keep theirs (openai-python: 5 s): a request on a closing one gets no answer."""
 ACCEPT_BATCH = 64
 """Connections that are accepted before the event loop runs other tasks."""
 CLOSE_SECONDS = 5.0

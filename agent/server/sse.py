@@ -1,9 +1,6 @@
-"""A turn over HTTP: its official events as server-sent events, or its final response as one body.
-
-Both watch the client: when it disconnects, its turn is stopped. The format is that of
-https://html.spec.whatwg.org/multipage/server-sent-events.html, one ``event:`` and one ``data:`` line
-for each event.
-"""
+"""A turn over HTTP: its official events as server-sent events
+(https://html.spec.whatwg.org/multipage/server-sent-events.html), or its final response as one body.
+When the client disconnects, its turn is stopped."""
 
 from __future__ import annotations
 
@@ -33,11 +30,8 @@ EncodeEvent = Callable[[ev.OfficialEvent], bytes]
 
 
 class SseEncoder:
-    """Writes events of the Responses API as server-sent events.
-
-    An event's JSON begins with its type, so a type is renamed by replacing its first occurrence in
-    the line. That costs 0.2 µs; a renamed copy of the event costs more than writing it (2.6 µs).
-    """
+    """Writes events of the Responses API as server-sent events. A type is renamed by replacing its
+    first occurrence in the line (0.2 µs); a renamed copy costs more than writing it (2.6 µs)."""
 
     def __init__(self, renames: Mapping[str, str] | None = None) -> None:
         """``renames``: event types, and what this client calls them."""

@@ -1,8 +1,5 @@
-"""Tokenises the long texts of a request bit by bit, so that the event loop runs meanwhile.
-
-A long history that is tokenised at once would stall every stream. A text that does not fit into the
-context is refused as soon as that is known.
-"""
+"""Tokenises the long texts of a request bit by bit, so that streams go on. A text that does not fit
+into the context is refused as soon as that is known."""
 
 from __future__ import annotations
 

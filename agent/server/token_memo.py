@@ -1,10 +1,6 @@
-"""Token ids of messages that clients may send back as input items.
-
-A client without ``previous_response_id`` resends its whole history. What the model wrote can be
-rendered in more than one way: other ids than those it wrote would not match the prompt that the
-engine has cached, and everything behind them would be processed again. The other messages are
-remembered because rendering them takes time.
-"""
+"""Token ids of messages that clients may send back as input items. What the model wrote can be rendered
+in more than one way: with other ids the engine's cached prompt would not match, and everything behind
+them would be processed again. Other messages are remembered to save time."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Conversations of ``/v1/conversations`` in the one store: metadata, and the turns that hold the items.
-
-An item belongs to a turn: what a request sent is in the turn's ``inputs``, what the model wrote in its
-response. Items that a client adds by themselves become turns of their own (``created``). So a
-conversation reads the same in the app, on the command line and over the API.
-"""
+"""Conversations of ``/v1/conversations`` in the one store: metadata, and the turns that hold the items:
+what a request sent in ``inputs``, what the model wrote in the response. Items that a client adds become
+turns of their own (``created``). So every interface reads the same."""
 
 from __future__ import annotations
 

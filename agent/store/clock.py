@@ -1,10 +1,6 @@
-"""Times within a store never go back, and a clock that jumped at one start ages nothing.
-
-What is written is stamped with the system's time, or just after the latest stamp in the store
-if that is later.
-Ages are measured against `StoreClock.confirmed`, which no clock moves forward alone: it is the latest
-stamp that the store had when it was opened, and the time that this process has run since.
-"""
+"""Times within a store never go back, and a clock that jumped at one start ages nothing: a stamp is the
+system's time, or just after the latest one. Ages are measured against `StoreClock.confirmed`: the
+latest stamp when the store was opened, and the time that this process has run since."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Conversations on disk: one SQLite file for every interface.
-
-A turn is written when it starts (in progress, with this process's id), noted as it goes on
-(`recorder.py`), and written when it ends. A turn whose process is gone is marked failed the next time
-the store is opened, with what was noted of it (`recovery.py`). Conversations form a tree (`tree.py`).
-"""
+"""Conversations on disk: one SQLite file for every interface. A turn is written when it starts, noted
+as it goes on (`recorder.py`), and written when it ends. One whose process is gone is marked failed when
+the store is opened again (`recovery.py`). Conversations form a tree (`tree.py`)."""
 
 from __future__ import annotations
 

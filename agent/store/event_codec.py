@@ -1,8 +1,5 @@
-"""Events of a turn as the store keeps them: one line each, ``SECONDS JSON``, compressed with zlib.
-
-``SECONDS`` since the turn began, two decimals. Streams of background responses that earlier versions
-stored have the JSON alone; their seconds are read as 0.
-"""
+"""Events of a turn as the store keeps them: lines of ``SECONDS JSON``, seconds since the turn began
+with two decimals, compressed with zlib. Lines of older streams have no seconds (0)."""
 
 from __future__ import annotations
 

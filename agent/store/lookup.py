@@ -1,7 +1,5 @@
-"""Answers small questions about the store in milliseconds: shell completion and the app's last line.
-
-The file is opened to read only, without recovery; where that fails there is no answer.
-"""
+"""Answers small questions about the store in milliseconds, read only and without recovery: shell
+completion and the app's last line. Where that fails there is no answer."""
 
 from __future__ import annotations
 

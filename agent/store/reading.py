@@ -1,7 +1,5 @@
-"""The half of the store that reads: conversations and turns, without what is damaged.
-
-A row that cannot be read is left out and named in ``damage``. Methods here raise no exception for one.
-"""
+"""The half of the store that reads conversations and turns. A damaged row is left out and named in
+``damage``, without an exception."""
 
 from __future__ import annotations
 

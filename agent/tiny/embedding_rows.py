@@ -1,11 +1,7 @@
-"""Computes structured embedding rows: every token has one, without any of them being learned.
-
-A row is built of ±1 (times an amplitude): 128 dimensions hash the lower-cased letters of the
-token, so that " Paris", "paris" and "Paris" share them; 32 dimensions tell how they differ
-(leading space, capital, all capitals, another leading character, digits); 96 dimensions are left
-empty as working space for the layers. A model that copies such rows copies any token, also those
-that its training never showed. Only the rows that the templates use are trained on top of this.
-"""
+"""Computes structured embedding rows of ±1 (times an amplitude), none of them learned: 128 dimensions
+hash the lower-cased letters, so that " Paris", "paris" and "Paris" share them; 32 tell how they differ
+(leading space, capitals, another leading character, digits); 96 are working space for the layers. A
+model that copies such rows copies any token. Only the rows that the templates use are trained."""
 
 from __future__ import annotations
 

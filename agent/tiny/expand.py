@@ -1,8 +1,5 @@
-"""Expands the shipped core of the embedded model into an ordinary GGUF, once.
-
-The core holds the layers and the trained rows. The rest, the rows of 200,000 other tokens and the
-tokenizer, follows from the vocabulary and is computed on the user's machine.
-"""
+"""Expands the shipped core of the embedded model, its layers and trained rows, into a GGUF, once. The
+rows of 200,000 other tokens and the tokenizer are computed from the vocabulary."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Writes the GGUF that the core expands into: metadata, tokenizer and tensors of gpt-oss.
-
-Everything here is a pure function of the core and the vocabulary, so that the file is the same
-on every machine.
-"""
+"""Writes the GGUF that the core expands into: a pure function of core and vocabulary, so that the file
+is the same on every machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Unpacks o200k_base, the vocabulary that the embedded model and openai-harmony share.
-
-The ranks are data of OpenAI's tiktoken (MIT licence), shipped packed beside this module.
-"""
+"""Unpacks o200k_base, the vocabulary of the embedded model and of openai-harmony: data of OpenAI's
+tiktoken (MIT licence), shipped packed beside this module."""
 
 from __future__ import annotations
 

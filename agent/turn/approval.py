@@ -1,9 +1,6 @@
-"""The questions of a tool call: whether it may run, and what its server asks of person or model.
-
-Every question is an event, and so is its answer. A server may ask the person (MCP elicitation) and have
-the model write something (MCP sampling); both are "Client Features" of the specification,
-https://modelcontextprotocol.io/specification.
-"""
+"""The questions of a tool call: whether it may run, and what its server asks of the person (MCP
+elicitation) or the model (MCP sampling). Both are "Client Features" of
+https://modelcontextprotocol.io/specification. Every question is an event, and so is its answer."""
 
 from __future__ import annotations
 

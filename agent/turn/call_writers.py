@@ -1,9 +1,6 @@
-"""The writers of tool calls: each kind of call becomes the item that its client knows.
-
-Calls that the client runs are ``function_call`` and ``custom_tool_call`` items; they end the turn.
-Calls that this process runs are ``mcp_call`` items, or, where the request has OpenAI's hosted tools,
-``code_interpreter_call`` and ``web_search_call`` items; all their writers implement `CallWriter`.
-"""
+"""The writers of tool calls, which become the items that the client knows: ``function_call`` and
+``custom_tool_call``, which end the turn, where it runs them; else ``mcp_call``, or for hosted tools
+``code_interpreter_call`` and ``web_search_call``. All of these implement `CallWriter`."""
 
 from __future__ import annotations
 
@@ -201,11 +198,8 @@ class McpCallWriter(ItemWriter):
 
 
 class UnlistedCallWriter:
-    """Writes no item: of a call that nobody offered the client could make nothing, and one that is over
-    the limit of calls is ignored.
-
-    The model is told why; what it wrote is in an ``agent.repair`` event.
-    """
+    """Writes no item, for a call that nobody offered or that is over the limit. The model is told why;
+    what it wrote is in an ``agent.repair`` event."""
 
     def __init__(self, output: Output, server: str, name: str, rule: str) -> None:
         """``rule``: the event's."""
@@ -240,10 +234,7 @@ class UnlistedCallWriter:
 
 
 class CodeWriter(ItemWriter):
-    """Writes a ``code_interpreter_call`` item.
-
-    Code that the model writes as such streams; code inside JSON arguments is shown once it is complete.
-    """
+    """Writes a ``code_interpreter_call`` item; code in JSON arguments is shown once it is complete."""
 
     def __init__(self, output: Output, name: str, container: str) -> None:
         """``container``: id of the Python session that the code runs in."""

@@ -1,7 +1,5 @@
-"""The citations in a text: GPT-OSS names a page that it browsed by ``【cursor†L3-L5】``.
-
-The notation is the browser tool's in https://github.com/openai/gpt-oss.
-"""
+"""The citations in a text: GPT-OSS names a page as ``【cursor†L3-L5】``
+(https://github.com/openai/gpt-oss)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""What a turn's generations may write: from its options and tools to the constraint of each.
-
-Grammars are compiled in the background. Where a schema cannot be enforced in full, a strict one is
-refused, and of any other the person is told once; what was enforced in part is validated afterwards.
-"""
+"""What a turn's generations may write. Grammars are compiled in the background. A strict schema that
+cannot be enforced in full is refused; of any other the person is told once, and it is validated."""
 
 from __future__ import annotations
 
@@ -49,8 +46,7 @@ class UnenforceableSchemaError(AgentError):
 
 
 class BegunTextError(AgentError):
-    """What the first generation was to begin with is not allowed by its constraint; the message is a
-    sentence."""
+    """What the first generation was to begin with is not allowed; the message is a sentence."""
 
 
 class TurnConstraints:

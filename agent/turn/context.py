@@ -1,8 +1,5 @@
-"""The protocols between a turn and what surrounds it.
-
-``TurnContext`` is what a turn's own parts (tool calls, approval, decoder) use of it, ``TurnRuntime``
-what a turn uses of the runtime, ``RunningTurn`` what those use of it who watch or record it.
-"""
+"""The protocols between a turn and its parts (``TurnContext``: tool calls, approval, decoder), the
+runtime (``TurnRuntime``), and those who watch or record it (``RunningTurn``)."""
 
 from __future__ import annotations
 

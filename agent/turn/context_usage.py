@@ -1,7 +1,4 @@
-"""What fills the context: the parts of a prompt, and how many tokens it has of each.
-
-The parts of one prompt are in the conversation's order, and their tokens add up to its length.
-"""
+"""What fills the context: the parts of a prompt in order, with tokens that add up to its length."""
 
 from __future__ import annotations
 
@@ -23,8 +20,7 @@ from agent.turn.options import EMPTY_TOOL, TurnOptions
 from tools.types import Tool
 
 MAX_HEADER_TOKENS, HEADER_CHUNK_TOKENS = 64, 8
-"""Tokens at the beginning of a message that say what kind of message it is, and how many of them are
-parsed at once: most headers are short."""
+"""Tokens that say what kind of message it is, and how many are parsed at once: most are short."""
 _KINDS: dict[SegmentKind, ev.ContextPartKind] = {
     SegmentKind.REASONING: "reasoning",
     SegmentKind.PREAMBLE: "commentary",

@@ -1,5 +1,4 @@
-"""What a conversation has read, told from its own messages: so it outlives the process, and a branch
-has its part of it."""
+"""What a conversation has read, from its messages: so it outlives the process, and branches have it."""
 
 from __future__ import annotations
 

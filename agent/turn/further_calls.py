@@ -1,10 +1,6 @@
-"""Further calls of the client's functions in one response, of a model that ends at each call.
-
-gpt-oss stops after one call. Where a request wants several (`TurnOptions.further_calls`), it goes on
-behind the call, without a result, and may call again. Anything else, also reasoning, means that it has
-no further call to make: until its header tells, what it writes is held back, and then it is dropped.
-The answer waits for that, so it is a matter of a few tokens.
-"""
+"""Further calls of the client's functions in one response, of a model that ends at each call. gpt-oss
+stops after one. Where a request wants several (`TurnOptions.further_calls`), it goes on behind the
+call, without a result. What is no call is held back until its header tells, and dropped."""
 
 from __future__ import annotations
 
@@ -23,11 +19,8 @@ State = Literal["undecided", "call", "none"]
 
 
 class FurtherCall:
-    """Tells whether a generation is a further call, while its tokens come.
-
-    A call that was made already is none: a model that sees no result of it may repeat it. So tokens
-    are held back until the arguments differ from those of all earlier calls of the function.
-    """
+    """Tells whether a generation is a further call, while its tokens come. A repeated call is none:
+    tokens are held back until the arguments differ from those of all earlier calls of the function."""
 
     def __init__(
         self,

@@ -1,5 +1,4 @@
-"""Runs the generations of a turn: each is a request of the engine, whose tokens are decoded as they
-come."""
+"""Runs the generations of a turn: requests of the engine, whose tokens are decoded as they come."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """Jobs of turns that do not answer: compact the conversation, prefill its prompt, write a summary.
-
-A turn with a job has a log, can be stopped and ends like any other; its notices say what was done::
-
-    turn = Turn(runtime, conversation, [], options, job=CompactionJob()).start()
-"""
+``Turn(runtime, conversation, [], options, job=CompactionJob()).start()`` has a log, can be stopped and
+ends like any other; its notices say what was done."""
 
 from __future__ import annotations
 

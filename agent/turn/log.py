@@ -1,8 +1,5 @@
-"""The events of one turn, for any number of readers.
-
-The turn appends each event once; every reader follows the log at its own pace from its own position.
-No reader can stall the turn, and a slow one misses nothing: it catches up.
-"""
+"""The events of one turn, for any number of readers, each at its own pace from its own position: no
+reader can stall the turn, and none misses anything."""
 
 from __future__ import annotations
 

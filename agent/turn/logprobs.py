@@ -1,5 +1,4 @@
-"""Log probabilities of tokens: which belong to which piece of text, and how the API and our own events
-write them."""
+"""Log probabilities of tokens: which piece of text they belong to, and how they are written."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""One turn: generate → parse → call tools → generate again, until the answer is complete.
-
-Everything that happens is one stream of events in the turn's log. A turn that was started ends with
-exactly one terminal event, whatever the model and the tools do.
-"""
+"""One turn: generate → parse → call tools → generate again, until the answer is complete. All is one
+stream of events in its log, which ends with exactly one terminal event, whatever happens."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""Recognises a model that repeats itself without end, so that its generation can be stopped.
-
-A generation loops if its latest tokens are one period over and over, token for token. Text that
-repeats itself and yet goes on (a list, a poem, a table of zeros) is rarely exact for that long; where
-it is more often, in code and tables, it may go on for longer. What a JSON Schema demands is never
-checked: the grammar ends it.
-"""
+"""Recognises a model that repeats itself without end: its latest tokens are one period over and over.
+Text that repeats itself and yet goes on (a list, a poem) is rarely exact for that long; code and tables
+may go on for longer. What a JSON Schema demands is never checked: the grammar ends it."""
 
 from __future__ import annotations
 

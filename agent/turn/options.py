@@ -121,8 +121,7 @@ class TurnOptions:
     loop_limits: LoopLimits | None = None
     """Stop a generation that repeats itself (`agent.turn.loop_guard`); None: let it go on."""
     hedge_below: float = 0.0
-    """An answer in free text after a call ends with a doubt if a token of the turn had a lower
-    probability."""
+    """An answer in free text after a call ends with a doubt if a token was less probable."""
     private: bool = False
     """Keep nothing of the conversation in the prefix cache on disk."""
     ends_at_cut_call: bool = False

@@ -1,10 +1,6 @@
-"""The items of a response while they are written, and the writers of its texts.
-
-A writer opens its item when it is made, takes text as it comes, and closes the item once. Each call
-of a writer becomes events, in the order that the Responses API prescribes; the final response holds
-the items of ``response.output_item.done``. The writers of tool calls are in
-`agent.turn.call_writers`.
-"""
+"""The items of a response while they are written, and the writers of its texts (those of tool calls:
+`agent.turn.call_writers`). A writer opens its item when it is made, takes text as it comes, and closes
+it once. Each call becomes events, in the order that the Responses API prescribes."""
 
 from __future__ import annotations
 

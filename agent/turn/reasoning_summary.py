@@ -1,8 +1,5 @@
-"""Summarises reasoning while it is written, without a model: it is the reasoning itself, in parts.
-
-gpt-oss writes no summaries. ``detailed`` (and ``auto``) is all of the reasoning, a part for each
-paragraph, or for each heading with the paragraph below it; ``concise`` is its first sentence.
-"""
+"""Summarises reasoning while it is written, without a model: ``detailed`` (and ``auto``) is all of it,
+a part for each paragraph or heading with the paragraph below it; ``concise`` its first sentence."""
 
 from __future__ import annotations
 
@@ -23,10 +20,8 @@ _CLOSING_MARKS = "\"'”’)]}*`"
 
 
 class SummarySplitter:
-    """Cuts a text that comes piece by piece into the parts of a summary.
-
-    A part has no white space at its ends, and no empty line but in a block of code or below a heading.
-    """
+    """Cuts a streamed text into a summary's parts, without white space at their ends and without empty
+    lines, but in code or below a heading."""
 
     def __init__(self, style: SummaryStyle) -> None:
         self._concise = style == "concise"

@@ -1,9 +1,6 @@
-"""The one fold from events to items, and its inverse.
-
-A stream's official events describe a response item by item: ``output_item.added`` opens one, deltas
-write it, ``output_item.done`` holds its final form. ``ResponseBuilder`` follows that; whoever wants
-items of a stream that may have broken off (recovery after a crash, tests) asks it.
-"""
+"""The one fold from events to items, and its inverse: ``output_item.added`` opens an item, deltas write
+it, ``output_item.done`` holds its final form. For streams that may have broken off (recovery,
+tests)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""What the model could have written in place of a token, and how likely that was.
-
-It is computed again: one forward pass over what the model had read before the token, from the nearest
-prefix that is cached. It runs in the background and leaves what is cached of the conversation as it is.
-"""
+"""What the model could have written in place of a token, and how likely that was: computed again in the
+background, in one pass from the nearest cached prefix, which stays as it is."""
 
 from __future__ import annotations
 
@@ -56,8 +53,7 @@ class TokenChoice:
     logprob: float
     """Natural logarithm, in the model's own distribution, before any sampling setting."""
     probability: float | None
-    """0…1, after penalties and biases, temperature, top_k, top_p and min_p; 0: they cut it off. None:
-    the engine cannot say."""
+    """0…1, after all sampling settings; 0: they cut it off. None: the engine cannot say."""
     rank: int | None
     """1: no token was likelier, before the cuts; None: not known."""
     grammar: Verdict | None

@@ -44,8 +44,7 @@ class WrittenGeneration:
     starts: Sequence[MessageStart] = (MessageStart(0, 0),)
     """Of its messages; the first is always known."""
     logprobs: Sequence[ev.TokenProbability | None] = ()
-    """One per id, None for what was begun for the model or kept from another turn; empty where they
-    were not recorded."""
+    """One per id, None for what was begun or taken over; empty where they were not recorded."""
 
 
 @dataclass(slots=True)

@@ -1,8 +1,6 @@
-"""Decides when Python's cyclic garbage collector runs. A leaf: the first module that is imported.
-
-`defer` at the start, `resume` once the program is loaded, `disable` at the end. An app that people
-type into makes its full collections itself, with an `IdleCollector`, while nobody types.
-"""
+"""Decides when Python's cyclic garbage collector runs: `defer` at the start, `resume` once the program
+is loaded, `disable` at the end; an app collects while nobody types (`IdleCollector`). A leaf: the first
+import."""
 
 from __future__ import annotations
 
@@ -10,15 +8,12 @@ import gc
 import time
 
 STARTUP_THRESHOLD = 200_000
-"""New objects before a collection: more than a start makes. Nearly all of them stay, and looking
-through them again and again takes a tenth of its time."""
+"""New objects before a collection: more than a start makes, whose time it would add a tenth to."""
 INTERACTIVE_THRESHOLDS = 2_000, 5, 2_000
-"""`gc.set_threshold` of the app. A full collection stops everything for 0.1 s and more, and by default
-Python makes many. One that looks through 100,000 new objects takes 35 ms, which is felt while typing:
-so the middle one comes after 10,000."""
+"""`gc.set_threshold` of the app. A full collection takes 0.1 s and more, one of 100,000 new objects 35
+ms, which is felt while typing: so the middle one comes after 10,000."""
 HEADLESS_THRESHOLDS = 2_000, 5, 20
-"""`gc.set_threshold` of a server, where nobody types: full collections come by themselves, else its
-memory would grow with each response."""
+"""`gc.set_threshold` of a server: full collections come by themselves, or its memory would grow."""
 
 MIN_YOUNG_COLLECTIONS = 20
 """Collections of 10,000 new objects each, after which a full one is worth it."""

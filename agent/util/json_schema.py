@@ -1,7 +1,5 @@
-"""Checks a JSON value against a JSON Schema (draft 2020-12), where no grammar enforced it.
-
-Schemas come from servers and clients: none of them makes this fetch anything, run long, or fail.
-"""
+"""Checks a JSON value against a JSON Schema (draft 2020-12) of a server or client, where no grammar
+enforced it; none makes this fetch anything, run long, or fail."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""Finds the programs that this one starts, and none in a folder that others decide about.
-
-PATH often names folders of the project that one works in: an activated virtual environment,
-``node_modules/.bin``, an empty entry. What a stranger's repository or a command of the model has put
-there must not run outside of the sandbox, so such entries count for nothing. Every start of a process
-in this program gets its executable here, or is Python itself (``sys.executable``).
-"""
+"""Finds the programs that this one starts, and none in a folder that others decide about. PATH often
+names folders of a project (an activated virtual environment, ``node_modules/.bin``, an empty entry),
+whose files must not run outside of the sandbox. Every process that is started is found here, or is
+Python itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Removes from the text of models, tools and files what would steer a terminal. A leaf.
-
-Against escape sequences that move the cursor or change the title, and against Unicode's bidirectional
-controls, which show text in another order than it is read ("Trojan Source", CVE-2021-42574).
-"""
+"""Removes from foreign text what would steer a terminal: escape sequences, and Unicode's bidirectional
+controls ("Trojan Source", CVE-2021-42574). A leaf."""
 
 from __future__ import annotations
 

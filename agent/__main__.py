@@ -1,8 +1,5 @@
-"""The entry point: ``agent``, and ``python -m agent``.
-
-The app started with simple options does not wait for typer and the commands' parser. They take
-0.3 s where importing and building the app takes 0.5 s (on a busy core), all before the first paint.
-"""
+"""The entry point: ``agent``, and ``python -m agent``. With simple options the app starts without typer
+and the commands' parser, which take 0.3 s before the first paint."""
 
 from __future__ import annotations
 

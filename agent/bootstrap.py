@@ -1,7 +1,5 @@
-"""Builds a `Runtime` and its `TurnOptions` from the options of a command and the person's files.
-
-The one place, beside the commands, where model, tools, approvals and trace are put together.
-"""
+"""Builds a `Runtime` and its `TurnOptions` from the options of a command and the person's files: the
+one place where model, tools, approvals and trace are put together."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 DEFAULT_NAMESPACE = "functions"
-"""The group that gpt-oss sees all functions in; a client's group of this name (Codex has one) adds
-nothing to their names."""
+"""The group that gpt-oss sees all functions in; a client's of this name adds nothing to names."""
 
 
 def qualified_name(name: str, namespace: str | None) -> str:
@@ -207,8 +206,7 @@ class CodeInterpreterCallItem(WireModel):
     container_id: str
     code: str = ""
     outputs: list[dict[str, Any]] | None = None
-    """What it printed, also where a request does not include it: a client that sends its items back
-    would lose it otherwise."""
+    """What it printed, for clients that send items back; also if a request does not include it."""
     status: Literal["in_progress", "completed", "incomplete", "interpreting", "failed"] = (
         "in_progress"
     )
@@ -772,8 +770,7 @@ class AgentTokens(WireModel):
     type: Literal["agent.tokens"] = "agent.tokens"
     ids: list[int]
     logprobs: list[TokenProbability | None] | None = Field(default=None, exclude_if=_absent)
-    """One per id, where they were asked for (``token_probabilities`` in config.toml); None for an id
-    that was begun for the model, or of which a server reports none."""
+    """One per id, where they were asked for (``token_probabilities``); None: not reported."""
     entry: int | None = Field(default=None, exclude_if=_absent)
     """How many messages the turn had when this generation began; in its first batch only."""
 
@@ -919,8 +916,7 @@ class AgentStats(WireModel):
     cached_tokens: int
     output_tokens: int
     aside_input_tokens: int = 0
-    """Of what was generated for the turn but is no part of the response, nor of its usage: summaries
-    that made room, and what a tool's server asked the model to write."""
+    """Tokens of side generations (summaries, MCP sampling), which ``usage`` does not have."""
     aside_output_tokens: int = 0
     drafted_tokens: int = 0
     """Of speculative decoding: tokens that were guessed and verified, several in one step."""

@@ -1,8 +1,5 @@
-"""Built-in servers: the interface they implement, and how one becomes an MCP server.
-
-Implementations: ``PythonServer``, ``FilesServer``, ``ShellServer``, ``BrowserServer``. The host
-connects to them with the same SDK client as to any server, in memory and in this process.
-"""
+"""Built-in servers: the interface of ``PythonServer``, ``FilesServer``, ``ShellServer`` and
+``BrowserServer``, and how one becomes an MCP server, which the SDK's client reaches in memory."""
 
 from __future__ import annotations
 
@@ -18,8 +15,7 @@ if TYPE_CHECKING:
     from mcp.server import Server
 
 output_listener: ContextVar[OnOutput | None] = ContextVar("output_listener", default=None)
-"""Where a running call sends partial output. An in-process call runs in its caller's context, so
-this reaches the server without passing through the protocol, which has no message for it."""
+"""Where a running call sends partial output, for which the protocol has no message."""
 
 conversation_id: ContextVar[str] = ContextVar("conversation_id", default="")
 """The conversation that makes the call: servers store variables, pages and changes by it."""

@@ -1,9 +1,7 @@
 """Extracts the text of a page; run as a script in the sandbox, since a page may attack its parser.
-
 Reads from stdin a line of JSON (``{"url", "kind", "charset", "source": bool, "confined": bool}``) and
-the page's bytes. If it is not confined, it refuses HTML and PDF. Writes ``{"title", "text"}`` or
-``{"error"}`` as JSON. Links in the text are ``[text](address)``. Imports nothing of ours.
-"""
+the page's bytes; unconfined, it refuses HTML and PDF. Writes ``{"title", "text"}`` (links are
+``[text](address)``) or ``{"error"}``. Imports nothing of ours."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
-"""Which IP addresses are public.
-
-`ipaddress.is_global` alone depends on the Python version (3.11 before 3.11.10 takes some networks for
-public that are not), and knows no addresses that a cloud gives to its own services. Reference: IANA's
-special-purpose address registries.
-"""
+"""Which IP addresses are public. `ipaddress.is_global` depends on the Python version (before 3.11.10
+some networks are wrong), and knows no addresses of a cloud's services. Reference: IANA's registries."""
 
 from __future__ import annotations
 

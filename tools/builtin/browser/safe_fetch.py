@@ -64,12 +64,8 @@ def _ssl_context() -> ssl.SSLContext:
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Connects to permitted addresses only.
-
-    It resolves a host itself and connects to the very address that it has checked, so that a name
-    which means another address a moment later (DNS rebinding) does no harm. Every redirect passes
-    here again.
-    """
+    """Connects to permitted addresses only: it resolves a host itself, for every redirect, and connects
+    to the very address that it has checked, whatever the name means later (DNS rebinding)."""
 
     def __init__(self, allowed: Sequence[str] = (), resolve: Resolve = resolve) -> None:
         """``allowed``: networks that may be opened although they are not public."""

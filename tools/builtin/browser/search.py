@@ -34,10 +34,8 @@ class SearchBackend(Protocol):
 
 
 class SearXNG:
-    """Searches with a SearXNG; its address may be private, since the operator configured it.
-
-    API: https://docs.searxng.org/dev/search_api.html
-    """
+    """Searches with a SearXNG, also at a private address:
+    https://docs.searxng.org/dev/search_api.html."""
 
     def __init__(self, url: str) -> None:
         self._endpoint = url.rstrip("/").removesuffix("/search") + "/search"
@@ -69,10 +67,7 @@ class SearXNG:
 
 
 class ToolSearch:
-    """Searches with a tool of an MCP server.
-
-    A list of results in JSON becomes a page of results, any other text a page with its links.
-    """
+    """Searches with a tool of an MCP server; a list of results in JSON becomes a page of results."""
 
     def __init__(self, name: str, find: FindTool, call: CallTool) -> None:
         self._name, self._find, self._call = name, find, call

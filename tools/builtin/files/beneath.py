@@ -1,9 +1,6 @@
-"""Opens folders beneath another one, whatever other processes do to the path meanwhile.
-
-A path that was looked at can lead elsewhere by the time it is used: another process puts a link there.
-Here each component is opened in the folder before it, from the root's descriptor on, and a link among
-them is an error: ``openat2`` does that in one call (Linux 5.6), a walk does it everywhere else.
-"""
+"""Opens folders beneath another one, whatever other processes do to the path meanwhile: each component
+is opened in the folder before it, from the root's descriptor on, and a link is an error. ``openat2``
+does that in one call (Linux 5.6), a walk everywhere else."""
 
 from __future__ import annotations
 

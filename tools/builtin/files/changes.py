@@ -142,11 +142,9 @@ def summary(root: RootFolder, changes: list[FileChange]) -> str:
 
 
 class UndoJournal:
-    """Makes the changes of one conversation and stores on disk what is needed to undo them.
-
-    Below its folder there is one numbered folder for each change: ``files.json`` with the paths and
-    the digests of the new contents, and the former contents in files ``0``, ``1``, …
-    """
+    """Makes the changes of one conversation and stores what is needed to undo them: a numbered folder
+    for each, with ``files.json`` (paths, digests of the new contents) and former contents ``0``, ``1``,
+    …"""
 
     def __init__(self, folder: Path, root: RootFolder, *, max_steps: int = MAX_UNDO_STEPS) -> None:
         self._folder, self._root, self._max_steps = folder, root, max_steps

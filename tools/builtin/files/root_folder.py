@@ -1,9 +1,5 @@
-"""Resolves the paths that a model names, and refuses those outside of one folder.
-
-Links are followed as far as they lead to something inside. What a path led to is a *real* path,
-without links; it is only ever opened beneath the root's descriptor (see `beneath`), so that a link
-which another process puts there in between leads nowhere.
-"""
+"""Resolves the paths that a model names, and refuses those outside of one folder, also by links. The
+*real* path has no links, and is only ever opened beneath the root's descriptor (see `beneath`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""What a call may take: threads, and bytes and files of its working folder.
-
-The kernel has no limit for these that holds for root and for one worker alone, so they are looked at
-while the call runs, and once more when the worker is stopped after it.
-"""
+"""What a call may take: threads, and bytes and files of its working folder. The kernel has no limits
+for these that hold for root and for one worker alone: they are looked at during a call and after it."""
 
 from __future__ import annotations
 

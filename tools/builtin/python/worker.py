@@ -1,10 +1,8 @@
-"""The process in which the model's Python code runs. It is run as a script and imports nothing of ours.
-
-JSON lines on stdin: ``{"id": n, "code": text}`` runs code in the one lasting namespace,
-``{"interrupt": n}`` raises KeyboardInterrupt in it. Frames on stdout, which need no parsing: a
-FRAME_HEADER (kind, id of the run, bytes of text) and UTF-8 text. Kinds: ``r`` ready, once and with id
-0; then per run ``o`` stdout and ``e`` stderr, and last ``+`` success or ``-`` failure.
-"""
+"""The process in which the model's Python code runs, as a script that imports nothing of ours. JSON
+lines on stdin: ``{"id": n, "code": text}`` runs code in the one namespace, ``{"interrupt": n}`` raises
+KeyboardInterrupt. Frames on stdout: a FRAME_HEADER (kind, id of the run, bytes of text) and UTF-8 text.
+Kinds: ``r`` ready, once and with id 0; then per run ``o`` stdout, ``e`` stderr, last ``+`` success or
+``-`` failure."""
 
 from __future__ import annotations
 

@@ -25,18 +25,14 @@ START_TIMEOUT_SECONDS = 20.0
 INTERRUPT_GRACE_SECONDS = (0.2, 0.8, 1.0)
 """Time that a run has to stop after each interrupt, before the worker is killed."""
 MAX_RUN_CHARS, MAX_RUN_FRAMES = 2_000_000, 10_000
-"""What the worker may send in one run. It cuts its output far below that, but the model's code in it
-could write to the pipe itself."""
+"""What the worker may send in one run: the model's code could write to the pipe itself."""
 MAX_STDERR_BYTES = 64 << 20
 """What native code may write to stderr in one run; of it only the end is in memory."""
 PIPE_BUFFER_BYTES = 1 << 16
 
 
 class WorkerProcess:
-    """One process of ``worker.py``, which runs one piece of code after the other.
-
-    Between runs it is stopped (Linux), so that nothing that code has started goes on.
-    """
+    """One process of ``worker.py``; between runs it is stopped (Linux), so that nothing goes on."""
 
     def __init__(self, limits: CallLimits) -> None:
         self._limits = limits

@@ -39,8 +39,7 @@ EXIT_GRACE_SECONDS = 12.0
 
 
 class ShellServer:
-    """The server ``shell``: a command may write the root folder only, reaches no network, and leaves
-    no process running."""
+    """The server ``shell``: commands write the root only, reach no network and leave no process."""
 
     name = "shell"
     alias = "shell"

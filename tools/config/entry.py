@@ -1,8 +1,5 @@
-"""Reads one server's entry of an mcp.json, in the spellings of the clients that people paste from.
-
-By hand, not by pydantic: this is read before the app's first paint, and importing pydantic would
-take longer than all of that.
-"""
+"""Reads one server's entry of an mcp.json, in the spellings of other clients. By hand: importing
+pydantic takes longer than all that is done before the app's first paint."""
 
 from __future__ import annotations
 
@@ -39,8 +36,7 @@ _OAUTH_ALIASES = {
 _OAUTH_KEYS = ("client_id", "client_secret", "scopes", "redirect_port", "client_metadata_url")
 _METADATA_URL = re.compile(r"https://[^/]+/.")
 PROTOCOL_VERSIONS = ("2025-11-25", "2026-07-28")
-"""Versions that ``protocol`` may name: the newest of either era. The first one stands for all older
-ones too, which it negotiates."""
+"""Versions that ``protocol`` may name, the newest of either era; the first negotiates older ones."""
 MIN_MILLISECONDS = 1000
 """From this number on a ``timeout`` is in milliseconds, as some clients write it."""
 

@@ -1,5 +1,4 @@
-"""Finds the files and folders that settings of servers and approval rules name: whoever writes them
-decides what runs."""
+"""Finds the files and folders that settings of servers and rules name, which decide what runs."""
 
 from __future__ import annotations
 

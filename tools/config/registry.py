@@ -1,8 +1,6 @@
-"""Finds MCP servers in a registry and turns what it says of one into an entry of an mcp.json.
-
-The protocol: https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/api/openapi.yaml
-(2025-12-01). Nothing of a registry is trusted: a person sees what would be run before it is added.
-"""
+"""Finds MCP servers in a registry, for entries of an mcp.json that a person sees before they are added.
+Protocol: https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/api/openapi.yaml
+(2025-12-01)."""
 
 from __future__ import annotations
 

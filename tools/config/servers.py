@@ -80,8 +80,7 @@ class ServerConfig:
     public: bool = False
     """Whether the operator marked its results as nothing private."""
     client_network: Literal["", "public", "private"] = ""
-    """Set for a server that an API client brought, which gets no login or folder of the person's.
-    public: it may only be at a public address; private: at any."""
+    """For an API client's server, without login or folder: at a public address, or (private) any."""
     command_line: str = ""
     """The command or address as it is written down, nothing expanded: shown to a person."""
     secrets_digest: str = ""

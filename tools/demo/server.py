@@ -1,7 +1,5 @@
-"""A demonstration MCP server over stdio: ``python -m tools.demo.server weather|time|notes``.
-
-The weather is made up from the city's name. Notes last as long as the process.
-"""
+"""A demonstration MCP server over stdio: ``python -m tools.demo.server weather|time|notes``, with
+made-up weather, and notes as long as the process lasts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Sends the token of an earlier login with each request, and renews it.
-
-It never begins a login: a server that wants one is answered by whoever can ask the person.
-"""
+"""Sends the token of an earlier login with each request, and renews it; it never begins a login, which
+is for whoever can ask the person."""
 
 from __future__ import annotations
 

@@ -39,12 +39,8 @@ class NewerVersionError(SessionLostError):
 
 
 class CallScope:
-    """Surrounds one request: ``async with scope:`` applies the timeout and raises TimeoutError.
-
-    Each progress notification restarts the timeout, up to MAX_TIMEOUTS in all. The time in which a
-    person answers does not count: while at least one request of the server's waits for its answer,
-    the timeout is suspended, and then goes on with what was left of it.
-    """
+    """Surrounds one request: ``async with scope:`` raises TimeoutError. Progress restarts the timeout,
+    up to MAX_TIMEOUTS in all; it is suspended while the server waits for a person's answer."""
 
     def __init__(self, handlers: CallHandlers, timeout: float | None) -> None:
         """``timeout``: seconds; None: no limit."""

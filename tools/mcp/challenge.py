@@ -1,8 +1,5 @@
-"""What a server asks for that refuses a request over HTTP: a login, or one with more scopes.
-
-The transport puts the challenge behind a JSON-RPC error, which the SDK raises in the very request that
-was refused, however many others are under way.
-"""
+"""What a server asks for that refuses a request over HTTP: a login, or one with more scopes. The
+transport puts it behind a JSON-RPC error, which the SDK raises in the very request that was refused."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Translates a server's requests between the MCP SDK's types and ours.
-
-A request passes three layers: ``ClientCallbacks`` (one for a connection) finds out which call it
-belongs to and translates it, that call's ``CallScope`` bounds it and stops the call's clock, and
-the caller's ``CallHandlers`` ask the person or the model.
-"""
+"""Translates a server's requests between the MCP SDK's types and ours: ``ClientCallbacks`` (one for a
+connection) finds the call, whose ``CallScope`` bounds it and stops its clock, and whose
+``CallHandlers`` ask the person or the model."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ from pydantic_core import from_json
 from tools.mcp.login import LoginError
 
 DEFAULT_INTERVAL_SECONDS = 5.0
-"""Pause between two questions whether the login is done, where the server names none; and how much
-longer it becomes when the server wants it slower (section 3.5)."""
+"""Pause between two questions whether the login is done, if unnamed; and its growth (section 3.5)."""
 MAX_LIFETIME_SECONDS = 1800.0
 """How long a login may take, whatever the server says."""
 

@@ -1,8 +1,6 @@
-"""The form of an elicitation: its fields, their defaults, and what is wrong with a value.
-
-A server describes the form by a flat JSON Schema
-(https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#requested-schema).
-"""
+"""The form of an elicitation: its fields, their defaults, and what is wrong with a value, by a flat
+JSON Schema
+(https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#requested-schema)."""
 
 from __future__ import annotations
 

@@ -34,10 +34,8 @@ _INVALID = b"a large message that is no JSON-RPC"
 
 
 class LargeMessages:
-    """Parses the large messages of events, which the SDK would copy and print into a log line.
-
-    The SDK passes a small message with a token on, which ``restore`` replaces.
-    """
+    """Parses the large messages of events, which the SDK would copy and print into a log line: it
+    passes on a small one with a token, which ``restore`` replaces."""
 
     def __init__(self) -> None:
         self._contents: dict[str, dict[str, Any]] = {}

@@ -1,8 +1,5 @@
-"""Bounds what a server may send: the size and shape of a message, and how fast messages come.
-
-JSON is measured before it is parsed, because one byte of it can become hundreds of bytes of objects.
-Up to these limits a message is parsed in less than a tenth of a second.
-"""
+"""Bounds the size, shape and speed of a server's messages. JSON is measured before it is parsed, in
+less than 0.1 s then: one byte of it can become hundreds of bytes of objects."""
 
 from __future__ import annotations
 
@@ -184,11 +181,9 @@ def _outline(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class LargeMessageTurn:
-    """A connection's turn to send a large message; those of servers that share a lock come in turns.
-
-    Otherwise as many messages of MAX_MESSAGE_BYTES would be in memory, and parsed in one step of the
-    event loop, as clients bring servers. Who waits is not read from.
-    """
+    """A connection's turn to send a large message, among servers that share a lock: else as many
+    messages of MAX_MESSAGE_BYTES as clients bring servers would be in memory. Who waits is not read
+    from."""
 
     def __init__(self, shared: asyncio.Lock | None) -> None:
         """``shared``: None if the server need not wait for others."""

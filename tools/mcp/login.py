@@ -70,8 +70,7 @@ class LoginDialog:
     device: bool = False
     """Whether to log in by device: on a page that any machine may open."""
     warn: Callable[[str], None] | None = None
-    """Gets a clause that says why what was pasted cannot be used, before ``paste`` is called again.
-    None: the login fails with it."""
+    """Gets a clause about a wrong paste, before ``paste`` is called again; None: the login fails."""
 
 
 @dataclass(frozen=True, slots=True)

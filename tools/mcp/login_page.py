@@ -1,5 +1,4 @@
-"""Waits for the end of a login in the browser: a page on this machine that it is sent to, or the
-address of that page as the person pastes it, where the browser runs on another machine."""
+"""Waits for the end of a login in the browser: on a page of this machine, or by its pasted address."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Logs in to MCP servers over HTTP: OAuth 2.1 with a browser, or by device (RFC 8628).
-
-The SDK's ``OAuthClientProvider`` does the protocol. Here it is begun without a request of MCP, with the
-challenge that some request was refused with, and each of its own requests is looked at on its way.
-"""
+"""Logs in to MCP servers over HTTP: OAuth 2.1 with a browser, or by device (RFC 8628). The SDK's
+``OAuthClientProvider`` does it, begun with a challenge, not a request of MCP; its requests are looked
+at."""
 
 from __future__ import annotations
 

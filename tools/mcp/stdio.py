@@ -1,10 +1,7 @@
-"""An MCP server as a child process: JSON lines over its stdin and stdout.
-
-Written by hand because the SDK's own stdio transport does not report the death of the child, does
-not let us read its stderr, and leaves grandchildren behind when the child exits first. It uses
-private parts of asyncio in two places: ``asyncio.subprocess.Process`` is constructed directly, with
-a protocol of ours (``_ProcessProtocol``), and its ``_transport`` is closed at the end.
-"""
+"""An MCP server as a child process: JSON lines over its stdin and stdout. By hand, because the SDK's
+own stdio transport does not report the death of the child nor let us read its stderr, and leaves
+grandchildren behind. It uses private parts of asyncio: ``asyncio.subprocess.Process`` is constructed
+with ``_ProcessProtocol``, and its ``_transport`` is closed at the end."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
-"""Which programs a rule may cover whatever their arguments are, and which options it never covers.
-
-Nothing here says that a program is harmless: a person allows it. But who allows ``find . -name x``
-does not mean ``find . -exec rm {} +``. Programs that are not listed are allowed word for word.
-
-After OpenAI Codex's list of safe commands (codex-rs, ``is_safe_command.rs``) and the manuals of the
-programs; unlike there, abbreviated (``--outp``) and clustered (``-no``) options count too.
-"""
+"""Which programs a rule may cover whatever their arguments are, and which options it never covers: who
+allows ``find . -name x`` does not mean ``find . -exec rm {} +``. Others are allowed word for word.
+After OpenAI Codex's safe commands (codex-rs, ``is_safe_command.rs``) and the programs' manuals; unlike
+there, abbreviated (``--outp``) and clustered (``-no``) options count too."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""Takes a shell script apart: every command that it may run, and every file that it writes.
-
-The parser is tree-sitter's for bash. A script whose meaning is not certain is not taken apart: it
-uses a construct, a character or a word that is not known to be plain, or anything stands between the
-words that no blank is. Of such a script `parse_script` says why. ``make attack GROUPS=rules`` holds
-random scripts against bash itself.
-"""
+"""Takes a shell script apart with tree-sitter's bash: every command that it may run, every file that it
+writes. Of a script whose meaning is not certain (an unknown construct, character or word, a gap that is
+no blank) `parse_script` says why. ``make attack GROUPS=rules`` holds random scripts against bash
+itself."""
 
 from __future__ import annotations
 

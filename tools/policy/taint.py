@@ -1,14 +1,8 @@
-"""Reading and sending together: private data, text of strangers and a way out.
-
-Each alone is harmless. With all three in one conversation a page or a file can have the model read
-something private and send it off, so the call that sends asks first. Tools have labels
-(`tools.types.Label`), a conversation has those of all its results, and a call that sends goes
-unasked where it can tell a stranger nothing: to an address that was linked, or to a host that the
-person named.
-
-The rule counts for calls that nobody decided about: a rule, setting or answer for the tool itself
-covers any arguments, as everywhere.
-"""
+"""Reading and sending together: private data, text of strangers and a way out. With all three in one
+conversation a page or a file can have the model send something private off, so the call that sends asks
+first, unless it goes to an address that was linked, or to a host that the person named. Tools have
+labels (`tools.types.Label`), a conversation has those of all its results. A rule, setting or answer for
+the tool itself covers any arguments, as everywhere."""
 
 from __future__ import annotations
 
@@ -51,8 +45,7 @@ class Exposure:
     """What a conversation has taken in."""
 
     private: frozenset[tuple[str, str]] = frozenset()
-    """Server and name of the tools whose results may be private; what is attached to a prompt has no
-    server."""
+    """Server and name of tools whose results may be private; attachments have no server."""
     untrusted: frozenset[tuple[str, str]] = frozenset()
     """Those whose results may hold text of strangers."""
     hosts: frozenset[str] = frozenset()

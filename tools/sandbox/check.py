@@ -1,7 +1,5 @@
-"""Tries to break out and prints what worked, as JSON; run by confine.py to prove an isolation.
-
-Reads from stdin the path of a file outside that must stay unreadable, and the parent's process id.
-"""
+"""Tries to break out and prints what worked, as JSON; run by confine.py to prove an isolation. Reads
+from stdin the path of a file that must stay unreadable, and the parent's process id."""
 
 from __future__ import annotations
 

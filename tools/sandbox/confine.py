@@ -1,13 +1,11 @@
-"""Gives up every power that is not needed, for good, and then runs a script in this same process, or
-executes a program that may start others.
+"""Gives up every power that is not needed, then runs a script in this process, or a program: ``python
+-I confine.py SPEC SCRIPT`` or ``… SPEC PROGRAM ARGUMENT…``. Imports nothing of ours; with ctypes,
+because there is no maintained Python package for Landlock or seccomp.
 
-Run as a script, ``python -I confine.py SPEC SCRIPT`` or ``… SPEC PROGRAM ARGUMENT…``; imports nothing
-of ours. By hand, with ctypes, because there is no maintained Python package for Landlock or seccomp.
-SPEC is JSON: ``{"memory": bytes, "file_size": bytes, "cpu": seconds,
-"seccomp": "" | "alone" | "namespace" | "landlock", "processes": 0 (a script) or how many,
-"landlock": null | {"read": [paths], "write": [paths], "partly": {folder: [names not to write]},
-"hidden": [paths of those that are not read either]},
-"identities": {path: [device, inode]}}``. It ends if a path of ``identities`` is another file by now.
+SPEC is JSON: ``{"memory": bytes, "file_size": bytes, "cpu": seconds, "seccomp": "" | "alone" |
+"namespace" | "landlock", "processes": 0 (a script) or how many, "landlock": null | {"read": [paths],
+"write": [paths], "partly": {folder: [names not to write]}, "hidden": [unreadable paths]}, "identities":
+{path: [device, inode]}}``. It ends if a path of ``identities`` is another file by now.
 """
 
 from __future__ import annotations

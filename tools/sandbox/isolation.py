@@ -54,9 +54,8 @@ class ResourceLimits:
     descriptors: int = 4096
     """How many files, pipes and sockets all processes of a command may have open at a time."""
     sockets: int = 384
-    """How many different sockets they may have at a time: the kernel's buffers of each take up to
-    208 KiB, which belong to no process. npm, cargo, git and pytest have a few, Node.js 8 for each
-    of its child processes."""
+    """Different sockets at a time: each takes up to 208 KiB of the kernel's, which no process owns.
+    npm, cargo, git and pytest have a few, Node.js 8 for each of its child processes."""
     written_bytes: int = 4 << 30
     """Bytes that a command may add: to the file systems of the root and of its home, as far as their
     free space shows it, and to its home alone."""

@@ -20,15 +20,13 @@ class Protection:
     read_only: Sequence[str] = ()
     """Files and folders, without links in them; none is below another."""
     pinned: Sequence[str] = ()
-    """The folders between the root and those, the upper first. Whoever could rename them could put
-    another in their place."""
+    """The folders between the root and those, the upper first: renamed, others could replace them."""
     unreadable: Sequence[str] = ()
     """Those of ``read_only`` that cannot be read either."""
     identities: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Device and inode of each path: what is mounted is compared with them."""
     links: dict[str, str] = field(default_factory=dict)
-    """Symbolic links to restore after the command, and where they lead: nothing can be mounted on
-    them."""
+    """Symbolic links to restore after the command (nothing can be mounted on them), with targets."""
 
     @property
     def is_too_large(self) -> bool:

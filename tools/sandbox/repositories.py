@@ -1,9 +1,5 @@
-"""Finds the git repositories at and below a folder, and what of them makes git run programs; and the
-files and folders of the table `run_later`.
-
-A plain ``git status`` obeys the configuration and the hooks of the repository that it finds: whoever
-writes those runs programs outside of any sandbox.
-"""
+"""Finds the git repositories at and below a folder, what of them makes git run programs (even ``git
+status`` obeys configuration and hooks), and the files and folders of the table `run_later`."""
 
 from __future__ import annotations
 

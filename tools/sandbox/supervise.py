@@ -1,11 +1,8 @@
-"""Runs a command and leaves no process of it running, not even those in the background.
-
-Run as a script, ``python -I supervise.py LIMITS COMMAND…``; of ours it imports ``folder_limits`` only.
-LIMITS is JSON: the fields of ``ResourceLimits`` (of which it needs ``processes``, ``memory``,
-``descriptors``, ``sockets``, ``written_bytes`` and ``written_files``), and the folders ``root`` and
-``home``. Ends all when its stdin ends: its parent is gone or has lost patience. Exits with the
-command's code, or with 128 + the number of the signal that ended it.
-"""
+"""Runs a command and leaves no process of it running: ``python -I supervise.py LIMITS COMMAND…``, a
+script that imports ``folder_limits`` only. LIMITS is JSON: ``processes``, ``memory``, ``descriptors``,
+``sockets``, ``written_bytes`` and ``written_files`` of ``ResourceLimits``, and the folders ``root`` and
+``home``. Ends all when its stdin ends. Exits with the command's code, or with 128 + its signal's
+number."""
 
 from __future__ import annotations
 
@@ -116,11 +113,8 @@ def watch(child: int, limits: dict[str, Any], disk: DiskWatch, wake_reader: int)
 
 
 class DiskWatch:
-    """Watches what a command adds to the file systems of its root and its home.
-
-    What is free belongs to the whole file system, so what others write meanwhile counts too, and
-    what others remove does not show. The home is therefore counted by itself as well.
-    """
+    """Watches what a command adds to the file systems of its root and its home. Others write and remove
+    there, too, so the home is counted by itself as well."""
 
     def __init__(self, limits: dict[str, Any]) -> None:
         self._bytes, self._files = limits["written_bytes"], limits["written_files"]

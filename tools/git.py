@@ -1,8 +1,5 @@
-"""Runs git outside of the sandbox so that nothing in a folder makes it run a program.
-
-Git obeys the configuration of the repository that it finds: monitors, hooks, pagers, helpers. Here it
-finds none, but gets an empty repository of ours.
-"""
+"""Runs git outside of the sandbox with an empty repository of ours, so that no configuration of a
+folder (monitors, hooks, pagers, helpers) makes it run a program."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""The one table of names whose files decide what runs later, outside of any sandbox.
-
-Commands cannot change them, and each change by the files tools asks. Git's own files, this program's,
-and those that servers and rules name are found elsewhere. The names: what Anthropic's sandbox-runtime
-always refuses (its README), and the manuals of Mercurial, Jujutsu, husky, direnv and Codex.
-"""
+"""The one table of names whose files decide what runs later, outside of any sandbox: commands cannot
+change them, and the files tools ask. After Anthropic's sandbox-runtime (its README), and the manuals of
+Mercurial, Jujutsu, husky, direnv and Codex."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""This process's temporary folders, which go with it: at its end, or at a later start if it was killed.
-
-All are in one folder, on which the process holds a lock (``flock``): the kernel releases it whatever
-ends the process, so a folder that nobody has locked belongs to nobody.
-"""
+"""This process's temporary folders, which go with it, or at a later start if it was killed. All are in
+a folder with a lock (``flock``), which the kernel releases whatever ends the process."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Slash commands of files: ``commands/NAME.md`` in the config folder, ``.agent/commands`` in a project.
-
-A file is a prompt in which ``$ARGUMENTS`` and ``$1`` to ``$9`` stand for what is written behind the
-command, as in Claude Code and Codex. The person's own files are their words. A project's are text of
-its repository: they are attached to the command as data, and nothing but the person starts them.
-"""
+"""Slash commands of files: ``commands/NAME.md`` in the config folder, ``.agent/commands`` in a project,
+with ``$ARGUMENTS`` and ``$1`` to ``$9`` for what follows the command, as in Claude Code and Codex. The
+person's files are their words. A project's are attached as data, and only the person starts them."""
 
 from __future__ import annotations
 

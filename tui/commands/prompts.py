@@ -1,7 +1,5 @@
-"""The prompts of MCP servers as slash commands: ``/server:prompt argument …``.
-
-See https://modelcontextprotocol.io/specification/2025-06-18/server/prompts.
-"""
+"""The prompts of MCP servers as slash commands: ``/server:prompt argument …``
+(https://modelcontextprotocol.io/specification/2025-06-18/server/prompts)."""
 
 from __future__ import annotations
 

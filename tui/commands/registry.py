@@ -1,10 +1,7 @@
-"""The slash commands by name, and how a line of the prompt is parsed into one.
-
-To add a command: write an ``async def`` that takes the ``CommandContext`` and the argument, and list
-it in ``commands()`` of its module. ``AgentApp.commands`` fills the registry from these modules; MCP
-servers' prompts are added while the app runs (``tui/commands/prompts.py``), those of files when it
-starts (``tui/commands/custom.py``).
-"""
+"""The slash commands by name, and how a line of the prompt is parsed into one. To add a command, write
+an ``async def`` that takes ``CommandContext`` and argument, and list it in ``commands()`` of its
+module, with which ``AgentApp.commands`` fills the registry; those of MCP servers and files come
+later."""
 
 from __future__ import annotations
 

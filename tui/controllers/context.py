@@ -1,10 +1,6 @@
-"""What the controllers and screens use of the app.
-
-``AgentApp`` (``tui/app.py``) creates the controllers and implements this class; they import this
-module and never the app, so that imports point one way. It is a subclass of Textual's ``App``
-instead of a ``Protocol`` because controllers also need ``notify``, ``run_worker``, ``push_screen``
-and so on, with Textual's own types. Controllers that need another controller get it as an argument.
-"""
+"""What the controllers and screens use of the app: ``AgentApp`` implements this class, so that imports
+point one way. It is a subclass of Textual's ``App``, not a ``Protocol``, as they also need ``notify``,
+``run_worker``, ``push_screen``. A controller that needs another one gets it as an argument."""
 
 from __future__ import annotations
 

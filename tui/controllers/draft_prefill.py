@@ -1,5 +1,4 @@
-"""Prefills the prompt while the person pauses in typing it, so that the turn only has to prefill what
-was typed after that."""
+"""Prefills the prompt while the person pauses in typing, so that the turn reads only the rest."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Picks a message of the conversation, and runs what the next key means for it.
-
-``tui.widgets.user_message``, which names the keys, is imported where it is used: it brings the event
-types, which the first paint does without.
-"""
+``tui.widgets.user_message`` is imported late: it brings event types, which the first paint does
+without."""
 
 from __future__ import annotations
 

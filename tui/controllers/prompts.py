@@ -31,8 +31,7 @@ FOCUS_DELAY_SECONDS = 0.5
 """Time without a key after which a question takes the focus from an empty prompt."""
 FOCUS_CHECK_SECONDS = 0.1
 EARLY_KEY_SECONDS = 0.5
-"""Time after a question took the focus by itself in which Enter answers nothing: it was meant for what
-had the focus before."""
+"""Time after a question took the focus by itself in which Enter is not meant for it."""
 
 
 class PromptCards:

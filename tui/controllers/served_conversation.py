@@ -18,10 +18,7 @@ TITLE_SOURCE_CHARACTERS = 500
 
 
 class ServedConversation:
-    """The turns of one tab and their transcript.
-
-    Nothing is laid out or painted while the tab is hidden: ``show`` mounts what began meanwhile.
-    """
+    """The turns of one tab and their transcript; nothing is laid out or painted while it is hidden."""
 
     def __init__(self, turn: RunningTurn) -> None:
         self.conversation = turn.conversation

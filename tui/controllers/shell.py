@@ -1,9 +1,6 @@
-"""Runs the person's own shell commands (``!command``) and offers their output to the model.
-
-A command runs as the person, in their shell and without the sandbox of the model's tools: they typed
-it. Its output is data: it goes with the next prompt as an attached block, which the taint rule counts
-as read.
-"""
+"""Runs the person's own shell commands (``!command``), in their shell and without a sandbox, and offers
+their output to the model: it goes with the next prompt as an attached block, which the taint rule
+counts as read."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Asks the model about single tokens of a turn: which others it could have written, and how likely
-each was; and lets a turn go on from another token."""
+"""Asks the model about tokens of a turn (which others, how likely), and goes on from another one."""
 
 from __future__ import annotations
 

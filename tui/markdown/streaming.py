@@ -76,11 +76,8 @@ class RenderJob:
 
 
 class StreamingMarkdown:
-    """Markdown that grows by ``feed`` and ends by ``finish``, as ``rows``.
-
-    The caller decides where rendering happens: ``next_job`` returns what to render, ``apply`` takes the
-    result.
-    """
+    """Markdown that grows by ``feed`` and ends by ``finish``, as ``rows``. The caller renders, wherever
+    it likes, what ``next_job`` returns, and passes the result to ``apply``."""
 
     def __init__(self) -> None:
         self.rows: list[RenderedRow] = []

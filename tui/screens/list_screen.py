@@ -29,11 +29,9 @@ class ListRow:
 
 
 class ListScreen(GuardedScreen[Result]):
-    """Shows rows and, beside them, the details of the highlighted one.
-
-    A subclass defines ``make_rows``, ``row_details`` and ``choose_row``, and calls ``refresh_rows``
-    when its rows change.
-    """
+    """Shows rows and, beside them, the details of the highlighted one. A subclass defines
+    ``make_rows``, ``row_details`` and ``choose_row``, and calls ``refresh_rows`` when its rows
+    change."""
 
     HEADING: ClassVar[str]
     KEY_HINT: ClassVar[str]

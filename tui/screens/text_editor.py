@@ -42,8 +42,7 @@ class EditorArea(WrappedArea):
 
 
 class TextEditor(GuardedDialog[Result | None]):
-    """A text area with the cursor at the text's end; its result is what is made of the text, None after
-    Esc."""
+    """A text area with the cursor at its end; its result is made of the text, None after Esc."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", show=False)]
     DEFAULT_CSS = """

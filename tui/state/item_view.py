@@ -17,10 +17,7 @@ ItemKind = Literal["reasoning", "call", "commentary", "answer", "steering"]
 
 
 class TextBuffer:
-    """Append-only text in chunks, whose length counts the chunks; it is read sanitised for display.
-
-    A reader keeps the length up to which it has read, and gets what is new with ``read_from``.
-    """
+    """Append-only text in chunks, sanitised for display; ``read_from`` a length gives what is new."""
 
     def __init__(self) -> None:
         self._chunks: list[str] = []

@@ -12,11 +12,8 @@ MAX_PROMPTS = 1000
 
 
 class PromptHistory:
-    """The prompts in order, with a position that ``earlier`` and ``later`` move.
-
-    Behind the latest prompt comes the draft. What is made of it and of any prompt on the way stays at
-    its position until something is sent; then it is among the earlier prompts of this process.
-    """
+    """The prompts in order, behind them the draft, with a position that ``earlier`` and ``later`` move.
+    An edit stays at its position until something is sent, then among this process's earlier prompts."""
 
     def __init__(self, path: Path | None) -> None:
         """``path``: the file; None keeps the prompts in this process only."""

@@ -1,7 +1,5 @@
-"""Where the time of a turn went: its stored events, folded into spans on one axis of seconds.
-
-The events and times are those of ``--trace``, as the store keeps them (hundredths of a second).
-"""
+"""Where the time of a turn went: its stored events (those of ``--trace``, in hundredths of a second),
+folded into spans on one axis of seconds."""
 
 from __future__ import annotations
 
@@ -47,8 +45,7 @@ class Timeline:
     seconds: float
     """How long the turn took."""
     tokens: list[tuple[float, float]] = field(default_factory=list)
-    """When tokens were generated, and how many: counted while the turn ran, or estimated from the
-    lengths of its texts."""
+    """When how many tokens were generated: counted, or estimated from the lengths of texts."""
 
     def speeds(self, columns: int) -> list[float]:
         """Tokens per second in each of so many equal parts of the turn, smoothed a little."""

@@ -9,11 +9,8 @@ Position = tuple[int, int]
 
 
 class TokenIndex:
-    """The start and end of each token of a text, in order; between them may be text of no token.
-
-    A token that is only a part of a character has no text: start and end are where the character
-    begins, which belongs to the token that completes it.
-    """
+    """The start and end of each token of a text, in order. A token that is only a part of a character
+    has no text: the character belongs to the token that completes it."""
 
     def __init__(self) -> None:
         self._starts: list[Position] = []

@@ -1,8 +1,5 @@
-"""The view model of one turn: its events folded into ``ItemView``s, in stream order.
-
-Widgets remember how much of an item they have rendered and read on from there, so any number of
-events between two repaints costs one update.
-"""
+"""The view model of one turn: its events folded into ``ItemView``s, in stream order. Widgets read on
+from what they have rendered, so that all events between two repaints cost one update."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Calls the person back to a terminal that they do not look at.
-
-Writes the notification with ``app._driver``, which is private in Textual 8.2 (pinned ``>=8.2.8,<8.3``).
-"""
+"""Calls the person back to a terminal that they do not look at, by ``app._driver``, which is private in
+Textual 8.2 (pinned ``>=8.2.8,<8.3``)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
-"""Reserves the terminal for the app: whatever else writes to fd 1 or 2 lands in the log file.
-
-Native libraries print to fds 1 and 2, and some point them at /dev/null while they load. Textual
-paints to ``sys.__stderr__`` and asks ``sys.__stdout__`` for the size; so both get handles of their
-own on the terminal, and the fds themselves lead to the log until the app has ended.
-"""
+"""Reserves the terminal for the app: Textual gets handles of its own (``sys.__stderr__`` to paint,
+``sys.__stdout__`` for the size), and fds 1 and 2, which native libraries print to, lead to the log."""
 
 from __future__ import annotations
 
@@ -29,28 +25,20 @@ RESET_SEQUENCES = "".join(
         *("<u", "0m", "?25h", "?1049l"),
     )
 )
-"""Escape sequences that end the terminal modes which Textual sets.
-
-Mouse, focus reports, bracketed paste, synchronised output, in-band resize, the Kitty keyboard protocol,
-styles, the alternate screen.
-"""
+"""Escape sequences that end the modes which Textual sets: mouse, focus reports, bracketed paste,
+synchronised output, in-band resize, the Kitty keyboard protocol, styles, the alternate screen."""
 _RESTORE_SCRIPT = """exec 3<&1
 read -r ended && exit
 case $(stty -a <&3) in *-isig*) stty "$1" <&3;; esac  # else a shell has it, and set it
 printf %s "$2"
 """
-"""Shell script of the restorer: restores the terminal if stdin ends without a line.
-
-``$1``: the settings as ``stty -g`` spells them. ``$2``: ``RESET_SEQUENCES``.
-"""
+"""Restores the terminal if stdin ends without a line. ``$1``: as ``stty -g``. ``$2``:
+`RESET_SEQUENCES`."""
 
 
 class TerminalWriter(io.TextIOWrapper):
-    """Text stream on the terminal that never fails to write.
-
-    Where the terminal is gone, an OSError would end Textual's writer thread, and the app would wait for
-    it for ever. Instead the process gets SIGHUP, as from the terminal's own shell.
-    """
+    """Text stream on the terminal that never fails to write: where that is gone, an OSError would end
+    Textual's writer thread, and the app would wait for ever. Instead the process gets SIGHUP."""
 
     _is_gone = False
 
@@ -117,11 +105,8 @@ def own_terminal(log: Path) -> Iterator[Callable[[], None]]:
 
 
 class _TerminalRestorer:
-    """Gives the terminal back where this process cannot: killed, or ended by native code.
-
-    A small shell reads from a pipe whose other end only this process holds: if it ends without a line,
-    the process has died and the shell restores settings and modes.
-    """
+    """Gives the terminal back where this process cannot: killed, or ended by native code. A small shell
+    restores settings and modes if the pipe from this process ends without a line."""
 
     def __init__(self, terminal: int) -> None:
         self._terminal, self._settings = os.dup(terminal), termios.tcgetattr(terminal)

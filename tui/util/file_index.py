@@ -1,10 +1,6 @@
-"""Indexes the files below a folder for completion: without what git ignores, and bounded.
-
-The ranking is written by hand because it runs at every key: among about 20,000 paths it takes 2 to
-7 ms, where ``textual.fuzzy.FuzzySearch`` (Textual 8.2), which scores every possible match of a
-path, takes 45 to 700 ms and for a word like ``sess`` 3 s. The first results of both are mostly the
-same.
-"""
+"""Indexes the files below a folder for completion: without what git ignores, and bounded. The ranking
+is by hand because it runs at every key: 2 to 7 ms among 20,000 paths, where
+``textual.fuzzy.FuzzySearch`` (Textual 8.2) takes 45 to 700 ms, and for a word like ``sess`` 3 s."""
 
 from __future__ import annotations
 

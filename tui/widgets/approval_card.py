@@ -78,11 +78,8 @@ class _Call(Vertical):
 
 
 class ApprovalCard(Guarded, Vertical):
-    """Asks whether a call may run; mounted while ``answer`` waits.
-
-    Enter takes the highlighted answer; letters are shortcuts. What reads like the beginning of a word
-    goes into the prompt: no key that was meant for it decides anything.
-    """
+    """Asks whether a call may run; mounted while ``answer`` waits. Enter takes the highlighted answer;
+    letters are shortcuts, but what reads like the beginning of a word goes into the prompt."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", show=False),

@@ -1,8 +1,5 @@
-"""A message of the model: Markdown, rendered while it streams.
-
-Overrides how Textual caches what is painted (``render_lines``, ``virtual_size``): Textual 8.2, which
-pyproject.toml pins as ``>=8.2.8,<8.3``.
-"""
+"""A message of the model: Markdown, rendered while it streams. Overrides how Textual 8.2 (pinned
+``>=8.2.8,<8.3``) caches what is painted (``render_lines``, ``virtual_size``)."""
 
 from __future__ import annotations
 
@@ -32,11 +29,8 @@ MAX_RERENDER_SHARE = 0.1
 
 
 class AssistantMessage(Guarded, Widget):
-    """One message of the model, a single widget however long it is.
-
-    Closed blocks are rendered on their own. Where the complete text comes out differently (a reference
-    that is defined later, some nested lists), it is rendered once more at the end.
-    """
+    """One message of the model, a single widget of closed blocks. Where the complete text comes out
+    differently (a late reference, some nested lists), it is rendered once more at the end."""
 
     DEFAULT_CSS = """
     AssistantMessage {

@@ -13,10 +13,7 @@ MIN_TOP_ROWS = 3
 
 
 class CardLayout(Layout):
-    """Stacks widgets without spacing; where rows are short, each is cut and scrolls by itself.
-
-    The rows are shared at each layout, so that no order of events can move a widget off the card.
-    """
+    """Stacks widgets without spacing; each layout shares the rows: a widget that is cut scrolls."""
 
     name = "card"
 

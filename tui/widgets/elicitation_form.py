@@ -28,10 +28,7 @@ FieldWidget = Input | Select[Any] | Checkbox | SelectionList[int]
 
 
 class ElicitationForm(Guarded, Vertical):
-    """Asks the person what a server wants to know; mounted while ``answer`` waits.
-
-    Where rows are short, the question and its fields scroll; what is wrong and the buttons stay.
-    """
+    """Asks what a server wants to know; where rows are short, the question and its fields scroll."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+s", "send", "Send", priority=True),

@@ -20,8 +20,7 @@ from tui.widgets.user_message import MAX_PROMPT_LINES, UserMessage
 
 
 class ExchangeEntries:
-    """The entries of a turn: its prompt, then four panes or an entry for each item, then a footer,
-    and on demand its times."""
+    """The entries of a turn: its prompt, four panes or each item, a footer, and on demand its times."""
 
     def __init__(self, turn: TurnView, width: int, *, shows_panes: bool) -> None:
         """``width``: columns of the transcript, for estimated heights."""

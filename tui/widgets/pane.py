@@ -11,10 +11,8 @@ from textual.widgets import Static
 
 
 class PaneTitle(Static):
-    """The rule above a pane, with its title.
-
-    It alone changes its style: a CSS class on the pane would restyle every widget in the pane.
-    """
+    """The rule above a pane, with its title; a CSS class on the pane would restyle all widgets in
+    it."""
 
     DEFAULT_CSS = """
     PaneTitle {

@@ -1,7 +1,5 @@
-"""The four live panes of one turn: reasoning, arguments, results, answer.
-
-Reads ``_anchored`` and ``_anchor_released``, as ``tui/widgets/transcript.py`` does.
-"""
+"""The four live panes of one turn: reasoning, arguments, results, answer. Reads ``_anchored`` and
+``_anchor_released``, as ``tui/widgets/transcript.py`` does."""
 
 from __future__ import annotations
 
@@ -47,11 +45,9 @@ class AnswerPane(VerticalScroll):
 
 
 class TurnPanes(Vertical):
-    """Shows the items of a running turn in panes, by kind: each is as high as its text, within limits.
-
-    Reasoning is beside arguments and results, above the messages; a pane without text is hidden.
-    Messages are as wide as in the conversation, so they stay as they are when the turn ends.
-    """
+    """Shows a running turn in panes as high as their texts, within limits: reasoning beside arguments
+    and results, above the messages, which are as wide as in the conversation and so stay as they
+    are."""
 
     DEFAULT_CSS = """
     TurnPanes {

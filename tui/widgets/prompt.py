@@ -1,8 +1,6 @@
-"""The text area in which the person writes prompts and commands.
-
-Overrides ``TextArea._on_key``, ``_on_paste``, ``_undo_batch`` and ``_redo_batch`` and reads
-``_bindings``, which are private in Textual 8.2 (pyproject.toml: ``>=8.2.8,<8.3``).
-"""
+"""The text area for prompts and commands. Overrides ``TextArea._on_key``, ``_on_paste``,
+``_undo_batch`` and ``_redo_batch`` and reads ``_bindings``: private in Textual 8.2
+(``>=8.2.8,<8.3``)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The tab bar above the transcript: the person's own conversation, then those of other programs.
-
-Hidden until another program sends a request. Textual's ``Tabs`` scrolls; this one shortens titles and
-leaves tabs out behind a count (``‹3``), so that one line always shows which tab is active.
-"""
+"""The tab bar above the transcript, hidden until another program sends a request. Textual's ``Tabs``
+scrolls; this one shortens titles and counts tabs (``‹3``), so that the active tab always shows."""
 
 from __future__ import annotations
 

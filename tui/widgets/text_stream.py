@@ -1,8 +1,5 @@
-"""A widget for plain text that streams in: wrapped as it comes, followed at its end, never markup.
-
-Textual's ``RichLog`` and ``Log`` keep finished lines; here the last line goes on with every token,
-text is wrapped again when the width changes, and what is selected is copied as it was written.
-"""
+"""A widget for plain text that streams in, never markup. Textual's ``RichLog`` and ``Log`` keep
+finished lines; here the last line goes on, is wrapped again, and is copied as it was written."""
 
 from __future__ import annotations
 

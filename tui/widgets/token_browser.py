@@ -1,7 +1,4 @@
-"""A text of tokens with a cursor that goes from token to token.
-
-Finding and painting the cursor's token takes the same time however long the text is.
-"""
+"""A text of tokens with a cursor, which is found and painted in the same time at any length."""
 
 from __future__ import annotations
 
@@ -29,8 +26,7 @@ Step = Literal[
 
 
 class TokenBrowser(TextStream):
-    """Shows tokens. With the focus it has a cursor on one of them, which stays while others come; on
-    the last one it follows them."""
+    """Shows tokens. With the focus it has a cursor on one, which stays, or follows the last one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *(

@@ -66,11 +66,9 @@ class AlternativeList(OptionList):
 
 
 class TokenPanel(Guarded, Container):
-    """Shows the facts of one token, and the likeliest others with their probabilities.
-
-    The facts are beside the others, above them in a high panel. In a small one they are in the title,
-    as far as there is room, and what is left in a few rows below it.
-    """
+    """Shows the facts of one token and, beside or (in a high panel) below them, the likeliest others
+    with their probabilities; in a small one facts are in the title, as far as there is room, and a few
+    rows."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", show=False),

@@ -1,7 +1,5 @@
-"""The raw token view: the prompt of a turn and what the model generates, token by token.
-
-Reads ``agent.prompt``, ``agent.tokens`` and ``agent.repair`` from the log of the turn.
-"""
+"""The raw token view: the prompt of a turn and what the model generates, token by token, from
+``agent.prompt``, ``agent.tokens`` and ``agent.repair`` in its log."""
 
 from __future__ import annotations
 

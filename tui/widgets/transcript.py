@@ -80,10 +80,7 @@ class Spacer(Widget):
 
 
 class Transcript(Guarded, VerticalScroll, can_focus=False):
-    """Shows turns and notices, and follows its end until the person scrolls away from it.
-
-    A running turn is shown as panes, or item by item; the panes fold into the items when it ends.
-    """
+    """Shows turns and notices, and follows its end until the person scrolls away from it."""
 
     DEFAULT_CSS = """
     Transcript {

@@ -1,5 +1,4 @@
-"""A prompt in the transcript, which can be picked: then keys edit, retry, branch or copy it,
-or edit what the model wrote."""
+"""A prompt in the transcript; once it is picked, keys edit, retry, branch, copy or open it."""
 
 from __future__ import annotations
 

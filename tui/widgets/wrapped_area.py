@@ -7,9 +7,8 @@ from textual.widgets import TextArea
 
 
 class WrappedArea(TextArea):
-    """Is painted again after a resize: Textual does that only where the number of rows has changed.
-    Else the text on the screen would stay wrapped for the former width, and the cursor and what is
-    typed be elsewhere."""
+    """Is painted again after every resize, where Textual does so only if the number of rows changes:
+    text and cursor would be elsewhere."""
 
     def on_resize(self) -> None:
         """Paint the text as it is wrapped now, and keep the cursor in sight (extends Textual's)."""

@@ -1,9 +1,6 @@
-"""The Textual app: composes the main screen, creates the controllers, binds keys to actions.
-
-It is the composition root of ``tui``: no other module imports it but ``tui/main.py``. Controllers
-and commands see it as ``AppContext`` and ``CommandContext``. At its top this module imports only
-what the first paint needs; what is imported in functions comes with the session or later.
-"""
+"""The Textual app, the composition root of ``tui``: composes the main screen, creates the controllers,
+which see it as ``AppContext`` and ``CommandContext``, binds keys to actions. At its top it imports only
+what the first paint needs."""
 
 from __future__ import annotations
 

@@ -23,11 +23,8 @@ MARKDOWN_STYLES = (
 
 
 class BaseScreen(GuardedScreen[None]):
-    """Caches the styles of its component classes.
-
-    As component classes of each of hundreds of widgets, Textual would resolve them again for every
-    widget at every change of style.
-    """
+    """Caches the styles of its component classes, which Textual would resolve again for each of
+    hundreds of widgets at every change of style."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         *(f"stream--{kind}" for kind in TEXT_STYLES),

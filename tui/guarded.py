@@ -13,10 +13,8 @@ Result = TypeVar("Result")
 
 
 class Guarded(MessagePump):
-    """Handles further messages after a handler has raised, which Textual 8.2 does not.
-
-    The app's ``_handle_exception`` decides what becomes of the error.
-    """
+    """Handles further messages after a handler has raised and ``_handle_exception``; Textual 8.2
+    ends."""
 
     async def _dispatch_message(self, message: Message) -> None:
         try:

@@ -1,7 +1,5 @@
-"""The app's session: conversation, runtime, store and the options of turns; nothing of the screen.
-
-Everything heavy is imported in ``begin()``, in a thread, after the first paint.
-"""
+"""The app's session: conversation, runtime, store and the options of turns, without the screen. Heavy
+imports are in ``begin()``, in a thread, after the first paint."""
 
 from __future__ import annotations
 

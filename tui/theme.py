@@ -1,5 +1,4 @@
-"""The app's own themes, next to those of Textual: dark and light greys with one accent colour, one with
-high contrast, and one with the terminal's own colours."""
+"""The app's own themes: dark and light greys with an accent, high contrast, the terminal's colours."""
 
 from __future__ import annotations
 

@@ -198,7 +198,6 @@ class ModelChecks:
     name: str | None
     """A model's name; None: the default model."""
     bench: bool = False
-    """Whether to measure its speed."""
     verbose: bool = False
     """Whether to list what llama.cpp was built for."""
     model_missing: bool = False

@@ -27,12 +27,10 @@ class LaunchOptions:
     own_engine: bool = False
     """Load the model also where another program has it in memory."""
     loop_guard: bool = True
-    """Stop a reply that repeats itself."""
     tools: str | None = None
     mcp_config: tuple[Path, ...] = ()
     mcp: tuple[str, ...] = ()
     demo_tools: bool = False
-    """Start the servers of `tools/demo`."""
     approve: str | None = None
     root: Path = Path()
     trust_project: bool | str = False

@@ -59,7 +59,6 @@ class Settings:
     compact: Literal["auto", "off"] | None = None
     """Whether a full context is compacted (`agent/conversation/compaction.py`); unset: in the app."""
     model: str | None = None
-    """The model where --model is not given."""
     effort: Literal["low", "medium", "high"] | None = None
     """How much the model reasons; unset: medium."""
     temperature: float | None = None

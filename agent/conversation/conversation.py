@@ -76,9 +76,7 @@ class CompactedPrefix:
     end: int
     """Index of the first entry that is still in the prompt."""
     text: str
-    """The summary."""
     ids: list[int]
-    """The message with the summary."""
 
 
 @dataclass(frozen=True, slots=True)

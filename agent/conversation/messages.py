@@ -50,7 +50,6 @@ class ToolCallMessage:
     function: bool = False
     """Whether the tool is a function that the client runs."""
     call_id: str | None = field(default=None, compare=False)
-    """The client's id of the call."""
 
 
 @dataclass(frozen=True, slots=True)

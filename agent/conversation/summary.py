@@ -37,7 +37,6 @@ MAX_SUMMARY_TOKENS = 4096
 SUMMARIES_PER_CONTEXT = 6
 """So many summaries of the longest size fit into a short context."""
 MAX_CACHED_SUMMARIES = 64
-"""Summaries that `SummaryCache` holds."""
 MIN_CHUNK_TOKENS = 64
 """Tokens of the conversation that one generation has to be able to summarise."""
 

@@ -133,7 +133,6 @@ class VocabularyTexts:
     """A vocabulary's tokens, and those that JSON numbers are made of."""
 
     texts: Sequence[bytes]
-    """The bytes of each id."""
     digit_counts: Mapping[int, int]
     """Number of digits by id, of the tokens that are digits only."""
     quote_id: int

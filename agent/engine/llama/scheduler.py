@@ -43,7 +43,6 @@ class GenerationJob:
     ids: list[int]
     """The prompt, then the generated tokens."""
     max_generated: int
-    """Tokens to generate at most."""
     sequence: KvSequence | None = None
     checkpoints_at: set[int] = field(default_factory=set)
     """Positions in the prompt where a chunk ends and a checkpoint is saved."""
@@ -58,7 +57,6 @@ class GenerationJob:
     cached_tokens: int = 0
     """Prompt tokens that were in the KV cache at the first start."""
     generated: int = 0
-    """Tokens generated so far."""
     sampler: Sampler | None = None
     drafter: Drafter | None = None
     """Drafts its tokens; None: nobody does."""

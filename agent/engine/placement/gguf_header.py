@@ -164,7 +164,6 @@ class _HeaderReader:
         return length
 
     def _skip_array(self) -> None:
-        """Go past a long array without keeping its values."""
         kind, count = self._unpack("<IQ")
         if kind != _TYPE_STRING:
             self._offset += count * struct.calcsize("<" + _SCALAR_FORMATS[kind])

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from agent.engine.placement.devices import Device
 
 GPU_RESERVE_BYTES = 512 << 20
-"""Bytes that stay free on every GPU."""
 MEMORY_RESERVE_BYTES = 256 << 20
-"""Bytes that stay free in the memory."""
 PROGRAM_BYTES = 300 << 20
 """Bytes that the program takes beside the model."""
 MIN_CONTEXT_TOKENS, PREFERRED_CONTEXT_TOKENS, MAX_OFFLOAD_CONTEXT_TOKENS = 2048, 16_384, 32_768
@@ -81,7 +79,6 @@ class PlacementPlan:
     reasons: tuple[str, ...]
     """Sentences without a full stop."""
     weight_types: frozenset[int]
-    """ggml types of the model's matrices."""
 
 
 class ModelTooLargeError(EngineError):
@@ -121,7 +118,6 @@ def usable_gpus(devices: list[Device]) -> list[Device]:
 
 
 def memory_use(sizes: ModelSizes, placement: Placement, gpus: list[Device]) -> MemoryUse:
-    """Estimate the bytes that a placement takes in memory and on each GPU."""
     work = work_bytes(sizes, placement)
     loads, rest = _layer_loads(sizes, placement)
     counts = placement.tensor_split or ((len(loads),) if loads else ())

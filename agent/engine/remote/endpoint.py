@@ -24,7 +24,6 @@ class ReplicaState:
     generations: int
     """Those that it was ever asked for, without background ones."""
     failures: int
-    """How often it failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,8 @@ class Replica:
 
     client: RemoteClient
     running: int = 0
-    """Generations that it runs for this program."""
     generations: int = 0
-    """Those that it was ever asked for, without background ones."""
     failures: int = 0
-    """How often it failed."""
     watch: asyncio.Task[None] | None = None
     """Waits until it answers again; None: it is not known to be away."""
 

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from agent.engine.protocol import FinishReason, Logprob, Prefill, Request
 
 Json = dict[str, Any]
-"""A JSON object."""
 
 
 @dataclass(slots=True)
@@ -36,7 +35,6 @@ class ServerMetadata:
     """What a server reports about the model that it runs."""
 
     model: str
-    """The model's name there."""
     context: int | None
     """Tokens that prompt and output may have together."""
 
@@ -46,7 +44,6 @@ class RemoteBackend(Protocol):
 
     name: str
     completion_path: str
-    """Path of the endpoint that completes a prompt."""
     prefill_without_sampling: bool
     """Whether it can prefill a prompt without generating a token."""
     usage_last: bool

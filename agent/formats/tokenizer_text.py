@@ -34,7 +34,6 @@ class TokenisedText(str):
     """A message's text that has been tokenised before."""
 
     ids: list[int]
-    """Its token ids."""
 
 
 def tokenizer_chunks(text: str, chunk_chars: int = CHUNK_CHARS) -> Iterator[str]:

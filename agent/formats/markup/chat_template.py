@@ -99,7 +99,6 @@ class TemplateFrames:
     developer: MessageFrame
     """Of a later system message; the user's where the template allows none."""
     result: MessageFrame
-    """Of a tool's result."""
     result_separator: str
     """The markup between the results of two calls."""
     generation_prompt: str

@@ -70,7 +70,6 @@ def _header_facts(
 
 
 def _placement_facts(plan: PlacementPlan | None, model: Model) -> Iterator[tuple[str, str]]:
-    """Describe where the model would go with the memory that is free now."""
     if plan is None:
         yield "Context", f"{model.context:,} tokens"
         return

@@ -45,7 +45,6 @@ class ModelRow:
     download_size: int | None = None
     """Bytes that downloading it takes, about; None: it is here, or nobody knows."""
     draft: str | None = None
-    """The model that drafts its tokens."""
 
     @property
     def state(self) -> str:

@@ -52,7 +52,6 @@ class ModelLoader:
     prefix_cache_bytes: int | None = None
     """Bytes of the prefix cache on disk; 0: none; None: as many as are reasonable."""
     sequences: int = DEFAULT_SEQUENCES
-    """Generations that run side by side."""
 
     @property
     def engine_name(self) -> str:

@@ -64,7 +64,6 @@ class FitEstimate:
     """Bytes that it could get now."""
     speed: SpeedClass
     reason: str
-    """Why, in a few words."""
 
     @property
     def fits(self) -> bool:

@@ -54,7 +54,6 @@ class Trace:
             self._write("M", "thread_name", row, {"name": name})
 
     def wrap_generation(self, generation: Generation, request: Request, form: Format) -> Generation:
-        """Wrap a generation so that its tokens are traced."""
         self._generations += 1
         return TracedGeneration(self, generation, request, form, self._generations)
 

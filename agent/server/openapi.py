@@ -50,7 +50,6 @@ BODIES: dict[str, type[BaseModel]] = {
 STREAM_EVENTS: tuple[type[OfficialEvent], ...] = tuple(
     kind for kind in get_args(get_args(Event)[0]) if issubclass(kind, OfficialEvent)
 )
-"""The events of a streamed response."""
 _UPLOAD = {
     "type": "object",
     "required": ["file", "purpose"],

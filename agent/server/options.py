@@ -36,7 +36,6 @@ class ServerOptions:
     client_servers: bool = False
     """Whether requests may bring MCP servers of their own; on loopback they always may."""
     aliases: tuple[str, ...] = ()
-    """Further names of the served model."""
     lenient: bool = False
     """Whether what a request asks for and this server does not have is passed over, not refused."""
     keepalive_seconds: float = 10.0

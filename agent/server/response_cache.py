@@ -35,7 +35,6 @@ class ResponseCache:
         self._pruned_at = time.monotonic()
 
     def add(self, stored: StoredResponse) -> None:
-        """Keep a response that has ended."""
         if self.store is not None:
             self.store.prune_bytes()
         self._evict(stored.response.id)

@@ -40,7 +40,6 @@ def split_line(line: str) -> tuple[float, str]:
 
 
 def pack(lines: Iterable[str]) -> bytes:
-    """Lines as one compressed blob."""
     return zlib.compress("\n".join(lines).encode())
 
 

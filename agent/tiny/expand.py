@@ -137,7 +137,6 @@ def ensure(
 
 
 def write_gguf(path: Path, packed: bytes, report: Progress) -> None:
-    """Expand a packed core into a GGUF at ``path``."""
     from agent.tiny import embedding_rows, gguf  # numpy-heavy and slow to import: only when needed
 
     with ThreadPoolExecutor(1, "expand") as pool:  # unpacking takes another core, and no GIL

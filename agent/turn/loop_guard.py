@@ -10,7 +10,6 @@ from agent.engine.protocol import LoopLimits
 from agent.engine.repetition import find_period
 
 CHECK_INTERVAL_TOKENS = 32
-"""Tokens between two checks."""
 
 
 def is_code_or_table(text: str) -> bool:

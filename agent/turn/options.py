@@ -206,7 +206,6 @@ class DeclaredTools:
     server_tools: Mapping[str, Tool]
     """Tools that this process runs."""
     client_functions: Mapping[str, FunctionTool]
-    """Tools that the client runs."""
     recipients: Recipients
     """All of them, to resolve the names that the model writes."""
     client_recipients: Recipients

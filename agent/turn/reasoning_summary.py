@@ -110,7 +110,6 @@ class SummaryWriter:
             )
 
     def close(self, complete: bool) -> None:
-        """End the summary; ``complete``: nothing cut the reasoning off."""
         self.delta("", last=True)
         self._close_part("incomplete" if not complete and not self._splitter.ended else None)
 

@@ -1039,4 +1039,3 @@ Event = Annotated[
     | AgentStats,
     Field(discriminator="type"),
 ]
-"""Every event of a stream."""

@@ -52,14 +52,12 @@ class ExtraPermission:
     name: str
     """Rules name it as if it were a tool: ``shell.changes_git``."""
     reason: str
-    """What the person is asked about."""
 
 
 class BuiltinServer(Protocol):
     """A tool server of our own. Its definitions are plain data: listing them imports nothing."""
 
     name: str
-    """The server's name."""
     alias: str
     """The name that a person uses in options: ``python``."""
     tools: Sequence[Tool]

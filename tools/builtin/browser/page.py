@@ -101,7 +101,6 @@ class Page:
         return (self.url, self.title or self.url) if self.url.startswith("http") else None
 
     def dump(self) -> dict[str, Any]:
-        """Return the page as a JSON object; the inverse of ``load``."""
         return asdict(self)
 
     @classmethod

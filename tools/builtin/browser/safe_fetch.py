@@ -29,8 +29,6 @@ TEXT_TYPES = (
 USER_AGENT = "Mozilla/5.0 (compatible; agent-local/0.1)"
 
 ALL_NETWORKS = ("0.0.0.0/0", "::/0")
-"""Networks that contain every address."""
-
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a host and port."""
 

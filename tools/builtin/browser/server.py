@@ -256,7 +256,6 @@ class BrowserServer:
         return folder
 
     def _add(self, page: Page) -> int:
-        """Store a page and return its cursor."""
         folder = self._folder()
         if not folder.exists():
             private_files.make_folder(folder)

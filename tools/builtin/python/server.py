@@ -102,7 +102,6 @@ class PythonServer:
         return Access(everything, everything, everything, everything)
 
     def problem(self) -> str | None:
-        """Return a problem if no isolation works and that is not allowed."""
         isolation = self._isolation
         if isolation is None or isolation.ok or self._allow_unsandboxed:
             return None

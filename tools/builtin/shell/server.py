@@ -115,7 +115,6 @@ class ShellServer:
         )
 
     def problem(self) -> str | None:
-        """Return a problem if the root is no usable folder or no isolation works."""
         if self.root == Path(self.root.anchor) or not self.root.is_dir():
             return f"needs a folder as its root, not {self.root}; choose one with --root"
         if self._isolation is not None and not self._isolation.ok:

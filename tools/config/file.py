@@ -25,7 +25,6 @@ class McpFile:
     approve: dict[str, Rule]
     """Rules by ``server`` or ``server.tool``, for built-in servers too."""
     data: dict[str, Any]
-    """All of the file."""
 
     def entries(self) -> dict[str, Any]:
         """Return the servers' entries by name, as they are written."""

@@ -43,7 +43,6 @@ class BearerAuth(OAuthClientProvider):
         self._storage.provider = self
 
     async def reload(self) -> None:
-        """Read the stored login again."""
         await self._storage.load()
         await self._initialize()
         self._storage.restore_metadata()

@@ -26,7 +26,6 @@ class ElicitationResult:
 
     action: Literal["accept", "decline", "cancel"]
     content: dict[str, Any] | None = None
-    """The values of the form."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -361,7 +361,6 @@ class Connection:
         return bool(scopes) and self._auth is not None and scopes <= self._auth.granted_scopes
 
     async def reload_login(self) -> None:
-        """Use the login that has just been stored."""
         if self._auth is not None:
             await self._auth.reload()
 

@@ -284,7 +284,6 @@ class McpServer:
         raise LoginError(f"the server {self.config.name} {reason}")
 
     async def on_logged_in(self) -> None:
-        """Use a login that has just been stored."""
         if self._connection is not None and self._ready:
             await self._connection.reload_login()
         elif self._task is not None:

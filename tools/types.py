@@ -59,7 +59,6 @@ class ToolResult:
     content: list[dict[str, Any]] = field(default_factory=list)
     """MCP content blocks, as they are on the wire."""
     structured: Any = None
-    """MCP structured content."""
     full_text_path: str | None = None
     """Path of the file that has the full text where ``text`` was shortened."""
 

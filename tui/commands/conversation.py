@@ -22,7 +22,6 @@ PROBABILITY_SCALES = {
     "green-red": "green is likely, red is not",
     "blue-orange": "blue is likely, orange is not: also for colour-blind eyes",
 }
-"""The colours of ``/probs``."""
 
 
 async def new_conversation(app: CommandContext, _: str) -> None:

@@ -21,7 +21,6 @@ class CompletionItem:
     text: str
     """The text that choosing it inserts."""
     description: str = ""
-    """Shown beside the text."""
 
 
 @dataclass(frozen=True, slots=True)

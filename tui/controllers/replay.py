@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tui.controllers.context import AppContext
 
 REPLAY_OVER = "The replay has ended; send a prompt to continue the conversation."
-"""The notice after the last turn."""
 
 
 class AppReplay(TurnReplay):

@@ -29,9 +29,7 @@ class WrittenToken(NamedTuple):
     view: TurnView
     turn: WrittenTurn
     generation: int
-    """The number of the turn's generation."""
     position: int
-    """Its index in that."""
 
 
 class TokenExplorer:

@@ -46,11 +46,9 @@ class RenderedPrefix:
     end: int = 0
     """Characters of the block that are frozen."""
     rows: list[RenderedRow] = field(default_factory=list)
-    """The rows of those characters."""
     context: str = ""
     """Markdown behind which the rest looks as it does behind all of the frozen text."""
     context_rows: list[RenderedRow] = field(default_factory=list)
-    """The rows of the context alone."""
     cell_widths: tuple[int, ...] = ()
     """Width of each column of a table, in terminal cells."""
     retry_above: int = 0

@@ -65,7 +65,6 @@ class ServersScreen(ListScreen[None]):
         self.set_interval(POLL_SECONDS, self._poll)
 
     def _poll(self) -> None:
-        """Make the rows again if something has changed."""
         before = self._snapshot
         self._read_state()
         if self._snapshot != before:

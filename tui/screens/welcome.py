@@ -42,7 +42,6 @@ class WelcomeOffer:
     """What to do: ``ask PROMPT``, ``run NAME``, ``pull NAME``, ``models``, ``import``; empty: go on
     as it is."""
     text: str
-    """The line that the person reads."""
     details: str = ""
     """What it costs, below that line."""
 

@@ -58,7 +58,6 @@ class ItemView:
     source: str | None = None
     """A complete message as the model wrote it, with its tabs."""
     incomplete: bool = False
-    """Whether it was cut off."""
     tokens: int | None = None
     """Number of tokens of complete reasoning."""
     markdown: str | None = None
@@ -79,7 +78,6 @@ class ItemView:
     changes: str = ""
     """Which files the command has changed, in one line."""
     tool_started: float | None = None
-    """When the tool began to run."""
     argument_stream: ArgumentStream = field(default_factory=ArgumentStream)
 
     def append(self, delta: str) -> None:

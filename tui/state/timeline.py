@@ -43,7 +43,6 @@ class Timeline:
 
     spans: list[TimeSpan]
     seconds: float
-    """How long the turn took."""
     tokens: list[tuple[float, float]] = field(default_factory=list)
     """When how many tokens were generated: counted, or estimated from the lengths of texts."""
 

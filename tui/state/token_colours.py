@@ -20,7 +20,6 @@ class ColouredTexts:
     runs: dict[str, list[StyledRun]] = field(default_factory=dict)
     """By the id of an item: its text."""
     tokens: int = 0
-    """How many tokens all these texts have."""
     surprising: int = 0
     """How many of them are less likely than ``SURPRISING_PROBABILITY``."""
 

@@ -117,7 +117,6 @@ class TurnView:
                 self._apply_agent_event(event)
 
     def _apply_agent_event(self, event: ev.Event) -> None:
-        """Fold in an event of the ``agent.`` namespace."""
         match event:
             case ev.AgentStart(model=model, context_length=length, mcp_servers=servers):
                 self.model, self.context_length = display_text(model), length

@@ -28,7 +28,6 @@ class StatusFields:
     is_busy: bool = True
     tokens_per_second: float = 0.0
     tokens: int = 0
-    """Tokens that the turn has generated."""
     seconds: float = 0.0
     """Since the running turn began; 0 while none runs."""
     folder: str = ""

@@ -19,7 +19,6 @@ TabState = Literal["running", "done", "failed"]
 STATE_MARKS: dict[TabState, tuple[str, str]] = {
     "running": ("●", "$accent"), "done": ("✓", ""), "failed": ("✗", "$text-error"),
 }  # fmt: skip
-"""The sign and the colour of each state."""
 MAX_TITLE_COLUMNS, MIN_TITLE_COLUMNS = 40, 8
 """Columns of a title; where even the shortest titles do not fit, some tabs are left out."""
 OVERFLOW_COLUMNS = 5
@@ -85,7 +84,6 @@ class TabBar(Guarded, Static):
         number: int
         """0 for the person's own conversation."""
         closes: bool
-        """Whether the click closes the tab."""
 
     def __init__(self) -> None:
         super().__init__("", markup=False)

@@ -52,7 +52,6 @@ class OpenedSession:
 
     runtime: Runtime
     options: TurnOptions
-    """The settings of a turn that the next one starts with."""
     conversation: Conversation
 
 

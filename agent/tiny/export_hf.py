@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.tiny import embedding_rows, expand, vocabulary
-from agent.tiny.gguf import CONTEXT_TOKENS, byte_letters, merge_splits, spell_token, table_q4
+from agent.tiny.gguf import CONTEXT_TOKENS, merge_splits, spell_token, table_q4
+from agent.util.gpt2_bytes import byte_letters
 
 Array = npt.NDArray[np.float32]
 SPLIT_PATTERN = "|".join(

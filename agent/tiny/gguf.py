@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.tiny import embedding_rows, vocabulary
+from agent.util.gpt2_bytes import byte_letters
 
 Array = npt.NDArray[Any]
 CONTEXT_TOKENS = 131_072
@@ -80,20 +81,6 @@ def quantise_q8(x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
 
 
 # -- the tokenizer ------------------------------------------------------------------------------
-
-
-def byte_letters() -> list[str]:
-    """GPT-2's printable stand-ins for the 256 bytes (`bytes_to_unicode` in openai/gpt-2 encoder.py)."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    letters = {}
-    extra = 0
-    for byte in range(256):
-        if byte in plain:
-            letters[byte] = chr(byte)
-        else:
-            letters[byte] = chr(256 + extra)
-            extra += 1
-    return [letters[b] for b in range(256)]
 
 
 MERGE_SPLITS = Path(__file__).with_name("splits.xz")

@@ -17,7 +17,7 @@ def write_model(
     path: Path, specials: dict[str, int], template: str | None, pre: str = "qwen2"
 ) -> Path:
     """Write a qwen3 model; ``specials`` have their GGUF token types (3: control, 4: user defined)."""
-    tokens = [*GPT2_BYTES, *(merge.replace(" ", "") for merge in MERGES), *specials]
+    tokens = [*sorted(GPT2_BYTES), *(merge.replace(" ", "") for merge in MERGES), *specials]
     kinds = [gguf.TokenType.NORMAL] * (len(tokens) - len(specials)) + list(specials.values())
     w = gguf.GGUFWriter(path, "qwen3")
     w.add_name("small")

@@ -19,6 +19,7 @@ from agent.config.paths import user_paths
 from agent.engine.placement import gguf_header
 from agent.engine.protocol import EngineError
 from agent.formats.harmony.token_ids import FIRST_SPECIAL_ID
+from agent.util.gpt2_bytes import byte_letters
 from tools import private_files
 from tools.temporary_folders import process_folder
 
@@ -115,12 +116,7 @@ def ranks_from_gguf(path: Path) -> bytes:
 
 
 def _decode_gpt2_bytes(tokens: list[bytes]) -> list[bytes]:
-    """Decode GPT-2's spelling, in which each byte is a printable character.
-
-    See ``bytes_to_unicode`` in https://github.com/openai/gpt-2/blob/master/src/encoder.py.
-    """
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    unprintable = [byte for byte in range(256) if byte not in printable]
-    table = {256 + i: byte for i, byte in enumerate(unprintable)} | {10: 0x2028}
+    letters = {ord(letter): byte for byte, letter in enumerate(byte_letters())}
+    table = letters | {10: 0x2028}
     text = b"\n".join(tokens).decode("utf-8", "replace").translate(table)
     return [token.encode("latin-1", "replace") for token in text.split("\u2028")]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from agent.engine.placement import gguf_header
 from agent.engine.protocol import EngineError
+from agent.util.gpt2_bytes import byte_letters
 
 _UNKNOWN_TYPE, _CONTROL_TYPE, _USER_DEFINED_TYPE, _BYTE_TYPE = 2, 3, 4, 6
 _SPECIAL_TYPES = (_UNKNOWN_TYPE, _CONTROL_TYPE, _USER_DEFINED_TYPE)
@@ -93,15 +94,4 @@ class GgufVocabulary:
             room = -count
 
 
-def _gpt2_byte_table() -> dict[str, bytes]:
-    """Map the characters of GPT-2's spelling to bytes: each byte is a printable character.
-
-    See ``bytes_to_unicode`` in https://github.com/openai/gpt-2/blob/master/src/encoder.py.
-    """
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    unprintable = [byte for byte in range(256) if byte not in printable]
-    table = {chr(byte): bytes([byte]) for byte in printable}
-    return table | {chr(256 + i): bytes([byte]) for i, byte in enumerate(unprintable)}
-
-
-GPT2_BYTES = _gpt2_byte_table()
+GPT2_BYTES = {letter: bytes([byte]) for byte, letter in enumerate(byte_letters())}

@@ -13,6 +13,7 @@ from typing import Any
 from agent.cli import login_prompt
 from agent.cli.mcp_forms import FormAnswers
 from agent.cli.mcp_json import inspection_object, print_json, result_object, server_object
+from agent.cli.trust import agrees
 from agent.config.paths import user_paths
 from agent.errors import UserError
 from agent.util.process import EXIT_DONE, EXIT_FAILED
@@ -328,7 +329,7 @@ def import_servers(yes: bool) -> int:
     if not entries:
         echo("No new servers were found.")
         return EXIT_DONE
-    if not yes and not _confirm(f"Add {len(entries)} to {path}? [y/N] "):
+    if not yes and not agrees(f"Add {len(entries)} to {path}?"):
         echo("Nothing was changed.")
         return EXIT_DONE
     try:
@@ -344,8 +345,3 @@ def _plan(path: Path) -> ImportPlan:
         return plan_import(Path.home(), path)
     except ConfigError as error:
         raise UserError(f"{error}.") from error
-
-
-def _confirm(question: str) -> bool:
-    echo(question, end="", file=sys.stderr)
-    return sys.stdin is not None and sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -6,9 +6,9 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from agent.cli.mcp_json import print_json
+from agent.cli.trust import agrees
 from agent.config.paths import user_paths
 from agent.errors import UserError
 from agent.util.process import EXIT_DONE
@@ -67,7 +67,7 @@ def add(
             if values:
                 entry[table] = entry.get(table, {}) | values
         _print_installation(server, installation)
-        if not yes and not _confirm(f"Add it to {path} as {name}? [y/N] "):
+        if not yes and not agrees(f"Add it to {path} as {name}?"):
             echo("Nothing was changed.")
             return EXIT_DONE
         edit.add(path, {name: entry}, replace=force)
@@ -95,9 +95,3 @@ def _print_installation(
     for variable, purpose in installation.variables.items():
         if f"${{{variable}}}" in text:
             echo(f"  set {variable} before it starts{f': {purpose}' if purpose else ''}")
-
-
-def _confirm(question: str) -> bool:
-    echo(question, end="", file=sys.stderr)
-    typed: Any = sys.stdin.readline() if sys.stdin is not None else ""
-    return str(typed).strip().lower() in ("y", "yes")

@@ -44,13 +44,13 @@ def confirm_home(launch: LaunchOptions) -> LaunchOptions:
         " and the like stay read-only for commands, keys unreadable.",
         file=sys.stderr,
     )
-    return replace(launch, allow_home=_agrees("Work there, now and later?"))
+    return replace(launch, allow_home=agrees("Work there, now and later?"))
 
 
-def _agrees(question: str) -> bool:
-    print(f"{question} [y/N] ", end="", file=sys.stderr)
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+def agrees(question: str) -> bool:
+    """Ask on stderr and read the answer from stdin; only y and yes agree."""
+    echo(f"{question} [y/N] ", end="", file=sys.stderr)
+    return sys.stdin is not None and sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def confirm_project_servers(launch: LaunchOptions) -> LaunchOptions:
@@ -87,6 +87,6 @@ def confirm_project_servers(launch: LaunchOptions) -> LaunchOptions:
     echo(f"{project.path} wants to start these MCP servers on this machine:", file=sys.stderr)
     for command in commands:
         echo(f"  {command}", file=sys.stderr)
-    yes = _agrees("Start them, now and later, as long as they stay the same?")
+    yes = agrees("Start them, now and later, as long as they stay the same?")
     # The digest, not True: the file may be another one by the time they are started.
     return replace(launch, trust_project=project.digest if yes else False)

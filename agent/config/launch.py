@@ -1,5 +1,4 @@
-"""Holds the command-line options that `run`, `chat` and `serve` share. A leaf: the app makes them
-before its first paint."""
+"""The command-line options that `run`, `chat` and `serve` share. A leaf, for the first paint."""
 
 from __future__ import annotations
 

@@ -70,8 +70,7 @@ class Paths:
 
 
 def user_paths() -> Paths:
-    """The user's folders: below ``AGENT_HOME``, else the platform's. Raises UserError without a
-    home."""
+    """The user's folders: below ``AGENT_HOME``, or the platform's. Raises UserError without a home."""
     if home := os.environ.get("AGENT_HOME"):
         base = expand_path(home)
         return Paths(base / "config", base / "cache", base / "state")

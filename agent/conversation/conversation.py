@@ -1,9 +1,8 @@
 """A conversation as the token ids that the model read and wrote.
 
-What the model generated is never rendered again: its messages stay as they came, so the KV cache
-stays valid. Only the reasoning of a finished turn is dropped, and its calls in the channel of
-reasoning are left out of prompts, as the Harmony guide asks for
-(https://cookbook.openai.com/articles/openai-harmony).
+What the model generated is never rendered again, so the KV cache stays valid. Only a finished turn's
+reasoning is dropped, and its calls in the channel of reasoning are left out of prompts, as the Harmony
+guide asks for (https://cookbook.openai.com/articles/openai-harmony).
 
 All messages stay in ``entries``; the prompt is made of them, except that after a compaction
 (`agent.conversation.compaction`) a summary stands for the oldest and long results are shortened::
@@ -12,8 +11,7 @@ All messages stay in ``entries``; the prompt is made of them, except that after 
     prompt    header | summary  |[shortened result][a3][u3]... | opening of the assistant's message
                        `-- CompactedPrefix, end = 4
 
-A person may choose what the prompt has of it, too: entries that are dropped are left out, and those
-that are pinned stay although a summary stands for their neighbours.
+A person may also drop entries from the prompt, or pin them: then they stay beside a summary.
 """
 
 from __future__ import annotations
@@ -319,7 +317,6 @@ class Conversation:
                 self.entries[at] = replace(entry, omitted=omitted)
 
     def truncate(self, mark: int) -> None:
-        """Remove the entries from index ``mark`` on."""
         del self.entries[mark:]
         self.saved = min(self.saved, mark)
 

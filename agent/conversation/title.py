@@ -30,8 +30,7 @@ async def write_title(
     *,
     affinity_tokens: int = 0,
 ) -> str:
-    """Have the model write a title in the background, without reasoning; empty: it wrote none. Raises
-    EngineError."""
+    """Have the model write a title in the background; empty: it wrote none. Raises EngineError."""
     opening = form.open_answer()
     request = Request(
         [*prompt, *form.user_message(TITLE_PROMPT), *form.open_assistant(), *opening],

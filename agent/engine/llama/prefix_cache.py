@@ -15,33 +15,25 @@ the sequence had just that length. A sequence of 2,900 tokens, with a window of 
     continue at 1300: they lost [1173, 1300)                     -> truncate, restore C1, compute
                                                                     1200 to 1300 once more
 
-So `KvSequence.reusable` of 2880 is 2880, and of 1300 it is 1200. A checkpoint depends only on the
-tokens before it: it can be restored into any sequence that begins with them. Models without sliding
-layers need no checkpoints.
+So `KvSequence.reusable` of 2880 is 2880, and of 1300 it is 1200. A checkpoint can be restored into any
+sequence that begins with its tokens. Models without sliding layers need none.
 
 The policy is in `PrefixCache.acquire` and in a few constants, which decide more than speed:
 
-- Is a new prompt the next turn of the conversation in a sequence, or another conversation that only
-  begins alike (the same system prompt)? If it cuts off at most REWIND_LIMIT_TOKENS tokens of the last
-  *prompt* there (generated tokens do not count: their text may be rendered otherwise in the
-  history), it is the next turn and continues in place. Else it gets a free sequence, into which the
-  shared prefix is copied, and the other conversation loses nothing. Drafts of a prompt that is
-  being typed replace each other in place, so they may cut off DRAFT_REWIND_LIMIT_TOKENS.
+- A prompt that cuts off at most REWIND_LIMIT_TOKENS of the last *prompt* of a sequence (generated
+  tokens do not count, as their text may be rendered otherwise in the history) is its conversation's
+  next turn, and continues in place; drafts that are being typed may cut off DRAFT_REWIND_LIMIT_TOKENS.
+  Any other one gets a free sequence with a copy of the shared prefix.
 - Below MIN_REUSE_TOKENS neither a checkpoint nor waiting for another prompt's prefix is worth it.
-- The scheduler saves checkpoints before the last token of a prompt (the next turn comes back
-  there), where prompts diverge (`AcquiredSequence.shared_prefix`: others will diverge there too)
-  and each CHECKPOINT_INTERVAL_TOKENS. More than MAX_CHECKPOINTS are thinned out evenly; the first and
-  last stay.
+- The scheduler saves checkpoints before a prompt's last token (the next turn comes back there), where
+  prompts diverge (`AcquiredSequence.shared_prefix`) and each CHECKPOINT_INTERVAL_TOKENS. More than
+  MAX_CHECKPOINTS are thinned out evenly; the first and last stay.
 
-Where the likeliest tokens at an earlier position are looked up, the prompt goes back there without
-being anybody's next turn (`agent.engine.protocol.Request.aside`). It is computed in the spare
-sequence, `PrefixCache.acquire_aside`, so that the conversation's own stays as it is.
-
-What a sequence holds is also written to disk while the engine idles, and read back where a prompt
-begins like that (`agent.engine.llama.disk_cache`): `PrefixCache.save_step` and `RestoreJob` do one
-segment at a time, so that nobody waits for more.
-
-The C functions are llama_memory_* and llama_state_seq_* of
+A prompt whose likeliest tokens are looked up at an earlier position is nobody's next turn
+(`agent.engine.protocol.Request.aside`): it is computed in the spare sequence (`acquire_aside`). While
+the engine idles sequences are written to disk, from which they are read back, one segment at a time
+(`agent.engine.llama.disk_cache`, `PrefixCache.save_step`, `RestoreJob`). The C functions are
+llama_memory_* and llama_state_seq_* of
 https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h.
 """
 
@@ -281,8 +273,7 @@ class PrefixCache:
         return AcquiredSequence(target, cached, max(shared.values()))
 
     def acquire_aside(self, prompt: list[int]) -> AcquiredSequence:
-        """The sequence beside those of conversations, which must not be busy, for a job with
-        `prompt`."""
+        """The sequence beside those of conversations, which must not be busy, for `prompt`'s job."""
         limit, spare = len(prompt) - 1, self._spare
         reusable = {
             s: s.reusable(min(common_prefix_length(s.ids, prompt), limit))

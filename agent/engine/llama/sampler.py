@@ -176,7 +176,6 @@ class Sampler:
         return replace(logprob, rank=rank, probability=chosen, top_probabilities=tuple(top))
 
     def _sampled_probabilities(self, logits: Logits, ids: Sequence[int]) -> list[float]:
-        """With which probability each of these tokens is drawn."""
         best = int(logits.argmax())
         if self._greedy:
             return [float(token == best) for token in ids]

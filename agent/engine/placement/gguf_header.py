@@ -10,12 +10,9 @@ little-endian::
 
     string: length u64, bytes       array: type u32, length u64, values
 
-It is read by hand although the package ``gguf`` has a GGUFReader, because a header is read at every
-start, of every model in a listing. GGUFReader (gguf 0.19.0) makes numpy views of every value, which
-takes 8.9 s for the 128,256 tokens and 280,147 merges of Llama 3; `read_outline` takes 58 ms,
-`read_metadata` 65 ms and `read_vocabulary_size` 0.07 ms. A model of 512 tokens takes GGUFReader 13
-ms and `read_outline` 0.3 ms, and importing ``gguf`` takes 0.2 s more (two cores of a shared
-server).
+It is read by hand because that is done at every start, of every model in a listing: of Llama 3's
+128,256 tokens and 280,147 merges `read_metadata` takes 65 ms, GGUFReader of the package ``gguf``
+(0.19.0) 8.9 s, and its import 0.2 s more (two cores of a shared server).
 """
 
 from __future__ import annotations

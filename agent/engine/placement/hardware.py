@@ -57,7 +57,6 @@ class Hardware:
             return ""
 
     def has(self, pattern: str) -> bool:
-        """Whether a path that matches is there."""
         return any(self.root.glob(pattern))
 
     @property

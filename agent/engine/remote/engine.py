@@ -1,5 +1,4 @@
-"""The remote engine: a server runs the model. Token ids go there and come back; everything else stays
-in this process."""
+"""The remote engine: a server runs the model; everything but token ids stays in this process."""
 
 from __future__ import annotations
 

@@ -9,11 +9,9 @@ keep-alive)::
     data: {"tokens":       ->  StreamEvent("message", '{"tokens":\n[7]}')
     data: [7]}
 
-It is read by hand although httpx2 has an EventSource, for two reasons: llama-server reported errors
-in a field ``error`` until September 2025 (https://github.com/ggml-org/llama.cpp/pull/16109), which
-a reader that follows the specification drops together with the reason; and EventSource refuses a
-stream without its content type, which some proxies do not pass on. httpx2's ``aiter_lines`` will
-not do: it also splits at U+2028 and other separators, which JSON may contain.
+By hand, as httpx2's EventSource drops llama-server's field ``error`` (used until September 2025,
+https://github.com/ggml-org/llama.cpp/pull/16109) and refuses a stream without its content type, which
+some proxies do not pass on; and ``aiter_lines`` also splits at U+2028, which JSON may contain.
 """
 
 from __future__ import annotations

@@ -165,7 +165,6 @@ class RemoteGeneration:
                 await self._wait_until_healthy(failed_at)
 
     def _try_another(self) -> bool:
-        """Go to another server, if one is there that was not tried."""
         other = self._replicas.choose_another(self.request, self._tried)
         if other is None:
             return False

@@ -194,7 +194,6 @@ class Replicas:
         return ready if isinstance(ready, HealthProblem) else None
 
     async def cached_health(self) -> HealthProblem | None:
-        """As `check_health`, from a recent result."""
         problems = await asyncio.gather(*(each.client.cached_health() for each in self.all))
         return problems[0] if all(problems) else None
 

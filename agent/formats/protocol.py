@@ -131,12 +131,10 @@ class FunctionTool:
 
     @property
     def model_name(self) -> str:
-        """The name under which the model sees the tool."""
         return qualified_name(self.name, self.namespace)
 
     @property
     def argument_schema(self) -> dict[str, Any]:
-        """The JSON Schema that the arguments of a call must match."""
         return self.parameters or {"type": "object", "properties": {}}
 
 
@@ -201,8 +199,7 @@ class Format(Protocol):
         """A tool's name as a recipient: ``functions.files__read``. ``function``: it is a client's."""
 
     def channel(self, ids: Sequence[int]) -> str | None:
-        """Harmony's channel of a message: ``analysis``, ``commentary``, ``final``; None: it has
-        none."""
+        """Harmony's channel of a message: ``analysis``, ``commentary``, ``final``; None: no channel."""
 
     def parser(self, recipients: Recipients | None) -> Parser:
         """Make a parser for one generation. ``recipients``: None: calls are reported as written."""

@@ -168,7 +168,6 @@ class CodeArgumentsStream:
     """Encodes a code body, as it streams, as the JSON arguments ``{"code":"…"}``."""
 
     def open(self) -> str:
-        """Return the JSON before the code."""
         return '{"code":"'
 
     def feed(self, text: str) -> str:
@@ -176,7 +175,6 @@ class CodeArgumentsStream:
         return json.dumps(text, ensure_ascii=False)[1:-1]
 
     def close(self) -> str:
-        """Return the JSON after the code."""
         return '"}'
 
 

@@ -200,8 +200,7 @@ class _HeaderGrammars:
         self.has_functions = any(name.startswith("functions.") for name in self._names)
 
     def compile_function_name(self) -> Future[CompiledGrammar]:
-        """What follows ``to=functions``; the model's own tools too: ``functions.python`` is
-        ``python``."""
+        """What follows ``to=functions``; the model's own tools, too: ``functions.python`` is one."""
         names = (json.dumps("." + name.removeprefix("functions.")) for name in self._names)
         lines = [
             f"start: ({' | '.join(names)}) (<[{CHANNEL_ID}]> channel)? kind? <[{MESSAGE_ID}]>",

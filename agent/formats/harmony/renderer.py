@@ -101,8 +101,7 @@ class HarmonyRenderer:
         return self._message(Author(role=Role.ASSISTANT), text, "commentary")
 
     def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
-        """Render a call as gpt-oss writes it, the recipient behind the channel. ``json`` False:
-        code."""
+        """Render a call as gpt-oss writes it, the recipient behind the channel; not ``json``: code."""
         channel = f"{_tool_channel(recipient)} to={header_name(recipient)}"
         kind = "<|constrain|>json" if json else "code"
         ids = self._message(Author(role=Role.ASSISTANT), arguments, channel, content_type=kind)

@@ -26,12 +26,10 @@ A tool's result and a later system message are derived in the same way: V is the
 arguments, or the system message. With tools, what precedes X depends on them, and so `prompt_header`
 renders the template for each new set of them.
 
-Each step checks that the markup is where it must be. A template that fails (because a message changes
-what was written before it, or because it raises) is not used; see `default_templates`. llama.cpp, too,
-compares renderings, there to derive the parser
-(https://github.com/ggml-org/llama.cpp/blob/master/docs/autoparser.md). The variables and filters are
-those that Hugging Face's templates expect
-(https://huggingface.co/docs/transformers/chat_templating_writing).
+Each step checks that the markup is where it must be. A template that fails is not used; see
+`default_templates`. llama.cpp, too, compares renderings
+(https://github.com/ggml-org/llama.cpp/blob/master/docs/autoparser.md). Variables and filters are those
+of Hugging Face (https://huggingface.co/docs/transformers/chat_templating_writing).
 """
 
 from __future__ import annotations

@@ -70,8 +70,7 @@ class MarkupParser:
         *,
         thinking: bool = False,
     ) -> None:
-        """``thinking``: the prompt ended with ``<think>``. ``recipients``: None: take calls as
-        written."""
+        """``thinking``: the prompt ended with ``<think>``. ``recipients`` None: calls as written."""
         self._token_classes, self._dialect = token_classes, token_classes.dialect
         self._recipients = AnyRecipient() if recipients is None else recipients
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

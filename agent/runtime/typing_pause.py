@@ -1,5 +1,4 @@
-"""Lets work that holds Python's lock for long (openai-harmony's vocabulary: 60 to 180 ms) wait until
-nobody types."""
+"""Lets work that blocks Python's lock (openai-harmony: 60 to 180 ms) wait until nobody types."""
 
 from __future__ import annotations
 

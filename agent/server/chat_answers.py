@@ -239,7 +239,6 @@ def _reasoning(text: str) -> dict[str, str]:
 
 
 def _logprobs(tokens: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The ``logprobs`` of a choice; None for no tokens."""
     if not tokens:
         return None
     content = [

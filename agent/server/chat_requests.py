@@ -494,7 +494,6 @@ def _tool_choice(chat: ChatRequest) -> Any:
 
 
 def _reference(tool: dict[str, Any]) -> dict[str, Any]:
-    """A reference to a tool, made flat."""
     kind = tool.get("type")
     nested = tool.get(kind) if isinstance(kind, str) else None
     return {"type": kind, **nested} if isinstance(nested, dict) else tool

@@ -289,7 +289,6 @@ def _idlest(connections: Any) -> HttpConnection | None:
 
 
 def close_late(connections: Any) -> None:
-    """Close the connections whose requests do not arrive in time."""
     now = time.monotonic()
     for connection in list(connections):
         connection.close_late(now)

@@ -275,7 +275,6 @@ class Conversations:
             return add_items(conversation, loaded.format, listed, groups, self._runtime.model.name)
 
     def _referenced(self, known: dict[str, dict[str, Any]], item_id: str) -> InputItem | None:
-        """The item of the conversation or of a response that a reference means."""
         return read_item(known.get(item_id)) or self._cache.find_item(item_id)
 
     @asynccontextmanager

@@ -77,7 +77,6 @@ def declared_tools(
 
 
 def tools_json(tools: Iterable[RequestTool]) -> list[dict[str, Any]]:
-    """Tools as the store keeps them."""
     return [tool.model_dump(exclude_none=True) for tool in tools]
 
 

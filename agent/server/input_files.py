@@ -54,7 +54,6 @@ def file_text(part: ContentPart, param: str, pdfs: Mapping[str, PdfText]) -> str
 
 
 def is_pdf(file_data: str) -> bool:
-    """Whether ``file_data`` is a PDF, from how it begins."""
     url = _DATA_URL.match(file_data)
     start = url.end() if url else 0
     content = file_data[start : start + 64]

@@ -217,8 +217,7 @@ def unanswered_start(messages: Sequence[Message]) -> int:
 
 
 def newest_prompt(items: Sequence[InputItem]) -> int:
-    """Index of the newest message of the user, if the model has written nothing after it; else the
-    number of items."""
+    """Index of the newest user message if the model wrote nothing after it; else ``len(items)``."""
     for index in range(len(items) - 1, -1, -1):
         match items[index]:
             case InputMessage(role="user"):
@@ -426,7 +425,6 @@ class ItemReader:
         )
 
     def _add_foreign(self, item: InputForeignItem, param: str) -> None:
-        """Add a call of a tool that is not here, or its output."""
         if item.type not in CALLS:
             call_id = item.call_id or self._foreign_calls.get(item.id or "")
             # What the other server ran itself has no call_id.
@@ -654,7 +652,6 @@ def _error_text(error: object) -> str:
 
 
 def _code_argument(arguments: str) -> str | None:
-    """The ``code`` in JSON arguments; None if there is none."""
     try:
         value = from_json(arguments)
     except ValueError:

@@ -69,7 +69,6 @@ def _list_item(sent: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_secrets(tool: Any) -> Any:
-    """A tool among the items as it may be stored and shown."""
     if not isinstance(tool, dict):
         return tool
     shown = {name: value for name, value in tool.items() if name not in SECRET_TOOL_FIELDS}

@@ -332,7 +332,6 @@ class _Service:
     # --- resources ---
 
     async def list_resources(self, context: _Context, params: object) -> T.ListResourcesResult:
-        """Answer ``resources/list`` with the stored conversations."""
         summaries = self._store.summaries() if self._store else []
         return T.ListResourcesResult(
             resources=[
@@ -350,7 +349,6 @@ class _Service:
     async def read_resource(
         self, context: _Context, params: T.ReadResourceRequestParams
     ) -> T.ReadResourceResult:
-        """Answer ``resources/read`` with a conversation as Markdown."""
         uri = str(params.uri)
         name = uri.removeprefix(URI_PREFIX)
         store = self._store

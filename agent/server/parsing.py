@@ -148,7 +148,6 @@ def _count_items(value: object) -> int:
 
 
 def has_few_values(value: object, most: int) -> bool:
-    """Whether a JSON value contains ``most`` values at most."""
     pending = [value]
     while pending and most >= len(pending):
         most -= 1

@@ -237,7 +237,6 @@ class TurnPlanner:
         cache: ResponseCache,
         job: TurnJob | None,
     ) -> TurnPlan:
-        """Plan with the host that has the servers which the request brings."""
         runtime, exposure = self._runtime, self._exposure
         answered, begun = split_begun_item(items)
         selected = select_tools(request, declared, exposure.tools(host))
@@ -378,7 +377,6 @@ async def add_resent_messages(
 
 
 def _listed_servers(items: str | list[InputItem], continued: Continued | None) -> set[str]:
-    """The servers whose tools the client knows."""
     named = () if isinstance(items, str) else items
     listed = {item.server_label for item in named if isinstance(item, InputMcpListTools)}
     return listed | (continued.history.listed_servers if continued else set())

@@ -46,7 +46,6 @@ class ResponseCache:
             self._evict(next(iter(self._responses)))
 
     def find(self, response_id: str) -> StoredResponse | None:
-        """A response, from memory or from the store; None if there is none."""
         if (stored := self._responses.get(response_id)) is not None:
             self._responses.move_to_end(response_id)
             return stored
@@ -83,7 +82,6 @@ class ResponseCache:
         return stored.items.get(item_id) if stored else None
 
     def response_with(self, item_id: str) -> StoredResponse | None:
-        """The response that has an output item; None if there is none."""
         for response in self._responses.values():
             if item_id in response.items:
                 return response

@@ -54,8 +54,7 @@ TICKS_PER_SECOND = 10
 
 
 def listen(host: str, port: int, api_key: str | None) -> socket.socket:
-    """Open the socket to serve on; port 0: any. Raises UserError, also for an open host without a
-    key."""
+    """Open the socket to serve on; port 0: any. Raises UserError, as for an open host without a key."""
     if not is_loopback(host) and not api_key:
         raise UserError(
             f"--host {host} lets other machines in: set a key with --api-key,"
@@ -229,7 +228,6 @@ class HttpServer:
                 self._store.store.close()
 
     def _start_batches(self) -> None:
-        """Go on with the batches that an earlier server left."""
         if self._batches is None:
             return
         # One place is kept for whoever waits for an answer.

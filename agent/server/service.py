@@ -247,7 +247,6 @@ class ResponseService:
             self.conversations.unlock(request.conversation_id)
 
     def _close_request_host(self, plan: TurnPlan) -> None:
-        """Disconnect the MCP servers that the request brought."""
         if plan.turn.host is not self.runtime.host:
             self.track(asyncio.create_task(plan.turn.host.close()))
 

@@ -46,7 +46,6 @@ class TokenMemo:
         self._tokens -= len(ids_from_blob(self._entries.pop(key)[1]))
 
     def recall(self, message: Message) -> Entry | None:
-        """The entry of a message, with its ids; None if it is not remembered."""
         call_id = message.call_id if isinstance(message, ToolCallMessage) else None
         for key in ((message, call_id), (message, None)):
             if key in self._entries:

@@ -49,7 +49,6 @@ def pack_official(events: Iterable[ev.Event]) -> bytes:
 
 
 def unpack_lines(blob: bytes) -> list[str]:
-    """The lines of a blob; none of an empty one."""
     return [line for line in zlib.decompress(blob).decode().split("\n") if line] if blob else []
 
 

@@ -274,7 +274,6 @@ class StoreReader:
         return ServedTurn(answer, conversation, served, events or b"")
 
     def _rewind(self, conversation: Conversation, response_id: str, upto: int) -> None:
-        """Take a conversation back to the end of one of its responses."""
         first = next((at for at, e in enumerate(conversation.entries) if e.reasoning), upto)
         conversation.entries = [e for e in conversation.entries if not e.reasoning][:upto]
         if len(conversation.entries) < upto:

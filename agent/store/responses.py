@@ -57,7 +57,6 @@ class ResponseStore:
         return self.store.served_turn(response_id)
 
     def response_with(self, item_id: str) -> str | None:
-        """The id of the response that has an output item."""
         row = self._db.execute("select turn from turn_items where item = ?", (item_id,)).fetchone()
         return str(row[0]) if row else None
 

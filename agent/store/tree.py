@@ -60,8 +60,7 @@ class ConversationTree:
     def add(
         self, conversation: Conversation, prompt: str, model: str, source: str = "local"
     ) -> None:
-        """Insert or touch the row, titled by ``prompt``; a branch's parent is one that it shares
-        with."""
+        """Insert or touch the row, titled by ``prompt``; a branch's parent is one it shares with."""
         now, title = self.clock.now(), title_from(prompt)
         row = self._db.execute(
             "select revision from conversations where id = ? and not hidden", (conversation.id,)
@@ -245,7 +244,6 @@ class ConversationTree:
         self.collect_messages()
 
     def collect_messages(self) -> None:
-        """Remove messages that no conversation has any more."""
         self._db.execute(
             "delete from messages where"
             " not exists (select 1 from entries where message = number)"

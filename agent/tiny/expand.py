@@ -72,7 +72,6 @@ def _hash_ends(path: Path) -> str:
 
 
 def _matches_record(path: Path, record: Path) -> bool:
-    """Whether the file is the one that the record beside it describes."""
     try:
         record_fields = json.loads(record.read_text())
         return bool(

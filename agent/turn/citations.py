@@ -1,5 +1,4 @@
-"""The citations in a text: GPT-OSS names a page as ``【cursor†L3-L5】``
-(https://github.com/openai/gpt-oss)."""
+"""The citations in a text: GPT-OSS writes ``【cursor†L3-L5】`` (https://github.com/openai/gpt-oss)."""
 
 from __future__ import annotations
 

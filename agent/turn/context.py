@@ -165,5 +165,4 @@ class RunningTurn(Protocol):
         """Remove and return the newest queued message; None if none is queued."""
 
     def pending_entries(self) -> list[Entry]:
-        """The entries if the turn ended now, without reasoning; open messages are cut, calls
-        aborted."""
+        """The entries if the turn ended now, without reasoning; what is open is cut off or aborted."""

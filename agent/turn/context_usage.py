@@ -187,8 +187,7 @@ def message_text(form: Format, ids: Sequence[int]) -> str:
 
 
 def bar_widths(context: ev.AgentContext, columns: int) -> dict[str, int]:
-    """Columns of a bar for each of `BAR_GROUPS`, ``columns`` at most, one at least for what is
-    there."""
+    """Columns of a bar for each of `BAR_GROUPS`, ``columns`` at most; one at least if it has tokens."""
     sums = {
         group: sum(part.tokens for part in context.parts if part.kind in kinds)
         for group, kinds in BAR_GROUPS.items()

@@ -92,7 +92,6 @@ class GenerationDecoder:
         return self._kind if self._writer is not None or self._unwritten is not None else None
 
     def spans_if_interrupted(self) -> list[Span]:
-        """The spans as they would be if the generation ended now."""
         spans = list(self.spans)
         if (kind := self.open_kind) is not None:
             start = spans[-1].end if spans else 0

@@ -28,7 +28,6 @@ class EventLog:
         self._before_end.append(wait)
 
     async def wait_for_end(self) -> None:
-        """Await what `before_end` was given."""
         for wait in self._before_end:
             await wait()
 

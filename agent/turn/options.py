@@ -98,8 +98,7 @@ class TurnOptions:
     parallel_tool_calls: bool = True
     """Allow several calls in one generation, if the model's family writes them; else it ends at one."""
     further_calls: bool = False
-    """Let a model whose family ends at each call go on after one of the client's functions
-    (`agent.turn.further_calls`)."""
+    """Let a model that ends at each call go on after the client's (`agent.turn.further_calls`)."""
     declared_tools_only: bool = False
     """Constrain the model to call declared tools only."""
     answer_form: AnswerForm | None = None

@@ -111,7 +111,6 @@ def response_events(response: ev.Response) -> list[ev.Event]:
 
 
 def terminal_event(response: ev.Response) -> ev.Terminal:
-    """The event that ends a stream with this response."""
     match response.status:
         case "completed":
             return ev.ResponseCompleted(response=response)

@@ -45,7 +45,6 @@ class StopSequences:
         return self._take(len(pending) - self._open_length(pending), divide=False)
 
     def flush(self) -> list[TextPiece]:
-        """Return what is pending: the text has ended."""
         pending, self._pending = self._pending, []
         return pending
 

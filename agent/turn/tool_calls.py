@@ -365,7 +365,6 @@ class ToolCallRunner:
 
     @property
     def has_cut_client_call(self) -> bool:
-        """Whether the model cut off a call that the client was to run."""
         return any(call.is_cut_for_client for call in self.pending)
 
     def pending_results(self, why: str) -> list[tuple[str, str]]:
@@ -462,8 +461,7 @@ class ToolCallRunner:
         return False
 
     async def _violation(self, call: ToolCall, tool: Tool) -> str | None:
-        """What is wrong with the arguments by the tool's current definition, before anybody is
-        asked."""
+        """What is wrong with the arguments by the tool's current definition; nobody was asked yet."""
         context = self._context
         call.tool = tool = await context.until_stopped(context.host.refresh_definition(tool))
         arguments = call.arguments
@@ -596,6 +594,5 @@ def _client_writer(output: Output, function: FunctionTool) -> FunctionCallWriter
 
 
 def _read_only_prefix(calls: list[ToolCall]) -> int:
-    """How many calls at the beginning are of read-only tools."""
     read_only = (call.tool is not None and call.tool.read_only for call in calls)
     return sum(1 for _ in takewhile(bool, read_only))

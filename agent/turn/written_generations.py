@@ -131,7 +131,6 @@ def _runs(entries: Sequence[Entry]) -> Iterator[tuple[int, int]]:
 
 
 def _sampled_batches(events: Sequence[ev.Event]) -> list[_SampledBatch]:
-    """The tokens of each generation that the events have, if they have any."""
     batches: list[_SampledBatch] = []
     for event in events:
         if isinstance(event, ev.AgentTokens):

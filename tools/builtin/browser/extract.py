@@ -23,7 +23,6 @@ BLOCK_TAGS += " main nav ol p pre section table td th tr ul"
 
 
 def main() -> None:
-    """Extract the page on stdin."""
     about = json.loads(sys.stdin.buffer.readline())
     try:
         result = extract(about, sys.stdin.buffer.read())

@@ -34,8 +34,7 @@ class SearchBackend(Protocol):
 
 
 class SearXNG:
-    """Searches with a SearXNG, also at a private address:
-    https://docs.searxng.org/dev/search_api.html."""
+    """Searches with a SearXNG, even a private one: https://docs.searxng.org/dev/search_api.html."""
 
     def __init__(self, url: str) -> None:
         self._endpoint = url.rstrip("/").removesuffix("/search") + "/search"

@@ -99,7 +99,6 @@ class BrowserServer:
         return NO_SEARCH
 
     def search_with(self, find: FindTool, call: CallTool) -> None:
-        """Set the functions that find and call the search tool of the settings."""
         self._search_tools = find, call
 
     def is_safe(self, name: str) -> bool:
@@ -139,7 +138,6 @@ class BrowserServer:
                 return await self._find(**arguments)
 
     def source(self, cursor: int, line: int) -> Source | None:
-        """Return the source that a line of a page of this conversation cites."""
         try:
             source = self._page(cursor).source(line)
         except ToolError:
@@ -147,8 +145,7 @@ class BrowserServer:
         return Source(*source) if source else None
 
     def destination(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """The host of an address that this conversation has not shown; None: it has, or none is
-        opened."""
+        """The host of an address that this conversation has not shown; None: it has, or opens none."""
         id_, cursor = arguments.get("id"), arguments.get("cursor", -1)
         if name != "open":
             return None

@@ -158,7 +158,6 @@ _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 def rebase_paths(text: str, folder: Path) -> str:
-    """Return a patch with its paths made relative to ``folder``."""
     lines = text.split("\n")
     for number, line in enumerate(lines):
         for prefix in (ADD, DELETE, UPDATE, MOVE):

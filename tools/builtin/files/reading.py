@@ -52,7 +52,6 @@ class FileReader:
     """Reads, lists and searches below one root; methods raise ToolError."""
 
     def __init__(self, root: RootFolder, *, max_read_bytes: int = MAX_READ_BYTES) -> None:
-        """``max_read_bytes``: how much one read returns."""
         self.root, self._max_read_bytes = root, max_read_bytes
 
     def read(self, path: str, first_line: int | None = None, last_line: int | None = None) -> str:
@@ -92,8 +91,7 @@ class FileReader:
     def glob(
         self, pattern: str, path: str = ".", cancellation: SearchCancellation | None = None
     ) -> str:
-        """Return the paths that fit a pattern, sorted, at most MAX_PATHS; hidden ones if it names
-        them."""
+        """Return the paths that fit a pattern, sorted, at most MAX_PATHS; hidden ones if named."""
         parts = Path(pattern.strip()).parts
         if not parts or ".." in parts or Path(pattern.strip()).is_absolute():
             raise ToolError("Error: the pattern must be one below a folder, like src/**/*.py")
@@ -116,8 +114,7 @@ class FileReader:
     def search(
         self, query: str, path: str = ".", cancellation: SearchCancellation | None = None
     ) -> str:
-        """Return lines with a text, ``path:line: text``, at most MAX_MATCHES; lower case matches
-        both."""
+        """Return lines with a text, ``path:line: text``, at most MAX_MATCHES; lower case fits both."""
         if not query.strip():
             raise ToolError("Error: the query is empty")
         start = self.root.existing(path)

@@ -155,5 +155,4 @@ class RootFolder:
         return data
 
     def name(self, path: Path) -> str:
-        """Return the path relative to the root, as a model names it."""
         return path.relative_to(self.path).as_posix()

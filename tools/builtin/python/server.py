@@ -86,7 +86,6 @@ class PythonServer:
         return self._isolation
 
     def is_safe(self, name: str) -> bool:
-        """Return whether the code is isolated."""
         return self.isolation().ok
 
     def access(self, offered: Collection[str]) -> Access:

@@ -120,7 +120,6 @@ class WorkerProcess:
                 self._process.stdin.write(b'{"interrupt": %d}\n' % self._run_id)
 
     def take_output(self) -> str:
-        """Return the output of the last run, and forget it."""
         output, self._output = "".join(self._output), []
         return output.removesuffix("\n")
 

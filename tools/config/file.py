@@ -27,13 +27,11 @@ class McpFile:
     data: dict[str, Any]
 
     def entries(self) -> dict[str, Any]:
-        """Return the servers' entries by name, as they are written."""
         return servers_table(self.data)
 
 
 def read_file(path: Path, env: Mapping[str, str]) -> McpFile:
-    """Read a file; raises ConfigError if it is of no use. ``env``: variables for
-    `folder_environment`."""
+    """Read a file; raises ConfigError if it is of no use. ``env``: of `folder_environment`."""
     data = load_json(path)
     if not isinstance(data, dict) or not isinstance(servers_table(data), dict):
         raise ConfigError(f'{path} has no "mcpServers" object')

@@ -155,7 +155,6 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """Whether it is connected and the server has not ended."""
         return self._client is not None and not self._ended.is_set()
 
     @property
@@ -170,7 +169,6 @@ class Connection:
         return self._http.kind if self._http else ""
 
     def activity(self) -> StartActivity:
-        """Return what a server that starts does."""
         transport = self._process or self._http
         activity = transport.activity() if transport else StartActivity(None)
         return activity._replace(answers=self._has_answered)

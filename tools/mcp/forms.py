@@ -133,7 +133,6 @@ class FormField:
         return titled[0] if len(titled) == 1 and not self._offers(answer) else answer
 
     def describe(self, value: Any) -> str:
-        """Return a value as a person reads it."""
         titles = {json.dumps(value): title for title, value in self.choices}
         match self.kind:
             case "boolean":

@@ -222,7 +222,6 @@ class Throttle:
         self._level = self._checked = 0.0
 
     async def wait(self, chunk: bytes) -> None:
-        """Count what was read, and wait until more may be."""
         now = asyncio.get_running_loop().time()
         self._level = max(self._level - (now - self._checked) * BYTES_PER_SECOND, 0)
         self._level += len(chunk) + LINE_COST_BYTES * chunk.count(b"\n")

@@ -160,7 +160,6 @@ async def get_prompt(
 
 
 def format_resources(resources: Iterable[Resource]) -> str:
-    """Write a list of resources for the model, one a line."""
     lines = []
     for resource in resources:
         about = ", ".join(filter(None, (resource.name, resource.mime, resource.description)))

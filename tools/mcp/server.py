@@ -139,7 +139,6 @@ class McpServer:
         return "built in" if config.builtin is not None else "stdio"
 
     async def wait_settled(self) -> None:
-        """Wait until its start has succeeded or failed."""
         await self.settled.wait()
 
     async def wait_idle(self, seconds: float | None) -> None:

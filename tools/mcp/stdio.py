@@ -71,7 +71,6 @@ class StdioTransport:
         self._has_sent_message = False
 
     def activity(self) -> StartActivity:
-        """Return what its processes do while it starts."""
         if self._process is None:
             return StartActivity(object())  # it is just being started
         processes: list[psutil.Process] = []

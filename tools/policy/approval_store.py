@@ -67,13 +67,11 @@ class StoredApproval:
 
     @property
     def title(self) -> str:
-        """What is allowed, in one line."""
         titles = {"servers": "the servers of its mcp.json", "home": "the home folder as a root"}
         return titles.get(self.kind, self.subject)
 
     @property
     def explanation(self) -> str:
-        """What that means, in words."""
         match self.kind:
             case "rule":
                 return explain_rule(self.subject)
@@ -132,7 +130,6 @@ class ApprovalStore:
             stored += [rule for rule in rules if rule not in stored]
 
     def trusts_servers(self, digest: str) -> bool:
-        """Return whether the project's servers with this digest may be started."""
         return self._folder(self._read()).get("servers") == digest
 
     def trust_servers(self, digest: str) -> None:

@@ -78,7 +78,6 @@ def check_characters(text: str) -> None:
 
 
 def host_rule(host: str) -> str:
-    """Return the rule for the pages of a host."""
     return f"open {host}"
 
 

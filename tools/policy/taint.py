@@ -53,8 +53,7 @@ class Exposure:
 
     @classmethod
     def of(cls, results: Iterable[tuple[Tool, bool]], person: Iterable[str]) -> Exposure:
-        """Make it of the tools that were read, with whether their server is public, and a person's
-        words."""
+        """Make it of the tools that were read, with whether they are public, and a person's words."""
         labels = [
             ((tool.server, tool.name), tool.labels - ({"private"} if public else set()))
             for tool, public in results
@@ -67,7 +66,6 @@ class Exposure:
 
 
 def named_hosts(text: str) -> set[str]:
-    """Return the hosts of the addresses in a text."""
     hosts = set()
     for match in _ADDRESS.finditer(text):
         address = match[0] if "://" in match[0] else f"https://{match[0]}"

@@ -16,8 +16,7 @@ MAX_DESCRIPTION_CHARS = 4000
 MAX_SCHEMA_DEPTH = 60
 """What is nested deeper in a schema is left out."""
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-"""Unicode categories: control; format (zero-width, bidi, tags); surrogate; private use; line and
-paragraph separators."""
+"""Control; format (zero-width, bidi, tags); surrogate; private use; line, paragraph separators."""
 JOINERS = "\u200c\u200d"
 """Zero-width characters that words of Persian and Indic languages, and many emoji, are written with."""
 
@@ -44,7 +43,6 @@ def clean_text(text: str) -> str:
 
 
 def clean_line(text: str) -> str:
-    """Return a clean text as one line."""
     return " ".join(clean_text(text).split())
 
 

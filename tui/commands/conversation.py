@@ -108,8 +108,7 @@ async def times(app: CommandContext, number: str) -> None:
 
 
 async def probs(app: CommandContext, argument: str) -> None:
-    """Colour a message by probability, or no longer; ``argument``: number or scale. Raises
-    UserError."""
+    """Colour a message by probability, or no longer. ``argument``: number, scale. Raises UserError."""
     if argument in PROBABILITY_SCALES:
         app.choose_probability_scale(argument)
     else:

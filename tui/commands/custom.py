@@ -62,8 +62,7 @@ class CommandFile:
 
 
 def read_command_files(paths: Paths, root: Path) -> tuple[list[CommandFile], list[str]]:
-    """The person's files, then the project's, the nearest first, and why others are unusable;
-    blocks."""
+    """The person's files, then the project's, nearest first, and why others are unusable; blocks."""
     from agent.config.text_files import UnusableFileError, project_folders, read_clean_text
 
     top, *_ = folders = project_folders(root)

@@ -245,8 +245,7 @@ class ChatController:
         self._first_in_branch = view if in_branch else None
 
     async def show_turn(self, prompt: str, turn: RunningTurn, start: int | None = None) -> TurnView:
-        """Show a started turn until it ends. ``start``: index of its first entry; None: it adds
-        none."""
+        """Show a started turn until it ends. ``start``: index of its first entry; None: it has none."""
         from tui.state.turn_view import TurnView
 
         app, conversation_id = self._app, turn.conversation.id

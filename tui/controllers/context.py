@@ -109,5 +109,4 @@ class AppContext(KeymapApp):
         raise NotImplementedError
 
     async def action_open_screen(self, name: ScreenName) -> None:
-        """Open a screen over the conversation."""
         raise NotImplementedError

@@ -138,8 +138,7 @@ class ServedTabs:
             await self.show_tab(self.tabs[number - 1] if number else None)
 
     async def close(self, tab: ServedConversation | None = None) -> None:
-        """Close a tab, by default the visible one, and show the one beside it; a running turn goes
-        on."""
+        """Close a tab, by default the visible one, and show the next one; a running turn goes on."""
         if (tab := tab or self.visible) not in self.tabs:
             return
         index = self.tabs.index(tab)

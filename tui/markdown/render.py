@@ -87,12 +87,10 @@ class RenderedRow:
 
     @property
     def text(self) -> str:
-        """The row's text without styles."""
         return "".join(segment.text for segment in self.segments)
 
     def written_span(self, *, continues: bool) -> tuple[int, int]:
-        """Start and end of what was written, not laid out; ``continues``: of a line that was
-        wrapped."""
+        """Start and end of what was written, not laid out; ``continues``: of a wrapped line."""
         if self.code is not None:
             return self.code
         text = self.text
@@ -111,7 +109,6 @@ def join_rows(rows: Sequence[RenderedRow]) -> tuple[str, list[RowSpan]]:
 
 
 def wrap_plain(text: str, width: int) -> list[RenderedRow]:
-    """Wrap text without rendering it."""
     rows = []
     for line in text.split("\n"):
         *wrapped, (start, end) = wrap_line(line, width)

@@ -41,7 +41,6 @@ class ChoiceDialog(GuardedDialog[str]):
     """
 
     def __init__(self, title: str, choices: Iterable[CompletionItem], current: str) -> None:
-        """``current``: the value that is highlighted first."""
         super().__init__()
         self._title, self._choices, self._current = title, list(choices), current
 

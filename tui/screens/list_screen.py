@@ -105,7 +105,6 @@ class ListScreen(GuardedScreen[Result]):
 
     @property
     def search_text(self) -> str:
-        """What the person has typed into the search input."""
         return self.query_one(Input).value.strip()
 
     @property

@@ -53,7 +53,6 @@ class SafetyScreen(PageScreen):
     """
 
     def __init__(self, report: Mapping[str, Sequence[str]], mcp_key: str) -> None:
-        """``mcp_key``: the key that lists MCP servers and tools."""
         parts: list[Static] = []
         for heading, lines in report.items():
             parts.append(Static(Content.styled(heading, "bold $accent")))

@@ -137,7 +137,6 @@ class ServersScreen(ListScreen[None]):
         return self._runtime.policy.decide(tool, config) if config else None
 
     def _rules(self, tool: Tool) -> list[str]:
-        """Return the rules by which calls of the tool run without a question."""
         config = self._host.server_config(tool.server)
         return self._runtime.policy.tool_rules(tool, config) if config else []
 

@@ -39,8 +39,7 @@ class WelcomeOffer:
     """One choice of the dialog."""
 
     id: str
-    """What to do: ``ask PROMPT``, ``run NAME``, ``pull NAME``, ``models``, ``import``; empty: go on
-    as it is."""
+    """``ask PROMPT``, ``run NAME``, ``pull NAME``, ``models``, ``import``; empty: go on as it is."""
     text: str
     details: str = ""
     """What it costs, below that line."""

@@ -170,5 +170,4 @@ def duration(view: ItemView, now: float | None = None) -> str:
 
 
 def reasoning_seconds(views: Sequence[ItemView]) -> float:
-    """Seconds of reasoning of all items together."""
     return sum((v.ended or v.began) - v.began for v in views if v.kind == "reasoning")

@@ -53,8 +53,7 @@ class PromptHistory:
         return self._go(-1, text)
 
     def later(self, text: str) -> str | None:
-        """Go to the next prompt, or to the draft, and return it; None at the end. ``text``: what is
-        there now."""
+        """Go to the next prompt, or the draft, and return it; None at the end. ``text``: as of now."""
         return self._go(1, text)
 
     def _go(self, by: int, text: str) -> str | None:

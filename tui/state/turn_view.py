@@ -78,7 +78,6 @@ class TurnView:
 
     @property
     def answer(self) -> str:
-        """The text of the answer's messages."""
         return "\n\n".join(str(i.final_text or i.text) for i in self.items if i.kind == "answer")
 
     @property
@@ -214,7 +213,6 @@ class TurnView:
 
     @classmethod
     def from_stored(cls, turn: StoredTurn, *, clock: Clock = time.monotonic) -> TurnView:
-        """Create the view of a stored turn, which has ended."""
         view = cls(turn.prompt, clock=clock, start=turn.start)
         view.model = display_text(turn.response.model)
         for item in turn.timeline():

@@ -13,7 +13,6 @@ class ControlCharFilter(LineFilter):
     """A Textual line filter that deletes characters which would steer the terminal."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return the segments of one line of one widget without control characters."""
         if all(segment.text.isprintable() for segment in segments):
             return segments
         return [Segment(strip_controls(text), style, control) for text, style, control in segments]

@@ -60,7 +60,6 @@ class AssistantMessage(Guarded, Widget):
 
     @property
     def is_rendered(self) -> bool:
-        """Whether the message is complete and nothing of it is left to render."""
         return self._finished and not self._is_rendering and self._markdown.next_job() is None
 
     @property

@@ -55,7 +55,6 @@ class ExchangeEntries:
 
     @property
     def is_scrolled_away(self) -> bool:
-        """Whether one of its panes is scrolled away from its end."""
         panes = self._panes.widget
         return isinstance(panes, TurnPanes) and panes.is_scrolled_away
 
@@ -69,7 +68,6 @@ class ExchangeEntries:
 
     @property
     def item_entries(self) -> list[VirtualEntry]:
-        """The entries of the items, in the view without panes."""
         return list(self._items.values())
 
     def entry_of(self, item: ItemView | None) -> VirtualEntry:

@@ -11,8 +11,7 @@ from textual.widgets import Static
 
 
 class PaneTitle(Static):
-    """The rule above a pane, with its title; a CSS class on the pane would restyle all widgets in
-    it."""
+    """The rule above a pane, with its title; a CSS class on the pane would restyle all in it."""
 
     DEFAULT_CSS = """
     PaneTitle {

@@ -145,7 +145,6 @@ class PromptInput(Guarded, WrappedArea):
         self.scroll_cursor_visible()
 
     def action_send(self) -> None:
-        """Send the prompt, unless it is blank."""
         if text := self.take_text():
             self.post_message(self.Sent(text))
 

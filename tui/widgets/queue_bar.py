@@ -42,7 +42,6 @@ class QueueBar(Static):
         return text
 
     def take_latest(self) -> str | None:
-        """Remove and return the prompt that was added last."""
         text = self.prompts.pop() if self.prompts else None
         self.update_lines()
         return text

@@ -77,7 +77,6 @@ class StatusLine(Static):
     """
 
     def __init__(self, tab_key: str) -> None:
-        """``tab_key``: the key that shows the tabs of other programs."""
         super().__init__("", markup=False)
         self.status = StatusFields(tab_key=tab_key)
 

@@ -240,7 +240,6 @@ class TextStream(Guarded, ScrollView, can_focus=True):
         return self.screen
 
     def _selected_span(self, number: int, end: int) -> Sequence[MarkedSpan]:
-        """Return what is selected of a line, where anything is."""
         if (selection := self.text_selection) and (span := selection.get_span(number)):
             style = self.screen.get_component_rich_style("screen--selection")
             return [(span[0], end if span[1] == -1 else span[1], style)]

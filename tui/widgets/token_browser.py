@@ -139,7 +139,6 @@ class TokenBrowser(TextStream):
             self.refresh_lines(first, last - first + 1)
 
     def _cursor_rows(self) -> tuple[int, int]:
-        """The first and the last row with something of the cursor's token."""
         assert self._cursor is not None
         start, end = self._index.span(self._cursor)
         return self._row_at(start), self._row_at(end)
@@ -239,7 +238,6 @@ class TokenBrowser(TextStream):
             self.move_cursor_to(self._token_in_row(row, offset.x))
 
     def action_list_alternatives(self) -> None:
-        """Go to the tokens that could be here instead."""
         self.post_message(self.AlternativesWanted())
 
     def action_leave(self) -> None:

@@ -129,7 +129,6 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
 
     @property
     def newest_exchange(self) -> ExchangeEntries | None:
-        """The last turn; None where there is none."""
         exchanges = (s for s in reversed(self._sections) if not isinstance(s, NoticeEntries))
         return next(exchanges, None)
 
@@ -204,7 +203,6 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
             self.anchor()
 
     async def remove_from(self, turn: TurnView) -> None:
-        """Remove a turn and everything below it."""
         async with self._mount_lock:
             first = self._sections.index(self._exchange_of(turn))
             entries = self._entries_from(first)

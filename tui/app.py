@@ -413,7 +413,6 @@ class AgentApp(Guarded, CommandContext):
         await self.message_picker.pick_latest()
 
     async def action_press_picked(self, key: str) -> None:
-        """Run what a key means for the picked message."""
         await self.message_picker.handle_key(key)
 
     async def action_stop(self) -> None:

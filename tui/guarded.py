@@ -13,8 +13,7 @@ Result = TypeVar("Result")
 
 
 class Guarded(MessagePump):
-    """Handles further messages after a handler has raised and ``_handle_exception``; Textual 8.2
-    ends."""
+    """Goes on after a handler has raised and ``_handle_exception`` has the error; Textual 8.2 ends."""
 
     async def _dispatch_message(self, message: Message) -> None:
         try:

@@ -332,7 +332,6 @@ class Session:
             self._write_store(lambda store: store.replace_title(conversation.id, before, title))
 
     def compact(self) -> Turn:
-        """Start a turn that only compacts the conversation."""
         from agent.turn.jobs import CompactionJob
         from agent.turn.loop import Turn
 

@@ -38,8 +38,7 @@ def run(
     model: str | None = None,
 ) -> int:
     """Parse each line of ids, or with ``text`` all of stdin as markup; return the exit code. ``tools``:
-    the declared names; None: calls are reported as written. ``model``: has the ids' vocabulary. Raises
-    UserError."""
+    None: calls are reported as written. ``model``: has the ids' vocabulary. Raises UserError."""
     if format not in FORMATS:
         raise UserError(f"There is no format {format!r}; known: {', '.join(FORMATS)}.")
     if format != "harmony" and not text and model is None:

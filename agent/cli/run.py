@@ -270,9 +270,8 @@ class _Stopping:
 
 
 def _read_prompt(request: RunRequest) -> str:
-    """The prompt argument with piped stdin attached; ``-`` or no argument reads stdin alone. Line
-    breaks at the end are dropped. Stdin beside a prompt is attached like a file, as it may be a
-    stranger's text."""
+    """The prompt argument with piped stdin attached like a file, as it may be a stranger's text; ``-``
+    or no argument reads stdin alone. Line breaks at the end are dropped."""
     argument, required = request.prompt, request.prompt in (None, "-")
     piped = "" if request.no_stdin else (_read_stdin(required) or "").rstrip("\r\n")
     if argument is None or argument == "-":

@@ -1,6 +1,5 @@
-"""AGENTS.md: how to work in a folder (https://agents.md). The person's own comes first, the nearest one
-last. A repository's files are not the person's words: the taint rule (`agent.turn.exposure`) counts
-them as read."""
+"""AGENTS.md: how to work in a folder (https://agents.md): the person's own, then the nearest last. The
+taint rule (`agent.turn.exposure`) counts a repository's files as read, not as the person's."""
 
 from __future__ import annotations
 

@@ -156,8 +156,7 @@ def without_penalties(sampling: Sampling) -> Sampling:
 
 
 def shorten_entry(form: Format, entry: Entry, limit: int, note: str = "") -> list[int]:
-    """Beginning and end of a long message in about ``limit`` tokens, with a mark of the cut between, to
-    which ``note`` is added."""
+    """Both ends of a long message in about ``limit`` tokens; ``note`` is added to the mark between."""
     empty = (
         form.user_message("") if entry.recipient is None else form.tool_result(entry.recipient, "")
     )

@@ -219,8 +219,7 @@ class Generation(Protocol):
         """Yield Prefill, Waiting (of servers only), Tokens, Finished. Raises EngineError on failure."""
 
     def cancel(self) -> None:
-        """End with ``Finished("cancelled")`` at the next token or chunk; from any thread, at any
-        time."""
+        """End with ``Finished("cancelled")`` at the next token or chunk; from any thread, any time."""
 
 
 class Engine(Protocol):

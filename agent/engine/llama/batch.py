@@ -1,6 +1,5 @@
-"""Builds the llama_batch (https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h) of one
-llama_decode: spans of several sequences, in numpy arrays that are filled in place, faster than
-ctypes'."""
+"""Builds a llama_batch (https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h): spans of
+several sequences, in numpy arrays that are filled in place, faster than ctypes'."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Drafts tokens with a second, small model of the same vocabulary. A sequence of its memory follows
-each job that decodes, a chunk of the prompt before each step. It writes its likeliest tokens after the
-job's last one, which the step verifies (`agent.engine.llama.speculation`); what was rejected is removed
-before the next draft."""
+"""Drafts tokens with a second, small model of the same vocabulary, a sequence of which follows each job
+that decodes, a chunk of the prompt before each step. The step verifies its likeliest next tokens
+(`agent.engine.llama.speculation`); rejected ones are removed before the next draft."""
 
 from __future__ import annotations
 

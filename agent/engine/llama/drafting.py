@@ -1,5 +1,4 @@
-"""Drafts for the jobs of a step: what followed the same tokens before, which costs nothing, else what
-the draft model writes."""
+"""Drafts for the jobs of a step: what followed the same tokens before, else by the draft model."""
 
 from __future__ import annotations
 

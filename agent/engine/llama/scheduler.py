@@ -1,6 +1,5 @@
 """Decides which job does what in the next step: one that decodes feeds its last token, one that
-prefills a chunk of its prompt, a small one while others decode. Pure: it knows no threads and no
-llama.cpp."""
+prefills a chunk of its prompt, a small one while others decode. Knows no threads, no llama.cpp."""
 
 from __future__ import annotations
 
@@ -143,8 +142,7 @@ class Scheduler:
         return [*self.running, *self.waiting, *self.background]
 
     def add(self, job: GenerationJob) -> GenerationJob | None:
-        """Queue a job, which interrupts background jobs unless it is one; a job that is dropped for
-        it."""
+        """Queue a job, which interrupts background jobs unless it is one; return a dropped one."""
         if not job.request.background:
             self.waiting.append(job)
             for other in [other for other in self.running if other.request.background]:

@@ -1,7 +1,6 @@
-"""Runs the model step by step: `run_step` takes new requests from the inbox, the scheduler plans the
-jobs' shares, `_decode_shares` feeds these to llama.cpp in one batch, and each job whose prompt is
-complete samples a token for its stream. A job that is alone decodes in `_decode_solo`, with little
-around each token."""
+"""Runs the model step by step: `run_step` takes new requests, the scheduler plans the jobs' shares,
+`_decode_shares` feeds them to llama.cpp in one batch, and each job whose prompt is complete samples a
+token. A job that is alone decodes in `_decode_solo`, with little around each token."""
 
 from __future__ import annotations
 

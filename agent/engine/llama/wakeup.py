@@ -1,7 +1,6 @@
-"""Wakes an event loop from another thread without giving up the GIL. ``loop.call_soon_threadsafe``
-releases it while it writes to the loop's socket, and the caller waits for the loop: 100 µs a token.
-ctypes.PyDLL (https://docs.python.org/3/library/ctypes.html#ctypes.PyDLL) keeps it until the caller's
-next long native call."""
+"""Wakes an event loop from another thread without giving up the GIL, as ``loop.call_soon_threadsafe``
+does: the caller then waits for the loop, 100 µs a token. ctypes.PyDLL keeps it until the caller's next
+long native call (https://docs.python.org/3/library/ctypes.html#ctypes.PyDLL)."""
 
 from __future__ import annotations
 

@@ -193,9 +193,8 @@ class _Budget:
 
 
 def split_layers(loads: list[int], budgets: list[int]) -> tuple[int, ...] | None:
-    """Return how many consecutive layers go to each GPU; None if they do not fit. ``loads``,
-    ``budgets``: bytes. The split is proportional; where that leaves a layer over, each GPU is filled up
-    in turn."""
+    """Return how many consecutive layers go to each GPU; None if they do not fit. Sizes in bytes. The
+    split is proportional; where that leaves a layer over, each GPU is filled up in turn."""
     total, free = sum(loads), sum(max(budget, 0) for budget in budgets)
     for share in (total / free if free else 2.0, 1.0):
         counts, layer = [], 0

@@ -1,6 +1,5 @@
-"""llama.cpp's own server, by its endpoint /completion
-(https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md); tested with the build of
-llama-cpp-python 0.3.36."""
+"""llama.cpp's server (build of llama-cpp-python 0.3.36), by its endpoint /completion:
+https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md."""
 
 from __future__ import annotations
 

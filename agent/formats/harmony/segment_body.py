@@ -109,8 +109,7 @@ class SegmentBody:
         return prefix if prefix.strip() in CHANNELS else None
 
     def close(self, ended: int | None, out: list[ParseEvent]) -> Repair | None:
-        """End the body, by the id ``ended`` or None; returns a repair with text of no segment, if
-        any."""
+        """End the body, by the id ``ended`` or None; a repair has text of no segment, if any."""
         if self._mode is _Mode.STREAM:
             return None
         if (

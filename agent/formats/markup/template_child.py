@@ -1,6 +1,5 @@
-"""Renders a chat template of unknown origin, as a program with limits (`template_process`). It reads
-JSON lines: ``{"source"}``, then requests (`render_template`); it answers ``{"text"}`` or
-``{"error"}``."""
+"""Renders a chat template of unknown origin, as a program with limits (`template_process`): reads JSON
+lines, ``{"source"}``, then requests (`render_template`); answers ``{"text"}`` or ``{"error"}``."""
 
 from __future__ import annotations
 

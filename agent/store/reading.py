@@ -225,8 +225,7 @@ class StoreReader:
         return []
 
     def _insert_reasoning(self, entries: list[Entry], response_id: str, start: int = 0) -> int:
-        """Insert a turn's reasoning into ``entries``, which begin at ``start``; its index, or their
-        number."""
+        """Insert a turn's reasoning into ``entries``, which begin at ``start``; return its index."""
         rows = self._db.execute(
             "select position, ids, role from pending_entries join messages on number = message"
             " where turn = ? order by position",

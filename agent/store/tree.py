@@ -112,8 +112,7 @@ class ConversationTree:
             raise ConversationChangedError
 
     def fork_on_conflict(self, conversation: Conversation, response: Response) -> None:
-        """Make it a branch of itself if it was written since. Raises sqlite3.IntegrityError if
-        deleted."""
+        """Make it a branch of itself if it was written since. Raises sqlite3.IntegrityError."""
         row = self._db.execute(
             "select revision, title, source from conversations where id = ? and not hidden",
             (conversation.id,),

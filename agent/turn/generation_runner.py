@@ -180,8 +180,7 @@ class GenerationRunner:
         return ends or (bool(begun) and begun[-1] in form.stop_ids)
 
     async def run_further_calls(self) -> str:
-        """Let a model that has ended at a call of the client's write further ones; why the last of
-        them ended."""
+        """Let a model that ended at a client's call write further ones; why the last one ended."""
         form, calls = self._context.format, self._calls
         functions, end = calls.declared.client_functions, "stop"
         if isinstance(form, SingleMessageFormat):

@@ -1,6 +1,5 @@
 """The one fold from events to items, and its inverse: ``output_item.added`` opens an item, deltas write
-it, ``output_item.done`` holds its final form. For streams that may have broken off (recovery,
-tests)."""
+it, ``output_item.done`` ends it. For streams that may have broken off (recovery, tests)."""
 
 from __future__ import annotations
 

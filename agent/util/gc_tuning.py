@@ -1,6 +1,5 @@
-"""Decides when Python's cyclic garbage collector runs: `defer` at the start, `resume` once the program
-is loaded, `disable` at the end; an app collects while nobody types (`IdleCollector`). A leaf: the first
-import."""
+"""Decides when Python's cyclic garbage collector runs: `defer` at the start, `resume` when all is
+loaded, `disable` at the end; an app collects while nobody types (`IdleCollector`). A leaf."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Finds the programs that this one starts, and none in a folder that others decide about. PATH often
-names folders of a project (an activated virtual environment, ``node_modules/.bin``, an empty entry),
-whose files must not run outside of the sandbox. Every process that is started is found here, or is
-Python itself."""
+names folders of a project (an activated virtual environment, ``node_modules/.bin``), whose files must
+not run outside of the sandbox. Every process but Python itself is started by this."""
 
 from __future__ import annotations
 

@@ -142,9 +142,8 @@ def summary(root: RootFolder, changes: list[FileChange]) -> str:
 
 
 class UndoJournal:
-    """Makes the changes of one conversation and stores what is needed to undo them: a numbered folder
-    for each, with ``files.json`` (paths, digests of the new contents) and former contents ``0``, ``1``,
-    …"""
+    """Makes the changes of one conversation and stores what undoes them: a numbered folder for each,
+    with ``files.json`` (paths, digests of the new contents) and former contents ``0``, ``1``, …"""
 
     def __init__(self, folder: Path, root: RootFolder, *, max_steps: int = MAX_UNDO_STEPS) -> None:
         self._folder, self._root, self._max_steps = folder, root, max_steps

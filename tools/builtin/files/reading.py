@@ -153,8 +153,7 @@ class FileReader:
     def _ripgrep(
         self, program: str, query: str, start: Path, cancellation: SearchCancellation
     ) -> Iterator[Path]:
-        """Yield the files in which ripgrep finds the query; it may be led outside, so these are
-        hints."""
+        """Yield the files in which ripgrep finds the query: hints, as it may be led outside."""
         command = [program, "--no-config", "--no-messages", "--no-ignore", "--hidden"]
         command += ["--glob=!.*/", "--fixed-strings", "--files-with-matches", "--null"]
         command += ["--color=never", "--sort=path", f"--max-filesize={self.root.max_file_bytes}"]

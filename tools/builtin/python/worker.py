@@ -1,8 +1,7 @@
 """The process in which the model's Python code runs, as a script that imports nothing of ours. JSON
-lines on stdin: ``{"id": n, "code": text}`` runs code in the one namespace, ``{"interrupt": n}`` raises
-KeyboardInterrupt. Frames on stdout: a FRAME_HEADER (kind, id of the run, bytes of text) and UTF-8 text.
-Kinds: ``r`` ready, once and with id 0; then per run ``o`` stdout, ``e`` stderr, last ``+`` success or
-``-`` failure."""
+lines on stdin: ``{"id": n, "code": text}``, ``{"interrupt": n}`` (KeyboardInterrupt). Frames on stdout:
+a FRAME_HEADER (kind, id of the run, bytes of text) and UTF-8 text. Kinds: ``r`` ready, once, id 0; then
+per run ``o`` stdout, ``e`` stderr, last ``+`` success or ``-`` failure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Finds MCP servers in a registry, for entries of an mcp.json that a person sees before they are added.
-Protocol: https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/api/openapi.yaml
-(2025-12-01)."""
+"""Finds MCP servers in a registry, for a person to add to an mcp.json. Protocol (2025-12-01):
+https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/api/openapi.yaml."""
 
 from __future__ import annotations
 
@@ -96,8 +95,7 @@ def fetch(registry: str, name: str, version: str = "latest") -> RegistryServer:
 
 
 def installation(server: RegistryServer, *, remote: bool = False) -> Installation:
-    """How to run a server: its first usable package, else (or ``remote``) its address. Raises
-    ConfigError."""
+    """How to run a server: its first usable package, or (``remote``) address. Raises ConfigError."""
     packages, remotes = _objects(server.data, "packages"), _objects(server.data, "remotes")
     for package in () if remote else packages:
         is_stdio = _object(package, "transport").get("type") == "stdio"

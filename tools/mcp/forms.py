@@ -90,8 +90,7 @@ class FormField:
         return ", ".join(filter(None, rules))
 
     def parse(self, text: str) -> Any:
-        """Read what was typed; a choice by value, title or number, several with commas. Raises
-        FormError."""
+        """Read what was typed: choices by value, title or number, with commas. Raises FormError."""
         match self.kind:
             case "text":
                 return text

@@ -162,8 +162,7 @@ class Host:
         return [server.state() for server in self._servers.values()]
 
     def tools(self) -> Sequence[Tool]:
-        """The enabled tools, with unique ``model_name``s, in order; a server's stay while it
-        restarts."""
+        """The enabled tools, with unique ``model_name``s, in order; also while a server restarts."""
         return [
             tool for tool in self.all_tools() if not self.is_tool_disabled(tool.server, tool.name)
         ]

@@ -181,9 +181,8 @@ def _outline(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class LargeMessageTurn:
-    """A connection's turn to send a large message, among servers that share a lock: else as many
-    messages of MAX_MESSAGE_BYTES as clients bring servers would be in memory. Who waits is not read
-    from."""
+    """A connection's turn to send a large message, among servers that share a lock: otherwise clients'
+    servers could fill the memory. Who waits is not read from."""
 
     def __init__(self, shared: asyncio.Lock | None) -> None:
         """``shared``: None if the server need not wait for others."""

@@ -1,6 +1,5 @@
 """Logs in to MCP servers over HTTP: OAuth 2.1 with a browser, or by device (RFC 8628). The SDK's
-``OAuthClientProvider`` does it, begun with a challenge, not a request of MCP; its requests are looked
-at."""
+``OAuthClientProvider`` does it, begun with a challenge, not a request of MCP."""
 
 from __future__ import annotations
 

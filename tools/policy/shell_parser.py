@@ -1,7 +1,6 @@
 """Takes a shell script apart with tree-sitter's bash: every command that it may run, every file that it
-writes. Of a script whose meaning is not certain (an unknown construct, character or word, a gap that is
-no blank) `parse_script` says why. ``make attack GROUPS=rules`` holds random scripts against bash
-itself."""
+writes. Of a script whose meaning is not certain (an unknown construct, character or word)
+`parse_script` says why. ``make attack GROUPS=rules`` holds random scripts against bash itself."""
 
 from __future__ import annotations
 

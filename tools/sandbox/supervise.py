@@ -1,8 +1,7 @@
 """Runs a command and leaves no process of it running: ``python -I supervise.py LIMITS COMMAND…``, a
 script that imports ``folder_limits`` only. LIMITS is JSON: ``processes``, ``memory``, ``descriptors``,
 ``sockets``, ``written_bytes`` and ``written_files`` of ``ResourceLimits``, and the folders ``root`` and
-``home``. Ends all when its stdin ends. Exits with the command's code, or with 128 + its signal's
-number."""
+``home``. Ends all with its stdin. Exits with the command's code, or 128 + its signal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The slash commands by name, and how a line of the prompt is parsed into one. To add a command, write
 an ``async def`` that takes ``CommandContext`` and argument, and list it in ``commands()`` of its
-module, with which ``AgentApp.commands`` fills the registry; those of MCP servers and files come
-later."""
+module, for ``AgentApp.commands``; those of MCP servers and files come later."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Picks a message of the conversation, and runs what the next key means for it.
-``tui.widgets.user_message`` is imported late: it brings event types, which the first paint does
-without."""
+"""Picks a message of the conversation, and runs what the next key means for it. Imports
+``tui.widgets.user_message`` late: it brings event types, which the first paint does without."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Runs the person's own shell commands (``!command``), in their shell and without a sandbox, and offers
-their output to the model: it goes with the next prompt as an attached block, which the taint rule
-counts as read."""
+"""Runs the person's own shell commands (``!command``), in their shell and without a sandbox. Their
+output goes with the next prompt as an attached block, which the taint rule counts as read."""
 
 from __future__ import annotations
 

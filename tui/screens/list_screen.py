@@ -29,9 +29,8 @@ class ListRow:
 
 
 class ListScreen(GuardedScreen[Result]):
-    """Shows rows and, beside them, the details of the highlighted one. A subclass defines
-    ``make_rows``, ``row_details`` and ``choose_row``, and calls ``refresh_rows`` when its rows
-    change."""
+    """Shows rows and, beside them, the details of the highlighted one. Subclasses define ``make_rows``,
+    ``row_details`` and ``choose_row``, and call ``refresh_rows`` when rows change."""
 
     HEADING: ClassVar[str]
     KEY_HINT: ClassVar[str]

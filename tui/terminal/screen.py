@@ -32,8 +32,7 @@ read -r ended && exit
 case $(stty -a <&3) in *-isig*) stty "$1" <&3;; esac  # else a shell has it, and set it
 printf %s "$2"
 """
-"""Restores the terminal if stdin ends without a line. ``$1``: as ``stty -g``. ``$2``:
-`RESET_SEQUENCES`."""
+"""Restores the terminal if stdin ends without a line. ``$1``: ``stty -g``'s. ``$2``: the sequences."""
 
 
 class TerminalWriter(io.TextIOWrapper):

@@ -123,8 +123,7 @@ class ApprovalCard(Guarded, Vertical):
         once_only: bool = False,
     ) -> None:
         """``type_into_prompt`` gets text that was no answer. ``change``: text in place of the
-        arguments. ``note``: text above the answers. ``once_only``: an answer cannot count for
-        longer."""
+        arguments. ``note``: text above the answers. ``once_only``: no answer counts for longer."""
         super().__init__()
         self.border_title = Content(display_text(f"Allow {server}.{tool}?"))
         name = f"{server} · {tool}"

@@ -46,8 +46,7 @@ class AnswerPane(VerticalScroll):
 
 class TurnPanes(Vertical):
     """Shows a running turn in panes as high as their texts, within limits: reasoning beside arguments
-    and results, above the messages, which are as wide as in the conversation and so stay as they
-    are."""
+    and results, above the messages, which are as wide as in the conversation, where they end up."""
 
     DEFAULT_CSS = """
     TurnPanes {

@@ -1,6 +1,5 @@
 """The text area for prompts and commands. Overrides ``TextArea._on_key``, ``_on_paste``,
-``_undo_batch`` and ``_redo_batch`` and reads ``_bindings``: private in Textual 8.2
-(``>=8.2.8,<8.3``)."""
+``_undo_batch``, ``_redo_batch`` and reads ``_bindings``: private in Textual 8.2 (``<8.3``)."""
 
 from __future__ import annotations
 

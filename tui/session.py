@@ -67,8 +67,7 @@ class Session:
         serving: Serving | None = None,
         replay: float | None = None,
     ) -> None:
-        """``resume``: a conversation's id, or empty: a list. ``replay``: play it first, at this
-        speed."""
+        """``resume``: a conversation's id, or empty: a list. ``replay``: play it at that speed."""
         self.launch, self.serving = launch, serving
         self._continue_latest, self._resume = continue_latest, resume
         self.replay_speed = replay

@@ -69,6 +69,8 @@ CLOCK_TICK_SECONDS = 0.5
 """Seconds between two repaints of elapsed times while a turn runs and no event comes."""
 WIDE_COLUMNS = 120
 """Columns from which on transcript and token view are side by side."""
+TINY_COLUMNS = 16
+"""Columns below which there are no scroll bars."""
 SECOND_PRESS_SECONDS = 2.0
 """Seconds within which a second Ctrl-C or Ctrl-D ends the app."""
 
@@ -178,6 +180,9 @@ class AgentApp(Guarded, CommandContext):
         yield self.prompt.completion_menu
         yield self.prompt
         yield self.status_line
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.width < TINY_COLUMNS, "-tiny")
 
     def on_mount(self) -> None:
         self.prompt.focus()

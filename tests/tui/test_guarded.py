@@ -7,15 +7,20 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from textual.message import Message
+from textual.screen import Screen
 
 from tests.support.fake_app import ScreenDriver
 from tests.support.waiting import HANG_SECONDS
 from tui.app import AgentApp
 from tui.session import Session
 from tui.widgets.prompt import PromptInput
+
+MAX_LAYOUTS = 50
+"""How often a window is laid out at most after a change of its size."""
 
 
 async def test_app_works_while_command_waits_for_a_server(
@@ -256,3 +261,19 @@ async def test_conversation_that_another_program_continued_is_a_branch(
         await driver.pilot.press(*"again", "enter")
         await driver.expect_text("Another program has continued this conversation")
         assert driver.app.session.conversation.parent == before
+
+
+@pytest.mark.parametrize(
+    ("command", "size"), [("/context", (3, 2)), ("/sessions", (3, 30)), ("/times", (3, 30))]
+)
+async def test_window_of_few_columns_is_laid_out_and_rests(
+    open_app: Any, command: str, size: tuple[int, int]
+) -> None:
+    async with open_app() as driver:
+        await driver.type_text("hello", "enter")
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.type_text(command, "enter")
+        lay_out = Screen._refresh_layout
+        with patch.object(Screen, "_refresh_layout", autospec=True, side_effect=lay_out) as layouts:
+            await driver.pilot.resize_terminal(*size)
+        assert layouts.call_count < MAX_LAYOUTS, "its scroll bars come and go"

@@ -69,4 +69,4 @@ def key_paths(root: Path) -> list[Path]:
 
 def holds_home(root: Path) -> bool:
     """Return whether a root without links is the home folder, or holds it."""
-    return Path.home().resolve().is_relative_to(root)
+    return Path(os.path.realpath(Path.home())).is_relative_to(root)  # also of a loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from rich.cells import cell_len, chop_cells
@@ -47,7 +48,7 @@ def format_tokens(count: int) -> str:
 
 def format_folder(path: Path) -> str:
     """Format a folder: ``~/src/fox``; of one too long for a line of others only its end: ``…/fox``."""
-    folder, home = path.expanduser().resolve(), Path("~").expanduser().resolve()
+    folder, home = (Path(os.path.realpath(each.expanduser())) for each in (path, Path("~")))
     in_home = folder.is_relative_to(home)
     text = display_text(str("~" / folder.relative_to(home) if in_home else folder))
     return text if cell_len(text) <= MAX_FOLDER_CELLS else f"…/{text.rpartition('/')[2]}"

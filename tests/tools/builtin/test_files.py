@@ -197,3 +197,17 @@ def test_read_takes_any_line_numbers(root: Path, files: FileReader) -> None:
     (root / "three").write_text("a\nb\nc\n")
     assert files.read("three", 10**30) == files.read("three", 10**30, 10**40) == ""
     assert files.read("three", 2, 10**30) == "b\nc\n"
+
+
+def test_home_and_keys_that_are_loops_of_links_are_no_error(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("loop", ".ssh"):
+        (root / name).symlink_to(name)
+    for home in (root / "loop", root):
+        monkeypatch.setenv("HOME", str(home))
+        assert (
+            FileReader(RootFolder(root, own_folders=[root / "loop"])).read("notes.txt", 1, 1)
+            == "one\n"
+        )
+        assert RootFolder(root, own_folders=[root / "loop"]).writable("new").name == "new"

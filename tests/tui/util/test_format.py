@@ -70,3 +70,6 @@ def test_format_folder_home_and_long_paths_are_short(
     assert "\x1b" not in format_folder(Path("/srv/\x1b[2J"))
     monkeypatch.setenv("HOME", "/")
     assert format_folder(Path("/srv")) == "~/srv"
+    (tmp_path / "loop").symlink_to("loop")
+    monkeypatch.setenv("HOME", str(tmp_path / "loop"))
+    assert format_folder(Path("/srv")) == "/srv"

@@ -34,7 +34,7 @@ class RootFolder:
         to search or change. ``open_folder``: opens a folder beneath a descriptor."""
         self.path = path.resolve()
         self._own_folders = tuple(own_folders)
-        self._keys = [path.resolve() for path in key_paths(self.path)]
+        self._keys = [Path(os.path.realpath(path)) for path in key_paths(self.path)]
         self.max_file_bytes = max_file_bytes
         self._open_folder = open_folder
 
@@ -69,7 +69,7 @@ class RootFolder:
         if ".git" in map(str.casefold, real.relative_to(self.path).parts):
             # Git runs hooks and configuration from there, outside of any sandbox.
             raise ToolError(f"Error: files of git itself are not changed: {path}")
-        if any(real.is_relative_to(folder.resolve()) for folder in self._own_folders):
+        if any(real.is_relative_to(os.path.realpath(folder)) for folder in self._own_folders):
             raise ToolError(f"Error: files of this program are not changed: {path}")
         if entry and not stat.S_ISREG(entry.st_mode):
             raise ToolError(f"Error: not a file: {path}")

@@ -36,6 +36,9 @@ GROUPS = (
 CACHE = Path(os.environ.get("AGENT_BENCH", "~/.cache/agent-bench")).expanduser()
 """Folder of built programs and written models; AGENT_BENCH names another."""
 
+GPU_LAYERS = int(os.environ.get("AGENT_BENCH_GPU_LAYERS", 0))
+"""Layers on GPUs, of all sides (`make gpu`); 0: everything is measured on the CPU."""
+
 _STARTED_AT = time.monotonic()
 
 

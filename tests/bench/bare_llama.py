@@ -11,7 +11,8 @@ import numpy as np
 
 from agent.engine.llama.model import uses_repacked_weights
 from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.placement.placement import Placement
+from tests.bench import GPU_LAYERS
+from tests.bench.models import bench_placement
 
 CONTEXT_TOKENS = 4096
 
@@ -21,7 +22,8 @@ class BareLlama:
 
     def __init__(self, path: Path) -> None:
         params = lib.llama_model_default_params()
-        params.use_extra_bufts = uses_repacked_weights(Placement())
+        params.use_extra_bufts = uses_repacked_weights(bench_placement())
+        params.n_gpu_layers = GPU_LAYERS
         self.model = lib.llama_model_load_from_file(bytes(path), params)
         self.vocabulary = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
         options = lib.llama_context_default_params()

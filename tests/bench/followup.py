@@ -27,7 +27,7 @@ from agent.formats.protocol import Format
 from tests.bench import BenchmarkRow, progress
 from tests.bench.agent_process import FixedThreadsRuntime
 from tests.bench.llama_server import GREEDY, LlamaServer, thread_counts
-from tests.bench.models import endless_model
+from tests.bench.models import chat_model
 
 HISTORY_TOKENS = (2_000, 8_000, 16_000)
 TURNS = 10
@@ -161,12 +161,12 @@ def rows() -> list[BenchmarkRow]:
 
 
 async def _rows() -> list[BenchmarkRow]:
-    runtime = FixedThreadsRuntime(endless_model(), thread_counts(endless_model()), CONTEXT_TOKENS)
+    runtime = FixedThreadsRuntime(chat_model(), thread_counts(chat_model()), CONTEXT_TOKENS)
     await runtime.ready()
     form = runtime.format
     assert form is not None
     table = []
-    with LlamaServer(endless_model(), context=CONTEXT_TOKENS) as server:
+    with LlamaServer(chat_model(), context=CONTEXT_TOKENS) as server:
         for length in HISTORY_TOKENS:
             progress(f"turns after {length // 1000}k tokens …")
             backends = (AgentBackend(runtime), LlamaServerBackend(server))

@@ -12,9 +12,9 @@ from typing import Any
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import uses_repacked_weights
 from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.placement.placement import Placement
-from tests.bench import progress
+from tests.bench import GPU_LAYERS, progress
 from tests.bench.build_llama import llama_program
+from tests.bench.models import bench_placement
 from tests.bench.peer_server import PeerServer
 from tests.bench.stream_client import TimedStream, post_stream
 
@@ -38,7 +38,7 @@ def thread_counts(path: Path) -> ThreadCounts:
         return ThreadCounts(int(count), int(count))
 
     async def measure() -> ThreadCounts:
-        engine = LlamaEngine(path)
+        engine = LlamaEngine(path, placement=bench_placement())
         await engine.load()
         await engine.close()
         assert engine.threads
@@ -76,7 +76,8 @@ class LlamaServer(PeerServer):
             "--port", str(self.port),
             "--threads", str(threads.decode), "--threads-batch", str(threads.prefill),
             "--ctx-size", str(context * streams), "--parallel", str(streams),
-            "--repack" if uses_repacked_weights(Placement()) else "--no-repack",
+            "--n-gpu-layers", str(GPU_LAYERS), "--flash-attn", "auto",
+            "--repack" if uses_repacked_weights(bench_placement()) else "--no-repack",
         ]  # fmt: skip
 
     def command(self) -> Sequence[str]:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from agent.engine.placement.placement import DEFAULT_SEQUENCES, Placement
 from agent.tiny import expand, gguf
-from tests.bench import CACHE, large_gguf, progress
+from tests.bench import CACHE, GPU_LAYERS, large_gguf, progress
 
 STOP_IDS = (199_999, 200_002, 200_006, 200_007, 200_012)
 """``<|endoftext|> <|return|> <|start|> <|end|> <|call|>``"""
@@ -42,8 +43,29 @@ def endless_model() -> Path:
 
 @functools.cache
 def large_model() -> Path:
-    """GPT-OSS's architecture with random weights in MXFP4, 1.4 GB, without stop tokens either."""
-    return _write_once(f"{large_gguf.MODEL_NAME}.gguf", large_gguf.write_model)
+    """GPT-OSS's architecture with random weights in MXFP4, without stop tokens either: 1.4 GB, or on
+    GPUs the shape of gpt-oss-20b, 12 GB."""
+    return random_model(large_gguf.GPT_OSS_20B if GPU_LAYERS else large_gguf.LARGE)
+
+
+def random_model(shape: large_gguf.ModelShape) -> Path:
+    """A model of a shape, with random weights."""
+    return _write_once(f"{shape.name}.gguf", functools.partial(large_gguf.write_model, shape=shape))
+
+
+def chat_model() -> Path:
+    """What conversations and streams are measured on: the endless model, on GPUs the large one."""
+    return large_model() if GPU_LAYERS else endless_model()
+
+
+def large_model_name() -> str:
+    """What the tables call the large model."""
+    return "gpt-oss-20b's shape" if GPU_LAYERS else "1.4 GB MXFP4"
+
+
+def bench_placement(context: int = 4096, sequences: int = DEFAULT_SEQUENCES) -> Placement:
+    """The placement of our side: GPU_LAYERS on the GPUs."""
+    return Placement(context, sequences=sequences, gpu_layers=GPU_LAYERS)
 
 
 def _write_once(name: str, write: Callable[[Path], None]) -> Path:

@@ -18,11 +18,10 @@ from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.disk_cache import SEGMENT_TOKENS, DiskCacheOptions
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import LlamaModel
-from agent.engine.placement.placement import Placement
 from agent.engine.protocol import Request, Sampling, Tokens
 from tests.bench import BenchmarkRow, compare
 from tests.bench.llama_server import GREEDY, LlamaServer, thread_counts
-from tests.bench.models import embedded_model, large_model
+from tests.bench.models import bench_placement, embedded_model, large_model, large_model_name
 
 HEAD_TOKENS, QUESTION_TOKENS = 1_500, 30
 CONVERSATION_TOKENS = 16_000
@@ -34,7 +33,10 @@ CONTEXT_TOKENS = 20_480
 def rows() -> list[BenchmarkRow]:
     """First tokens of a second process, and what writing costs the one that writes."""
     found = []
-    for path, name, runs in ((embedded_model(), "embedded", 7), (large_model(), "1.4 GB", 3)):
+    for path, name, runs in (
+        (embedded_model(), "embedded", 7),
+        (large_model(), large_model_name(), 3),
+    ):
         with tempfile.TemporaryDirectory() as folder:
             disk = DiskCacheOptions(Path(folder), 10**10)
             _process(path, disk, _prompt(0, HEAD_TOKENS), 1)
@@ -57,12 +59,12 @@ def rows() -> list[BenchmarkRow]:
         anew = time.perf_counter() - began
         prompt = _prompt(0, CONVERSATION_TOKENS) + _prompt(1, 0)
         again = [_process(path, disk, prompt, 1) for _ in range(4)][1:]
-        name = f"{CONVERSATION_TOKENS} tokens after a restart, load to first token, 1.4 GB"
+        name = f"{CONVERSATION_TOKENS} tokens after a restart, to first token, {large_model_name()}"
         found.append(BenchmarkRow(name, "s", "reading them", again, [anew] * 3, "≤ 0.15"))
         theirs = _restored_by_llama_server(path, Path(folder), prompt)
         prompt = _prompt(0, SLOT_TOKENS)
         _process(path, disk, prompt, 1)
-        name = f"{SLOT_TOKENS} tokens from disk to first token, 1.4 GB"
+        name = f"{SLOT_TOKENS} tokens from disk to first token, {large_model_name()}"
         ours = [_process(path, disk, prompt, 1, load=False) for _ in range(3)]
         found.append(BenchmarkRow(name, "s", "llama-server's slot", ours, theirs))
     found.append(_copy_milliseconds(path))
@@ -78,7 +80,7 @@ def _prompt(question: int, head: int) -> list[int]:
 
 
 def _engine(path: Path, disk: DiskCacheOptions | None) -> LlamaEngine:
-    placement = Placement(CONTEXT_TOKENS)
+    placement = bench_placement(CONTEXT_TOKENS)
     return LlamaEngine(path, placement=placement, threads=thread_counts(path), disk_cache=disk)
 
 
@@ -137,7 +139,7 @@ def _restored_by_llama_server(path: Path, folder: Path, prompt: list[int]) -> li
 
 def _copy_milliseconds(path: Path) -> BenchmarkRow:
     """How long copying a segment takes: so long a request may wait for it."""
-    model = LlamaModel(path, Placement(CONTEXT_TOKENS), lambda done: True)
+    model = LlamaModel(path, bench_placement(CONTEXT_TOKENS), lambda done: True)
     model.set_threads(1, 1)
     ids = _prompt(0, SEGMENT_TOKENS)[:SEGMENT_TOKENS]
     assert model.decode([BatchSpan(0, ids, 0)]) == "done"
@@ -147,5 +149,5 @@ def _copy_milliseconds(path: Path) -> BenchmarkRow:
         model.save_range(0, 0, SEGMENT_TOKENS)
         times.append(1000 * (time.perf_counter() - began))
     model.close()
-    name = f"a copy of {SEGMENT_TOKENS} tokens, for which a request may wait, 1.4 GB"
+    name = f"a copy of {SEGMENT_TOKENS} tokens, for which a request may wait, {large_model_name()}"
     return BenchmarkRow(name, "ms", "", times, goal="≤ 50")

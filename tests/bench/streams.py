@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.placement.placement import Placement
 from agent.engine.protocol import Request, Sampling, Tokens
 from tests.bench import BenchmarkRow, progress
 from tests.bench.llama_server import GREEDY, LlamaServer, thread_counts
-from tests.bench.models import endless_model
+from tests.bench.models import bench_placement, chat_model
 
 TOKENS = 96
 ROUNDS = 7
@@ -40,10 +39,8 @@ class TokenTimes:
 def rows() -> list[BenchmarkRow]:
     """Two rows for each number of streams."""
     with asyncio.Runner() as runner:
-        placement = Placement(CONTEXT_TOKENS, sequences=max(STREAMS))
-        engine = LlamaEngine(
-            endless_model(), placement=placement, threads=thread_counts(endless_model())
-        )
+        path, placement = chat_model(), bench_placement(CONTEXT_TOKENS, max(STREAMS))
+        engine = LlamaEngine(path, placement=placement, threads=thread_counts(path))
         runner.run(engine.load())
         table = [row for streams in STREAMS for row in _stream_rows(runner, engine, streams)]
         runner.run(engine.close())
@@ -56,7 +53,7 @@ def _prompt(number: int) -> list[int]:
 
 def _stream_rows(runner: asyncio.Runner, engine: LlamaEngine, streams: int) -> list[BenchmarkRow]:
     progress(f"streams together: {streams} …")
-    with LlamaServer(endless_model(), context=CONTEXT_TOKENS, streams=streams) as server:
+    with LlamaServer(chat_model(), context=CONTEXT_TOKENS, streams=streams) as server:
 
         def ours() -> tuple[float, float]:
             return runner.run(

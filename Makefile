@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 $(shell $(BIN)/python -SEc 'import sys; sys.exit(open("$(RUNS)").read().strip() != "$(CURDIR)")' 2>/dev/null \
 	|| rm -f $(RUNS) $(READY))
 
-.PHONY: demo env peer fastmcp vllm pictures man test test-all test-changed test-clients test-fast test-stress lint bench compare attack conformance sdks fuzz monkey load faults soak tiny-eval clean
+.PHONY: demo env peer fastmcp vllm pictures man test test-all test-changed test-clients test-fast test-stress lint bench gpu compare attack conformance sdks fuzz monkey load faults soak tiny-eval clean
 
 env: $(READY)
 
@@ -92,6 +92,10 @@ lint: $(READY)
 # All groups, or some: make bench GROUPS="decode streams". Builds llama-server the first time.
 bench: $(READY)
 	$(BIN)/python -m tests.bench $(GROUPS)
+
+# Builds for the local GPU and measures there, in any Python: make gpu STAGES="memory tokens"; see docs/gpu.md.
+gpu:
+	@$${PYTHON:-python3} -m tests.gpu $(STAGES)
 
 # The same requests to our /v1/responses, vLLM's and llama-server's; writes docs/compared.md.
 compare: $(READY)

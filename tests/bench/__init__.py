@@ -39,6 +39,8 @@ CACHE = Path(os.environ.get("AGENT_BENCH", "~/.cache/agent-bench")).expanduser()
 GPU_LAYERS = int(os.environ.get("AGENT_BENCH_GPU_LAYERS", 0))
 """Layers on GPUs, of all sides (`make gpu`); 0: everything is measured on the CPU."""
 
+COLUMNS = ("what", "unit", "ours", "peer", "peer's", "n", "ratio", "quartiles", "goal")
+
 _STARTED_AT = time.monotonic()
 
 
@@ -110,6 +112,5 @@ def compare(
 
 def markdown_table(rows: list[BenchmarkRow]) -> str:
     """Format the rows as a Markdown table."""
-    columns = ("what", "unit", "ours", "peer", "peer's", "n", "ratio", "quartiles", "goal")
-    head = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    head = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
     return "\n".join(head + [row.line() for row in rows])

@@ -37,7 +37,7 @@ def rows() -> list[BenchmarkRow]:
     """One row for each sampling and model; the bare loop is always greedy."""
     return [
         *_model_rows(endless_model(), "embedded", 200, 9),
-        *_model_rows(large_model(), large_model_name(), 48, 7),
+        *_model_rows(large_model(), large_model_name(), 48, 3 if GPU_LAYERS else 7),
     ]
 
 
@@ -61,10 +61,18 @@ def _model_rows(path: Path, name: str, count: int, n: int) -> list[BenchmarkRow]
             for setting, (sampling, goal) in SETTINGS.items()
         ]
         bare.close()
+        table += [_sampling_row(row) for row in table]
         table += _llama_bench_rows(partial(ours, SETTINGS["greedy"][0]), name, path, count, n)
         table += _prefill_rows(runner, engine, name, path, n)
         runner.run(engine.close())
     return table
+
+
+def _sampling_row(row: BenchmarkRow) -> BenchmarkRow:
+    """What of a token's time is not the bare loop's: sampling, and the way to the reader."""
+    return BenchmarkRow(
+        f"{row.name}, share of a token", "%", "", [100 * (1 - x) for x in row.ratios]
+    )
 
 
 def _engine_rate(
@@ -101,13 +109,13 @@ def _prefill_rows(
         answer = runner.run(server.complete(prompt(), 1, **GREEDY))
         return float(answer.events[-1][1]["timings"]["prompt_per_second"])
 
-    what = f"engine, {name}, prefill of {PREFILL_TOKENS} tokens"
+    title = f"engine, {name}, prefill of {PREFILL_TOKENS} tokens"
     try:
         with LlamaServer(path, options=("--ubatch-size", str(bench_placement().ubatch))) as server:
             theirs = partial(_llama_bench_rate, path, "--n-prompt", PREFILL_TOKENS)
             return [
-                compare(what, "tokens/s", ours, "llama-bench", theirs, n),
-                compare(what, "tokens/s", ours, "llama-server", server_rate, n),
+                compare(title, "tokens/s", ours, "llama-bench", theirs, n),
+                compare(title, "tokens/s", ours, "llama-server", server_rate, n),
             ]
     except BenchmarkSkippedError:
         return []
@@ -132,9 +140,9 @@ async def _prefill_rate(engine: LlamaEngine, prompt: list[int]) -> float:
     raise RuntimeError("no token was generated")
 
 
-def _llama_bench_rate(path: Path, what: str, count: int) -> float:
-    """Tokens per second that llama-bench reports; ``what``: ``--n-prompt`` or ``--n-gen``."""
-    sizes = {"--n-prompt": 0, "--n-gen": 0, what: count}
+def _llama_bench_rate(path: Path, option: str, count: int) -> float:
+    """Tokens per second that llama-bench reports; ``option``: ``--n-prompt`` or ``--n-gen``."""
+    sizes = {"--n-prompt": 0, "--n-gen": 0, option: count}
     done = subprocess.run(
         [
             str(llama_program("llama-bench")), "--model", str(path), "--output", "json",

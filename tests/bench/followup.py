@@ -24,13 +24,13 @@ from typing import Protocol
 from agent.engine.protocol import Prefill, Request, Sampling, Tokens
 from agent.formats.harmony.token_ids import CALL_ID, END_ID
 from agent.formats.protocol import Format
-from tests.bench import BenchmarkRow, progress
+from tests.bench import GPU_LAYERS, BenchmarkRow, progress
 from tests.bench.agent_process import FixedThreadsRuntime
 from tests.bench.llama_server import GREEDY, LlamaServer, thread_counts
 from tests.bench.models import chat_model
 
-HISTORY_TOKENS = (2_000, 8_000, 16_000)
-TURNS = 10
+HISTORY_TOKENS = (8_000,) if GPU_LAYERS else (2_000, 8_000, 16_000)
+TURNS = 5 if GPU_LAYERS else 10
 QUESTION_WORDS, RESULT_WORDS = 40, 200
 REASONING_TOKENS, REPLY_TOKENS = 32, 32
 """Tokens of the reasoning, and of the call or the answer after it."""

@@ -14,6 +14,8 @@ from agent.engine.placement.placement import DEFAULT_SEQUENCES, Placement
 from agent.tiny import expand, gguf
 from tests.bench import CACHE, GPU_LAYERS, large_gguf, progress
 
+_SHAPE = os.environ.get("AGENT_BENCH_SHAPE", "large")
+"""What the large model is: ``large``, ``20b``, or ``small`` for none."""
 STOP_IDS = (199_999, 200_002, 200_006, 200_007, 200_012)
 """``<|endoftext|> <|return|> <|start|> <|end|> <|call|>``"""
 
@@ -43,9 +45,11 @@ def endless_model() -> Path:
 
 @functools.cache
 def large_model() -> Path:
-    """GPT-OSS's architecture with random weights in MXFP4, without stop tokens either: 1.4 GB, or on
-    GPUs the shape of gpt-oss-20b, 12 GB."""
-    return random_model(large_gguf.GPT_OSS_20B if GPU_LAYERS else large_gguf.LARGE)
+    """GPT-OSS's architecture with random weights in MXFP4, without stop tokens either: 1.4 GB, or
+    12 GB of gpt-oss-20b's shape where AGENT_BENCH_SHAPE is ``20b``."""
+    if _SHAPE == "small":
+        return endless_model()
+    return random_model(large_gguf.GPT_OSS_20B if _SHAPE == "20b" else large_gguf.LARGE)
 
 
 def random_model(shape: large_gguf.ModelShape) -> Path:
@@ -60,7 +64,7 @@ def chat_model() -> Path:
 
 def large_model_name() -> str:
     """What the tables call the large model."""
-    return "gpt-oss-20b's shape" if GPU_LAYERS else "1.4 GB MXFP4"
+    return {"small": "embedded", "20b": "gpt-oss-20b's shape"}.get(_SHAPE, "1.4 GB MXFP4")
 
 
 def bench_placement(context: int = 4096, sequences: int = DEFAULT_SEQUENCES) -> Placement:

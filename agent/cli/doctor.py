@@ -329,16 +329,16 @@ def _describe_row(row: ModelRow) -> tuple[State, str]:
 
 
 def _devices(verbose: bool) -> Iterator[Check]:
-    import llama_cpp
     import psutil
 
+    from agent.engine.llama.bindings import features, lib
     from agent.engine.llama.processor import performance_cores, power_saving, usable_cores
     from agent.engine.placement.devices import free_memory, list_devices
 
     version = importlib.metadata.version("llama-cpp-python")
-    system = llama_cpp.llama_print_system_info().decode(errors="replace")
-    gpu = "GPU offload" if llama_cpp.llama_supports_gpu_offload() else "CPU only"
-    yield "llama.cpp", "ok", f"llama-cpp-python {version}; {gpu}"
+    system = lib.llama_print_system_info().decode(errors="replace")
+    gpu = "GPU offload" if lib.llama_supports_gpu_offload() else "CPU only"
+    yield "llama.cpp", "ok", f"llama-cpp-python {version}; {', '.join([gpu, *features()])}"
     if verbose:
         yield "built for", "ok", system.strip(" |\n")
     devices = list_devices()
@@ -347,7 +347,7 @@ def _devices(verbose: bool) -> Iterator[Check]:
         free = sizes if device.total and device.kind != "cpu" else ""
         yield "device", "ok", f"{device.name} ({device.kind}): {device.description.strip()}{free}"
     if not any(device.kind in ("gpu", "igpu") for device in devices):
-        yield from _unused_hardware(system, has_backend=llama_cpp.llama_supports_gpu_offload())
+        yield from _unused_hardware(system, has_backend=lib.llama_supports_gpu_offload())
     cores, fast, saving = usable_cores(), performance_cores(), power_saving()
     kinds = f", of them {fast} performance cores" if fast is not None else ""
     yield "cores", "ok", f"{cores}{kinds}; agent doctor --bench measures how many are used"

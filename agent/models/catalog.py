@@ -58,6 +58,7 @@ _SERVER_FIELDS = {"url": _URLS, "key_env": _TEXT, "model": _TEXT, "wait": _SECON
 _PLACEMENT_FIELDS = {
     "gpu_layers": _COUNT,
     "cpu_experts": _COUNT,
+    "expert_cache": _COUNT,
     "flash_attention": _FLAG,
     "extra_buffers": _FLAG,
     "overcommit": _FLAG,

@@ -7,9 +7,10 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
+
+from agent.engine.llama.bindings import lib
 
 
 class BatchSpan(NamedTuple):

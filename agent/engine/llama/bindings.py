@@ -1,5 +1,6 @@
-"""ctypes bindings of llama.cpp and ggml: llama-cpp-python's own, plus what they lack. Importing it
-loads the library, logs to ``agent.llama.cpp``, and turns an abort into a sentence and exit code 1."""
+"""ctypes bindings of llama.cpp and ggml: llama-cpp-python's own, plus what they lack. All of the
+program takes the C API from here. Importing it loads the library, logs to ``agent.llama.cpp``, and
+turns an abort into a sentence and exit code 1."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ finally:
     if _sets_spin_count:
         os.unsetenv("GOMP_SPINCOUNT")
 
-__all__ = ["ggml_function", "lib", "log_errors", "logged_reason"]
+__all__ = ["features", "ggml_function", "kv_type_number", "lib", "log_errors", "logged_reason"]
 
 log = logging.getLogger("agent.llama.cpp")
 log.addHandler(logging.NullHandler())  # without any handler, Python would print warnings itself
@@ -102,6 +103,26 @@ def ggml_function(name: str, result: Any, *arguments: Any) -> Any:
     function = libggml[name]
     function.restype, function.argtypes = result, arguments
     return function
+
+
+def features() -> list[str]:
+    """Name what this build has of the API that llama.cpp 1.0 added
+    (https://github.com/ggml-org/llama.cpp/releases/tag/v1.0.0)."""
+    has = {
+        "expert cache": hasattr(lib.llama_context_params, "moe_cache_size"),
+        "FP8 KV cache": kv_type_number("f8") is not None,
+        "NextN": hasattr(lib._lib, "llama_set_ctx_state_src"),
+    }
+    return [name for name, present in has.items() if present]
+
+
+def kv_type_number(name: str) -> int | None:
+    """Return the ggml type of this name, of ``f8`` that of OCP's E4M3; None if this build has none."""
+    type_name = ggml_function("ggml_type_name", ctypes.c_char_p, ctypes.c_int)
+    names = [(type_name(n) or b"").decode() for n in range(lib.GGML_TYPE_COUNT)]
+    return next(
+        (n for n, x in enumerate(names) if x == name or (name == "f8" and "e4m3" in x)), None
+    )
 
 
 def logged_reason() -> str:

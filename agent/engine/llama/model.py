@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.engine.llama.batch import Batch, BatchSpan
-from agent.engine.llama.bindings import lib, log_errors, logged_reason
+from agent.engine.llama.bindings import kv_type_number, lib, log_errors, logged_reason
 from agent.engine.llama.thread_balance import ThreadBalance
 from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement import gguf_header
@@ -35,11 +35,6 @@ DecodeOutcome = Literal["done", "stopped", "full"]
 
 STATE_SEQ_FLAGS_SWA_ONLY = 1
 """LLAMA_STATE_SEQ_FLAGS_SWA_ONLY of llama.h: a state of the sliding layers alone."""
-_KV_TYPES = {
-    "f16": lib.GGML_TYPE_F16,
-    "q8_0": lib.GGML_TYPE_Q8_0,
-    "q4_0": lib.GGML_TYPE_Q4_0,
-}
 _FLASH_ATTENTION = {
     None: lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
     True: lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
@@ -115,7 +110,11 @@ class LlamaModel:
         copied out or in (`save_range`, `restore_range`), and is afterwards."""
         params.kv_unified = True  # sequences share the cells, so each can have the full context
         params.flash_attn_type = _FLASH_ATTENTION[placement.flash_attention]
-        params.type_k = params.type_v = _KV_TYPES[placement.kv_type]
+        kv_type = kv_type_number(placement.kv_type)
+        if kv_type is None or (placement.expert_cache and not hasattr(params, "moe_cache_size")):
+            raise EngineError('kv_type = "f8" and expert_cache need llama.cpp 1.0 or newer.')
+        params.type_k = params.type_v = kv_type
+        params.moe_cache_size = placement.expert_cache  # no field of an older llama.cpp
         params.swa_full = False
         self.can_save_ranges = not (
             lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model)

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-KvType = Literal["f16", "q8_0", "q4_0"]
-"""ggml type of the KV cache."""
+KvType = Literal["f16", "q8_0", "q4_0", "f8"]
+"""ggml type of the KV cache; ``f8``: OCP's FP8, E4M3 (llama.cpp 1.0)."""
 Speculation = Literal["off", "lookup"]
 """How tokens are drafted, to verify several in one step: not at all, or from what came before."""
 MAX_DRAFT_TOKENS = 16
@@ -34,6 +34,8 @@ class Placement:
     """Number of those layers on each GPU, in order (tensor_split); empty: llama.cpp divides them."""
     cpu_experts: int = 0
     """Layers, from the first, whose experts stay in the CPU's memory (--n-cpu-moe)."""
+    expert_cache: int = field(default=0, repr=False)
+    """Bytes on each GPU for experts that are in the CPU's memory (moe_cache_size, llama.cpp 1.0)."""
     kv_type: KvType = "f16"
     flash_attention: bool | None = None
     """None: llama.cpp decides."""

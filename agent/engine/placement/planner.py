@@ -38,8 +38,8 @@ goes to the CPU instead; a context above the third never pushes a part of the mo
 KV_PAD_CELLS = 256
 """llama.cpp rounds the cells of a sliding window up to a multiple of this (llama_kv_cache_iswa in
 https://github.com/ggml-org/llama.cpp/blob/master/src/llama-kv-cache-iswa.cpp)."""
-_KV_SIZE_RATIO = {"f16": 1.0, "q8_0": 34 / 64, "q4_0": 18 / 64}
-"""Size of a KV cache relative to f16: 34 and 18 bytes for each block of 32 values instead of 64."""
+_KV_SIZE_RATIO = {"f16": 1.0, "q8_0": 34 / 64, "q4_0": 18 / 64, "f8": 32 / 64}
+"""Size of a KV cache relative to f16: so many bytes for each block of 32 values instead of 64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class PlacementRequest:
     """Tokens of context, fewer where they do not fit: models.toml."""
     gpu_layers: int | None = None
     cpu_experts: int | None = None
+    expert_cache: int = 0
     kv_type: KvType | None = None
     flash_attention: bool | None = None
     extra_buffers: bool | None = None
@@ -96,6 +97,7 @@ def plan_placement(
         kv_type=request.kv_type or "f16",
         flash_attention=True if request.kv_type not in (None, "f16") else request.flash_attention,
         extra_buffers=request.extra_buffers,
+        expert_cache=request.expert_cache,
         speculation=request.speculation,
         sequences=request.sequences,
     )
@@ -122,7 +124,8 @@ def memory_use(sizes: ModelSizes, placement: Placement, gpus: list[Device]) -> M
     loads, rest = _layer_loads(sizes, placement)
     counts = placement.tensor_split or ((len(loads),) if loads else ())
     ends = [0, *accumulate(counts)]
-    on_gpus = tuple(sum(loads[a:b]) + (work if b > a else 0) for a, b in pairwise(ends))
+    extra = work + placement.expert_cache
+    on_gpus = tuple(sum(loads[a:b]) + (extra if b > a else 0) for a, b in pairwise(ends))
     memory = PROGRAM_BYTES + rest + work
     memory += sum(size for gpu, size in zip(gpus, on_gpus, strict=False) if gpu.shares_memory)
     return MemoryUse(memory, on_gpus)
@@ -183,6 +186,7 @@ class _Budget:
         if placement.gpu_layers:
             loads, _ = _layer_loads(self.sizes, placement)
             reserved = work_bytes(self.sizes, placement) + GPU_RESERVE_BYTES
+            reserved += placement.expert_cache
             split = split_layers(loads, [gpu.free - reserved for gpu in self.gpus])
             if split is None:
                 return None

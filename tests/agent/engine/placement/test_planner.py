@@ -300,6 +300,27 @@ def test_plan_follows_models_toml(small_sizes: ModelSizes) -> None:
         plan(small_sizes, 32, gpu(8), gpu_layers=99)
 
 
+def test_plan_counts_an_expert_cache_on_each_gpu(small_sizes: ModelSizes) -> None:
+    cards = gpu(9, "CUDA0"), gpu(9, "CUDA1")
+    without, beside = (
+        plan(small_sizes, 32, *cards, required_context=16_384, cpu_experts=12, expert_cache=size)
+        for size in (0, GB)
+    )
+    assert beside.placement.expert_cache == GB
+    assert sum(beside.memory_use.devices) == sum(without.memory_use.devices) + 2 * GB
+    tight = (
+        plan(small_sizes, 32, gpu(4), cpu_experts=24),
+        plan(small_sizes, 32, gpu(4), cpu_experts=24, expert_cache=GB),
+    )
+    assert tight[0].placement.context > tight[1].placement.context
+
+
+def test_plan_fp8_cache_takes_half_of_f16(small_sizes: ModelSizes) -> None:
+    f16, f8 = (Placement(131_072, kv_type=kind) for kind in ("f16", "f8"))
+    assert planner.kv_cache_bytes(small_sizes, f16) == 2 * planner.kv_cache_bytes(small_sizes, f8)
+    assert plan(small_sizes, 32, kv_type="f8").placement.flash_attention
+
+
 def test_plan_context_is_at_most_the_trained_one(small_sizes: ModelSizes) -> None:
     short = replace(small_sizes, trained_context=4096)
     result = plan(short, 32, required_context=100_000)

@@ -32,7 +32,7 @@ CMAKE_OPTIONS = {
 """Options of llama.cpp's CMakeLists.txt, by backend. ROCm's compiler asks the card by itself."""
 COMPILERS = {"NVIDIA": ("cuda", "nvcc"), "AMD": ("rocm", "hipcc"), "Apple": ("metal", "xcrun")}
 """By vendor: the backend, and the program that compiles it; without it, Vulkan is taken."""
-TEST_PACKAGES = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis")
+TEST_PACKAGES = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis", "openai")
 UNUSED_SOURCE = (
     *("docs", "models", "tests", "media", "benches", "examples", "conversion", "gguf-py"),
     *("tools/ui/src", "tools/ui/static", "tools/ui/tests"),

@@ -45,11 +45,29 @@ how_to() {
     fi
 }
 
-require_compiler() {
+has_compiler() {
     for compiler in ${CXX:-c++ g++ clang++}; do
         has "$compiler" && return
     done
-    fail "llama.cpp has to be compiled, and there is no C++ compiler: $(how_to g++ gcc-c++ g++ gcc "xcode-select --install")"
+    return 1
+}
+
+require_compiler() {
+    has_compiler || fail "llama.cpp has to be compiled, and there is no C++ compiler: $(how_to g++ gcc-c++ g++ gcc "xcode-select --install")"
+}
+
+# Says at once that llama.cpp cannot be had: no compiler, no wheel in pip's cache, no index that answers.
+require_llama() {
+    has_compiler && return
+    if [ -z "${CMAKE_ARGS:-}" ]; then
+        cache=${PIP_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/pip}
+        find "$cache" "$HOME/Library/Caches/pip" -name "llama_cpp_python-$version-*" 2>/dev/null |
+            grep -q . && return
+        ask='import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=1)'
+        [ "$variant" != none ] && RES_OPTIONS="timeout:1 attempts:1" \
+            "$python" -c "$ask" "$index/llama-cpp-python/" 2>/dev/null && return
+    fi
+    require_compiler
 }
 
 find_python() {
@@ -100,6 +118,7 @@ install_in_venv() {
         *" from $venv/"*) ;;
         *) # missing, unfinished, or one that was made for another folder
             find_python
+            require_llama
             echo "Making a virtual environment …"
             "$python" -m venv --clear "$venv"
             ;;

@@ -11,12 +11,26 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpu.environment import llama_version
 from tests.support.package_index import LLAMA, PackageIndex
 from tests.support.program import ROOT
 from tests.support.waiting import HANG_SECONDS
 
 COMPILERS = ("c++", "g++", "clang++", "cc", "gcc", "clang", "cmake", "ninja")
-TOOLS = ("sh", "dirname", "grep", "id", "mktemp", "rm", "sed", "tail", "tee", "touch", "uname")
+TOOLS = (
+    "sh",
+    "dirname",
+    "find",
+    "grep",
+    "id",
+    "mktemp",
+    "rm",
+    "sed",
+    "tail",
+    "tee",
+    "touch",
+    "uname",
+)
 """The programs of the system that install.sh runs."""
 NOWHERE = "http://127.0.0.1:9/whl"
 """Nothing listens here."""
@@ -174,6 +188,23 @@ def test_what_is_missing_is_named_with_this_systems_command(
     assert no_venv in explain("new", PYTHON=str(python))
     sentence = explain("env")
     assert "no C++ compiler: " in sentence and no_compiler in sentence
+    for variables in ({}, {"LLAMA_WHEEL": "none"}, {"CMAKE_ARGS": "-DGGML_CUDA=on"}):
+        assert no_compiler in explain("new", PYTHON=sys.executable, **variables)
+        assert not (tmp_path / "new").exists(), "it is said before anything is made"
+
+
+def test_compiled_wheel_in_pips_cache_needs_no_compiler(tmp_path: Path) -> None:
+    path = link_programs(tmp_path / "bin", TOOLS)
+    python = tmp_path / "python"
+    write_program(python, f'#!/bin/sh\n[ "$2" != venv ] || touch {tmp_path}/made\n')
+    wheel = tmp_path / "cache/wheels/aa" / f"llama_cpp_python-{llama_version()}-py3-none-any.whl"
+    env = {"PYTHON": str(python), "PIP_CACHE_DIR": str(tmp_path / "cache"), "LLAMA_WHEEL": "none"}
+    for is_cached in (False, True):
+        if is_cached:
+            wheel.parent.mkdir(parents=True)
+            wheel.touch()
+        run(ROOT, "sh", "install.sh", "--venv", str(tmp_path / "env"), path=path, env=env)
+        assert (tmp_path / "made").exists() == is_cached
 
 
 def test_uv_installs_and_removes_the_command(tmp_path: Path) -> None:

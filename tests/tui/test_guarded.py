@@ -266,7 +266,7 @@ async def test_conversation_that_another_program_continued_is_a_branch(
 @pytest.mark.parametrize(
     ("command", "size"), [("/context", (3, 2)), ("/sessions", (3, 30)), ("/times", (3, 30))]
 )
-async def test_window_of_few_columns_is_laid_out_and_rests(
+async def test_window_of_few_columns_has_one_layout(
     open_app: Any, command: str, size: tuple[int, int]
 ) -> None:
     async with open_app() as driver:

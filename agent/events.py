@@ -908,6 +908,10 @@ class AgentNotice(WireModel):
     message: str
 
 
+MIN_SPEED_TOKENS = 10
+"""Tokens of which a speed is shown to people: that of fewer says nothing."""
+
+
 class AgentStats(WireModel):
     """Measured speeds, just before the terminal event. Times in milliseconds."""
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.util import gc_tuning
+from agent.util.daemon_threads import DaemonThreads
 from agent.util.programs import set_root
 from agent.util.sanitize import echo
 from tools import process_groups
@@ -110,6 +111,7 @@ def _end_without_terminal() -> None:
 async def _run(app: AgentApp) -> int:
     """Run the app until it ends, by a signal too, and return the exit code."""
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(DaemonThreads())
 
     def end(signal_number: int) -> None:
         if signal_number == signal.SIGHUP:

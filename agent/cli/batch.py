@@ -17,6 +17,7 @@ from agent import bootstrap
 from agent.cli.process import stop_on_signals
 from agent.config.launch import LaunchOptions
 from agent.errors import UserError
+from agent.events import MIN_SPEED_TOKENS
 from agent.runtime.runtime import Runtime
 from agent.server.app import create_app
 from agent.server.batch import (
@@ -239,16 +240,19 @@ class BatchProgress:
         failed = f"; {results.failed} failed, as {results.path} says" if results.failed else ""
         if self.done == self._done_before:
             return f"All {self.done} requests were done before{failed}."
+        is_sure = self._tokens >= MIN_SPEED_TOKENS
         return (
             f"{self.done - self._done_before} requests, {self._tokens:,} tokens in {seconds:.1f} s"
-            f" ({self._tokens / seconds:.0f} tokens/s){failed}."
+            f"{f' ({self._tokens / seconds:.0f} tokens/s)' if is_sure else ''}{failed}."
         )
 
     def _note(self) -> str:
         seconds = time.monotonic() - self._began
         left = seconds / (self.done - self._done_before) * (self.total - self.done)
         ends = time.strftime("%H:%M", time.localtime(time.time() + left))
-        speed = f" {self._tokens / seconds:.0f} tokens/s," if self._tokens else ""
+        speed = (
+            f" {self._tokens / seconds:.0f} tokens/s," if self._tokens >= MIN_SPEED_TOKENS else ""
+        )
         return f"{self.done} of {self.total},{speed} ends about {ends}"
 
     def _say(self, text: str) -> None:

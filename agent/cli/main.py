@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
 from agent.cli import trust
 from agent.cli.approvals import app as approvals_app
@@ -55,8 +56,20 @@ if TYPE_CHECKING:
     from agent.runtime.runtime import Runtime
     from tui.session import Serving
 
+
+class ProgramGroup(typer.core.TyperGroup):
+    """The commands; its help has the options of the app, which need no command."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        super().format_commands(ctx, formatter)
+        options = (option.get_help_record(ctx) for option in self.commands["chat"].params)
+        with formatter.section("Options of the app, without a command"):
+            formatter.write_dl([record for record in options if record])
+
+
 app = typer.Typer(
     name="agent",
+    cls=ProgramGroup,
     help="A local chat agent for GPT-OSS: it thinks, calls tools and answers, in one process.\n\n"
     "Without a command it opens the app (agent chat).",
     epilog="Examples: agent  ·  agent run 'What is 12*34?'  ·  agent serve --tools python",

@@ -148,8 +148,9 @@ class TerminalRenderer:
                 for line in absent_servers(servers):
                     self._write_line(line, "yellow")
             case ev.AgentStats() as stats:
-                speed = f"{stats.tokens_per_second:.0f} tokens/s"
-                self._write_line(f"{stats.output_tokens} tokens · {speed}", "dim")
+                speed = f" · {stats.tokens_per_second:.0f} tokens/s"
+                is_sure = stats.output_tokens >= ev.MIN_SPEED_TOKENS
+                self._write_line(f"{stats.output_tokens} tokens{speed if is_sure else ''}", "dim")
             case ev.ResponseFailed(response=response) if response.error:
                 self._write_line(response.error.message, "red")
             case ev.ResponseIncomplete(response=response):

@@ -225,3 +225,9 @@ def test_without_home_folder_agent_home_is_enough(home: Path, command: tuple[str
 def test_doctor_unwritable_cache_names_remedy(agent: RunAgent) -> None:
     ran = agent("doctor", env={"AGENT_HOME": "/proc/self/nowhere"})
     assert ran.code == 1 and "WRONG      cache" in ran.out and "AGENT_HOME" in ran.out
+
+
+def test_help_names_the_options_of_the_app(agent: RunAgent) -> None:
+    helped = agent("--help").out
+    for option in ("--continue", "--resume ID", "--model NAME|PATH", "--tools", "--serve"):
+        assert option in helped

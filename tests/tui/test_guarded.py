@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -266,7 +267,7 @@ async def test_conversation_that_another_program_continued_is_a_branch(
 @pytest.mark.parametrize(
     ("command", "size"), [("/context", (3, 2)), ("/sessions", (3, 30)), ("/times", (3, 30))]
 )
-async def test_window_of_few_columns_has_one_layout(
+async def test_window_of_few_columns_comes_to_rest(
     open_app: Any, command: str, size: tuple[int, int]
 ) -> None:
     async with open_app() as driver:
@@ -277,3 +278,45 @@ async def test_window_of_few_columns_has_one_layout(
         with patch.object(Screen, "_refresh_layout", autospec=True, side_effect=lay_out) as layouts:
             await driver.pilot.resize_terminal(*size)
         assert layouts.call_count < MAX_LAYOUTS, "its scroll bars come and go"
+
+
+@pytest.mark.parametrize(
+    ("written", "source"),
+    [
+        ("/model ", "agent.models.listing.list_models"),
+        ("/pull ", "agent.models.listing.list_models"),
+        ("/resume ", "agent.store.lookup.recent_titles"),
+        ("see @", "tui.util.file_index._walk"),
+        ("see @~/", "tui.util.file_index._list_folder"),
+    ],
+)
+async def test_app_works_while_a_completion_is_read(
+    open_app: Any, models_toml: Path, tmp_path: Path, written: str, source: str
+) -> None:
+    released, calls = threading.Event(), []
+
+    def block(*arguments: object) -> list[Any]:
+        calls.append(arguments)
+        released.wait(HANG_SECONDS)
+        return []
+
+    try:
+        with patch(source, block):
+            async with open_app(launch={"root": tmp_path}) as driver:
+                await driver.pilot.press(*written, *"abc")
+                await driver.wait_for(lambda: calls)
+                assert driver.app.prompt.text == f"{written}abc"
+                await driver.pilot.press("escape", "ctrl+q")
+                await driver.wait_for(lambda: not driver.app.is_running)
+                assert not released.is_set() and len(calls) == len(set(calls)), "each once"
+    finally:
+        released.set()
+
+
+async def test_completion_shows_what_was_read_later(open_app: Any, models_toml: Path) -> None:
+    models_toml.write_text('[far]\nengine = "vllm"\nurl = "http://127.0.0.1:9"\n')
+    async with open_app() as driver:
+        await driver.pilot.press(*"/model fa")
+        await driver.wait_for(lambda: driver.app.prompt.completion_menu.is_open)
+        await driver.pilot.press("tab")
+        assert driver.app.prompt.text == "/model far"

@@ -101,16 +101,13 @@ def _parse(values: str, options: TurnOptions) -> tuple[str, TurnOptions]:
 
 
 def settings(app: CommandContext, written: str) -> Iterable[CompletionItem]:
-    """Complete what the second answer is made with: effort, sampling, a model."""
+    """Complete what the second answer is made with: effort, sampling."""
     before = written.rpartition(" ")[0]
     for level, meaning in EFFORTS.items():
         if level != app.session.options.effort:
             yield CompletionItem(f"{before} effort={level}".strip(), meaning)
     for name, meaning in SAMPLING_VALUES.items():
         yield CompletionItem(f"{before} {name}=".strip(), meaning)
-    for item in runnable_models(app, written):
-        if item.text != app.session.runtime.model.name:
-            yield CompletionItem(f"{before} {item.text}".strip(), item.description)
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
@@ -121,6 +118,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             partial(compare, app),
             "[MODEL] [effort=…] [NAME=VALUE …]",
             partial(settings, app),
+            partial(runnable_models, app),
             waits_for_turn=True,
         ),
     )

@@ -45,11 +45,11 @@ async def resume(app: CommandContext, conversation_id: str) -> None:
     await app.show_conversation()
 
 
-def conversations(app: CommandContext, _: str) -> Iterable[CompletionItem]:
-    from agent.store.lookup import short_id
+def conversations(app: CommandContext) -> Iterable[CompletionItem]:
+    from agent.store.lookup import recent_titles, short_id
 
-    for summary in app.session.store.summaries():
-        yield CompletionItem(short_id(summary.id), summary.title)
+    for conversation_id, title in recent_titles(app.session.runtime.paths.store):
+        yield CompletionItem(short_id(conversation_id), title)
 
 
 async def model(app: CommandContext, name: str) -> None:
@@ -60,7 +60,7 @@ async def model(app: CommandContext, name: str) -> None:
         await app.navigator.models()
 
 
-def runnable_models(app: CommandContext, _: str) -> Iterable[CompletionItem]:
+def runnable_models(app: CommandContext) -> Iterable[CompletionItem]:
     from agent.models.listing import list_models
 
     for row in list_models(app.session.runtime.paths):
@@ -76,7 +76,7 @@ async def pull(app: CommandContext, name: str) -> None:
     app.navigator.pull(name)
 
 
-def downloadable_models(app: CommandContext, _: str) -> Iterable[CompletionItem]:
+def downloadable_models(app: CommandContext) -> Iterable[CompletionItem]:
     from agent.models.listing import list_models
 
     for row in list_models(app.session.runtime.paths):
@@ -96,7 +96,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             "switch the model",
             partial(model, app),
             "[NAME|PATH]",
-            partial(runnable_models, app),
+            read_choices=partial(runnable_models, app),
             waits_for_turn=True,
         ),
         Command(
@@ -104,7 +104,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             "download a model in the background",
             partial(pull, app),
             "[NAME|OWNER/REPO]",
-            partial(downloadable_models, app),
+            read_choices=partial(downloadable_models, app),
         ),
         Command(
             "sessions",
@@ -116,7 +116,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             "open an earlier conversation",
             partial(resume, app),
             "[ID]",
-            partial(conversations, app),
+            read_choices=partial(conversations, app),
             waits_for_turn=True,
         ),
     )

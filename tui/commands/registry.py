@@ -35,6 +35,8 @@ class Command:
     """The usage of the argument, as ``low|medium|high`` or ``[FILE]``; empty if it takes none."""
     choices: Callable[[str], Iterable[CompletionItem]] | None = None
     """Lists values for the argument typed so far; the completion filters and sorts them."""
+    read_choices: Callable[[], Iterable[CompletionItem]] | None = None
+    """The same where it may block: called in a thread. Beside ``choices``: for the last word."""
     waits_for_turn: bool = False
     """Whether it is queued, like a prompt, until no turn runs."""
     for_visible_tab: bool = False

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from tui.commands.registry import CompletionItem, parse_command
+from tui.commands.registry import parse_command
 from tui.controllers.shell import ShellCommands
 from tui.controllers.work import BackgroundWork
 from tui.terminal.notifications import notify_unfocused
@@ -61,12 +60,7 @@ class ChatController:
         from tui.util.completion import PromptCompleter
         from tui.util.file_index import FileIndex
 
-        def arguments(name: str, written: str) -> Iterable[CompletionItem]:
-            command = self._app.commands.find(name)
-            return command.choices(written) if command and command.choices else ()
-
-        root = self._app.session.launch.root
-        return PromptCompleter(self._app.commands, FileIndex(root), arguments)
+        return PromptCompleter(self._app.commands, FileIndex(self._app.session.launch.root))
 
     @property
     def idle(self) -> bool:

@@ -112,8 +112,8 @@ class ListScreen(GuardedScreen[Result]):
 
     @property
     def has_widgets(self) -> bool:
-        """Whether it can be updated: an app that ends removes its widgets first."""
-        return bool(self.query(OptionList))
+        """Whether it can be updated: one that is closed loses its widgets first, from the innermost."""
+        return bool(self.query(".details"))
 
     @property
     def highlighted_id(self) -> str | None:

@@ -111,7 +111,7 @@ class TurnView:
             case ev.ResponseCompleted() | ev.ResponseIncomplete() | ev.ResponseFailed():
                 self._end(event.response)
             case ev.AgentStats(tokens_per_second=speed, output_tokens=tokens):
-                self.speed, self.tokens = speed, tokens
+                self._set_speed(speed, tokens)
             case _:
                 self._apply_agent_event(event)
 
@@ -176,7 +176,10 @@ class TurnView:
         if self._first_count is None:
             self._first_count = (now, self.tokens)
         elif (elapsed := now - self._first_count[0]) > 0.2:
-            self.speed = (self.tokens - self._first_count[1]) / elapsed
+            self._set_speed((self.tokens - self._first_count[1]) / elapsed, self.tokens)
+
+    def _set_speed(self, speed: float, tokens: int) -> None:
+        self.tokens, self.speed = tokens, speed if tokens >= ev.MIN_SPEED_TOKENS else 0.0
 
     def _open_item(self, item: ev.Item) -> None:
         view = open_item(item, self.clock())
@@ -225,7 +228,7 @@ class TurnView:
             if changes.item_id in view._by_id:
                 view._apply_agent_event(changes)
         view._end(turn.response)
-        view.tokens, view.speed = turn.record.tokens, turn.record.tokens_per_second
+        view._set_speed(turn.record.tokens_per_second, turn.record.tokens)
         views = [item_view for item_view in view.items if item_view.id]
         if len(views) == len(turn.record.times):
             for item_view, times in zip(views, turn.record.times, strict=True):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from tui.commands.registry import Commands, CompletionItem
+from tui.commands.registry import Command, Commands, CompletionItem
 from tui.util.attachments import format_mention
-from tui.util.file_index import FileIndex
+from tui.util.file_index import FileIndex, folder_of
 
 MAX_CHOICES = 50
 _COMMAND = re.compile(r"/(?P<typed>\S*)\Z")
@@ -27,20 +28,33 @@ class Suggestions:
 
 
 class PromptCompleter:
-    """Suggests how a prompt goes on; ``arguments`` lists a command's, by its name and what is typed."""
+    """Suggests how a prompt goes on: from memory, and from what was read before."""
 
-    def __init__(
-        self,
-        commands: Commands,
-        files: FileIndex,
-        arguments: Callable[[str, str], Iterable[CompletionItem]],
-    ) -> None:
-        self._commands, self.files, self._arguments = commands, files, arguments
+    def __init__(self, commands: Commands, files: FileIndex) -> None:
+        self._commands, self._files = commands, files
+        self._read_arguments: dict[str, Sequence[CompletionItem]] = {}
+        """What ``read_choices`` of commands have returned last, by name."""
+        self._source = ""
+        """What was last begun to be read: it is read once, however long it takes."""
 
-    @staticmethod
-    def mentions_file(text_before: str) -> bool:
-        """Return whether a file is being mentioned at the end of the text before the cursor."""
-        return _FILE.search(text_before) is not None and not text_before.startswith("/")
+    def begin_reading(self, text_before: str) -> Callable[[], None] | None:
+        """Return what reads, and may block, what completes this text; None where that is in memory or
+        being read."""
+        source, read = "", None
+        if match := _ARGUMENT.match(text_before):
+            command = self._commands.find(match["name"])
+            if command and command.read_choices:
+                source, read = command.name, partial(self._read_choices, command)
+        elif match := _FILE.search(text_before):
+            typed = match["typed"].lstrip('"')
+            if self._files.is_stale(typed):
+                source, read = f"@{folder_of(typed)}", partial(self._files.refresh, typed)
+        before, self._source = self._source, source
+        return read if source != before else None
+
+    def _read_choices(self, command: Command) -> None:
+        assert command.read_choices is not None
+        self._read_arguments[command.name] = list(command.read_choices())
 
     def suggest(self, text_before: str) -> Suggestions | None:
         """Suggest how the text before the cursor could go on; None where nothing fits."""
@@ -53,10 +67,20 @@ class PromptCompleter:
             return Suggestions(match.start("typed"), choices, submits) if choices else None
         if match := _FILE.search(text_before):
             typed = match["typed"].lstrip('"')
-            found = map(format_mention, self.files.search(typed, MAX_CHOICES))
+            found = map(format_mention, self._files.search(typed, MAX_CHOICES))
             choices = [_file_choice(mention) for mention in found if mention is not None]
             return Suggestions(match.start(), choices) if choices else None
         return None
+
+    def _arguments(self, name: str, typed: str) -> Iterable[CompletionItem]:
+        if (command := self._commands.find(name)) is None:
+            return
+        before = ""
+        if command.choices:
+            yield from command.choices(typed)
+            before = typed[: typed.rfind(" ") + 1]
+        for choice in self._read_arguments.get(name, ()):
+            yield CompletionItem(before + choice.text, choice.description)
 
     def _command_suggestions(self, typed: str) -> Suggestions | None:
         commands = self._commands.all()

@@ -5,6 +5,7 @@ is by hand because it runs at every key: 2 to 7 ms among 20,000 paths, where
 from __future__ import annotations
 
 import heapq
+import math
 import os
 import re
 import subprocess
@@ -25,31 +26,43 @@ _SKIPPED_FOLDERS = {"node_modules", "__pycache__", "venv", "target", "build", "d
 
 
 class FileIndex:
-    """The files below one folder; ``refresh`` lists them, ``search`` ranks them."""
+    """The files below a folder, and in one that is typed; ``refresh`` lists, ``search`` ranks them."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._paths: list[tuple[str, str]] = []
         """Each path in lower case and as it is."""
-        self._refreshed_at = 0.0
+        self._named: tuple[str | None, list[str]] = (None, [])
+        """The folder of a path that was typed, and the paths in it."""
+        self._refreshed: tuple[str | None, float] = (None, -math.inf)
+        """What was listed last, and when."""
 
-    @property
-    def is_stale(self) -> bool:
-        return time.monotonic() - self._refreshed_at > REFRESH_SECONDS
+    def is_stale(self, typed: str) -> bool:
+        """Whether what ``typed`` may mean has to be listed again; a former list may be there."""
+        folder, when = self._refreshed
+        return folder != folder_of(typed) or time.monotonic() - when > REFRESH_SECONDS
 
-    def refresh(self) -> None:
-        """List the files. Blocks: call it in a thread."""
-        tracked = _git_files(self._root)
-        paths = list(_walk(self._root)) if tracked is None else tracked
-        self._paths = [(path.lower(), path) for path in paths]
-        self._refreshed_at = time.monotonic()
+    def refresh(self, typed: str = "") -> None:
+        """List what ``typed`` may mean. Blocks: call it in a thread."""
+        if (folder := folder_of(typed)) is not None:
+            self._named = folder, _list_folder(self._root, folder)
+        else:
+            tracked = _git_files(self._root)
+            paths = list(_walk(self._root)) if tracked is None else tracked
+            self._paths = [(path.lower(), path) for path in paths]
+        self._refreshed = folder, time.monotonic()
 
     def search(self, typed: str, limit: int) -> list[str]:
         """Return at most ``limit`` paths that ``typed`` may mean, the best first: file names that begin
         with it, then those that contain it, then paths with its characters in order; shorter ones
         first. What begins with ``/``, ``~`` or ``../`` is completed from its folder."""
-        if typed.startswith(("/", "~", "../")):
-            return _list_folder(self._root, typed, limit)
+        if (folder := folder_of(typed)) is not None:
+            paths = self._named[1] if folder == self._named[0] else []
+            hidden = typed.rpartition("/")[2].startswith(".")
+            found = (path for path in paths if path.startswith(typed))
+            return [path for path in found if hidden or not path[len(folder) :].startswith(".")][
+                :limit
+            ]
         query = typed.lower().removeprefix("./")
         matches = [pair for pair in self._paths if query in pair[0]]
         if not matches:
@@ -113,18 +126,20 @@ def _is(kind: Callable[[], bool]) -> bool:
         return False
 
 
-def _list_folder(root: Path, typed: str, limit: int) -> list[str]:
-    """List the entries of a folder that begin as typed; folders end with a slash."""
-    folder, slash, start = typed.rpartition("/")
-    if not slash:  # "~" alone
+def folder_of(typed: str) -> str | None:
+    """Return the folder of a path outside of the index, with its slash; None of any other."""
+    if not typed.startswith(("/", "~", "../")):
+        return None
+    folder, slash, _ = typed.rpartition("/")
+    return folder + slash
+
+
+def _list_folder(root: Path, folder: str) -> list[str]:
+    """List the entries of a folder; folders end with a slash."""
+    if not folder:  # "~" alone
         return ["~/"]
-    hidden = start.startswith(".")
     try:
-        entries = sorted(os.scandir(root / Path(folder + slash).expanduser()), key=lambda e: e.name)
+        entries = sorted(os.scandir(root / Path(folder).expanduser()), key=lambda e: e.name)
     except (OSError, RuntimeError):
         return []
-    return [
-        f"{folder}/{entry.name}{'/' if _is(entry.is_dir) else ''}"
-        for entry in entries
-        if entry.name.startswith(start) and (hidden or not entry.name.startswith("."))
-    ][:limit]
+    return [f"{folder}{entry.name}{'/' if _is(entry.is_dir) else ''}" for entry in entries]

@@ -302,8 +302,8 @@ class PromptInput(Guarded, WrappedArea):
 
     def on_text_area_changed(self) -> None:
         self._suggest()
-        if self.completer and self.completer.mentions_file(self._text_before_cursor()):
-            self.run_worker(self._refresh_files(), group="files")
+        if self.completer and (read := self.completer.begin_reading(self._text_before_cursor())):
+            self.run_worker(self._complete_later(read), group="completion")
 
     def on_focus(self) -> None:
         if self.screen.focused is self:  # a message may have been picked meanwhile
@@ -312,11 +312,13 @@ class PromptInput(Guarded, WrappedArea):
     def on_blur(self) -> None:
         self.completion_menu.show_choices(())
 
-    async def _refresh_files(self) -> None:
-        """List the files again in a thread; the former list is offered meanwhile."""
-        files = self.completer.files if self.completer else None
-        if files is not None and files.is_stale:
-            await asyncio.to_thread(files.refresh)
+    async def _complete_later(self, read: Callable[[], None]) -> None:
+        """Read in a thread what completes the text; what was read before is offered meanwhile."""
+        try:
+            await asyncio.to_thread(read)
+        except Exception:  # of a folder or a configuration: typing goes on
+            log.warning("there are no completions", exc_info=True)
+        if self.has_focus:
             self._suggest()
 
     def _text_before_cursor(self) -> str:
@@ -327,11 +329,7 @@ class PromptInput(Guarded, WrappedArea):
     def _suggest(self) -> Suggestions | None:
         """Show the completions of the text before the cursor, unless they were dismissed."""
         text = self._text_before_cursor()
-        try:
-            suggestions = self.completer.suggest(text) if self.completer else None
-        except Exception:  # of a store, a folder or a configuration: typing goes on
-            log.warning("there are no completions", exc_info=True)
-            suggestions = None
+        suggestions = self.completer.suggest(text) if self.completer else None
         if suggestions is None:
             self._dismissed = False
         choices = suggestions.choices if suggestions and not self._dismissed else ()

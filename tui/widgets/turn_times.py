@@ -6,6 +6,7 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
 
+from agent.events import MIN_SPEED_TOKENS
 from tui.state.timeline import SpanKind, Timeline, TimeSpan, sparkline
 from tui.util.format import display_text, format_seconds
 
@@ -45,7 +46,7 @@ class TurnTimes(Widget):
         heading = f"Where the {format_seconds(timeline.seconds)} went"
         rows = [Content.styled(heading, "bold $accent")]
         rows += [self._row(span, names, columns) for span in timeline.spans]
-        if timeline.tokens:
+        if sum(count for _, count in timeline.tokens) >= MIN_SPEED_TOKENS:
             speeds = timeline.speeds(columns)
             rows.append(
                 Content.assemble(

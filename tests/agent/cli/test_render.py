@@ -72,3 +72,15 @@ def test_summarize_call_folds_long_result() -> None:
     assert summarize_call(exit_code) == "make: *** No rule … (1 more lines) [exit code 2]"
     failed = ev.McpProtocolError(code=1, message="gone")
     assert summarize_call(call.model_copy(update={"error": failed})) == "failed: gone"
+
+
+def test_terminal_says_no_speed_of_a_few_tokens() -> None:
+    out = io.StringIO()
+    for tokens in (1, 10):
+        TerminalRenderer(out).show(
+            ev.AgentStats(
+                prefill_tokens=1, cached_tokens=0, output_tokens=tokens, tokens_per_second=1595,
+                time_to_first_token_ms=1, tool_ms=0, total_ms=1,
+            )
+        )  # fmt: skip
+    assert out.getvalue().splitlines() == ["1 tokens", "10 tokens · 1595 tokens/s"]

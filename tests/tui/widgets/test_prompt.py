@@ -88,8 +88,8 @@ async def test_prompt_input_mentioned_file_is_attached(tmp_path: Path) -> None:
 async def test_prompt_input_file_name_is_no_second_mention(tmp_path: Path, name: str) -> None:
     """A repository's file name attaches no other file."""
     (tmp_path / f"x {name}").touch()
-    completion = PromptCompleter(Commands([]), FileIndex(tmp_path), lambda *_: [])
-    completion.files.refresh()
+    completion = PromptCompleter(Commands([]), files := FileIndex(tmp_path))
+    files.refresh()
     found = completion.suggest("@x")
     mentions = [choice.text.strip() for choice in found.choices] if found else []
     assert mentions == ([f'@"x {name}"'] if name == "a @b" else [])
@@ -173,6 +173,7 @@ def test_file_index_ignored_files_are_left_out(tmp_path: Path) -> None:
     files.refresh()
     assert files.search("app.p", 9) == ["app.py", "test_app.py"]
     assert files.search("tap", 9) == ["test_app.py"], "letters in order"
+    files.refresh(f"{tmp_path}/no")
     assert files.search(f"{tmp_path}/no", 9) == [f"{tmp_path}/node_modules/"]
 
 

@@ -26,3 +26,17 @@ async def test_status_line_folder_needs_room(
     async with drive_app(FakeSession(root=tmp_path / "fox"), size=(width, 24)) as driver:
         await driver.expect_text("ready", "0/33k")
         assert ("~/fox · tiny" in screen_text(driver.app).splitlines()[-1]) is has_room
+
+
+async def test_status_line_speed_waits_for_some_tokens() -> None:
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
+        for count in (1, 8):
+            driver.clock.now += 1
+            turn.emit_tokens(count)
+            await driver.expect_text("thinking", gone="tok/s")
+        driver.clock.now += 1
+        turn.emit_tokens(1)
+        await driver.expect_text("10 tokens · 4 tok/s")
+        turn.end()
+        await driver.expect_text("ready", "42 tok/s")

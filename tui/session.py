@@ -144,11 +144,12 @@ class Session:
             token_probabilities=settings.token_probabilities,
         )
 
-    def _read_project_instructions(self) -> None:
+    async def _read_project_instructions(self) -> None:
         """Read AGENTS.md for a conversation; later changes do not count in it. Raises UserError."""
         from agent import bootstrap
 
-        self.options = replace(self.options, project=bootstrap.project_instructions(self.launch))
+        project = await asyncio.to_thread(bootstrap.project_instructions, self.launch)
+        self.options = replace(self.options, project=project)
 
     def _mark_welcomed(self) -> None:
         """Set ``first_start`` once, where the embedded model answers because there is no other."""
@@ -340,14 +341,14 @@ class Session:
             self._recorder.save_after(turn)
         return turn.start()
 
-    def start_new(self) -> None:
+    async def start_new(self) -> None:
         from agent.conversation.conversation import Conversation
         from agent.util.ids import new_id
 
-        self._read_project_instructions()
+        await self._read_project_instructions()
         self.conversation = Conversation(new_id("conv"))
 
-    def open(self, conversation_id: str) -> None:
+    async def open(self, conversation_id: str) -> None:
         """Continue with a stored conversation, by its id or the beginning of it. Raises UserError."""
         from agent.errors import UserError
         from agent.store.conversations import StoreError
@@ -356,7 +357,7 @@ class Session:
             conversation = self.store.load(conversation_id)
         except StoreError as error:
             raise UserError(str(error)) from error
-        self._read_project_instructions()
+        await self._read_project_instructions()
         self.conversation = conversation
 
     def branch(self, start: int) -> None:

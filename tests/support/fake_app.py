@@ -226,7 +226,7 @@ class FakeSession(Session):
         runtime: Any = FakeRuntime(self.server_states)
         self._opened = OpenedSession(runtime, TurnOptions(), Conversation("conv_fake"))
 
-    def _read_project_instructions(self) -> None:
+    async def _read_project_instructions(self) -> None:
         """Read none: a test sets those that it needs."""
 
     @property

@@ -14,6 +14,7 @@ import pytest
 from textual.message import Message
 from textual.screen import Screen
 
+from agent.errors import UserError
 from tests.support.fake_app import ScreenDriver
 from tests.support.waiting import HANG_SECONDS
 from tui.app import AgentApp
@@ -320,3 +321,38 @@ async def test_completion_shows_what_was_read_later(open_app: Any, models_toml: 
         await driver.wait_for(lambda: driver.app.prompt.completion_menu.is_open)
         await driver.pilot.press("tab")
         assert driver.app.prompt.text == "/model far"
+
+
+@pytest.mark.parametrize(
+    ("command", "source"),
+    [
+        ("/new", "agent.bootstrap.project_instructions"),
+        ("/export md", "tools.private_files.write_text"),
+        ("/system @notes", "agent.bootstrap.read_text_option"),
+    ],
+)
+async def test_app_works_while_a_folder_does_not_answer(
+    open_app: Any, command: str, source: str
+) -> None:
+    released, called = threading.Event(), threading.Event()
+
+    def block(*_: object) -> None:
+        called.set()
+        released.wait(HANG_SECONDS)
+        raise UserError("It answers too late.")
+
+    try:
+        async with open_app() as driver:
+            await driver.type_text("hello", "enter")
+            await driver.wait_for(lambda: driver.app.turn is None)
+            with patch(source, block):
+                await driver.type_text(command, "enter")
+                await driver.wait_for(called.is_set)
+                await driver.pilot.press("a")
+                assert driver.app.prompt.text == "a"
+                await driver.pilot.press("escape")
+                await driver.expect_text("Stopped.")
+                await driver.pilot.press("ctrl+q")
+                await driver.wait_for(lambda: not driver.app.is_running)
+    finally:
+        released.set()

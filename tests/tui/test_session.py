@@ -179,7 +179,7 @@ async def test_project_instructions_stay_within_conversation(
         return b"".join(map(form.token_bytes, session.conversation.ids())).decode()
 
     for reopen in (session.start_new, lambda: session.open(conversation)):
-        reopen()
+        await reopen()
         await ask(session, "and now?")
         assert prompt().count("second version") == 1 and "first version" not in prompt()
     await session.close()

@@ -68,7 +68,7 @@ async def compare(app: CommandContext, values: str) -> None:
             await app.turn.done()
         if model:
             await app.navigator.switch_model(model_before)
-        session.open(before)
+        await session.open(before)
         await app.show_conversation()
 
     app.push_screen(CompareScreen(left, right), on_close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable
 from functools import partial
@@ -25,7 +26,7 @@ PROBABILITY_SCALES = {
 
 
 async def new_conversation(app: CommandContext, _: str) -> None:
-    app.session.start_new()
+    await app.session.start_new()
     await app.show_conversation()
     app.transcript.add_notice("New conversation. /resume opens earlier ones.")
 
@@ -237,24 +238,29 @@ async def export(app: CommandContext, argument: str) -> None:
     elif file_format not in FORMATS:
         formats = ", ".join(FORMATS)
         raise UserError(f"{file_format or argument} is not an export format; use one of {formats}.")
-    file = expand_path(name or _unused_file_name(app, file_format))
-    file = app.session.launch.root / file
-    refuse_link(file, app.session.launch.root)
-    if file.exists():
-        raise UserError(f"{file} is there already: name another file.")
+    root, title = app.session.launch.root, "" if name else _summary(app).title
+
+    def choose_file() -> Path:
+        file = root / expand_path(name or _unused_file_name(root, title, file_format))
+        refuse_link(file, root)
+        if file.exists():
+            raise UserError(f"{file} is there already: name another file.")
+        return file
+
+    file = await asyncio.to_thread(choose_file)
     text = _exported(app, file_format)
     try:
-        private_files.write_text(file, text)
+        await asyncio.to_thread(private_files.write_text, file, text)
     except OSError as error:
         raise UserError(f"Cannot write {file}: {error.strerror}.") from error
     app.transcript.add_notice(f"Exported to {file}.")
 
 
-def _unused_file_name(app: CommandContext, file_format: str) -> str:
-    """A file name from the title that does not exist in the app's folder yet."""
-    title = re.sub(r"\W+", "-", _summary(app).title[:40]).strip("-").lower() or "talk"
+def _unused_file_name(folder: Path, title: str, file_format: str) -> str:
+    """A file name from the title that does not exist in the folder yet."""
+    title = re.sub(r"\W+", "-", title[:40]).strip("-").lower() or "talk"
     names = (f"{title}{f'-{n}' if n > 1 else ''}.{file_format}" for n in range(1, 1000))
-    return next(name for name in names if not (app.session.launch.root / name).exists())
+    return next(name for name in names if not (folder / name).exists())
 
 
 def _exported(app: CommandContext, file_format: str) -> str:

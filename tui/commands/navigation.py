@@ -41,7 +41,7 @@ async def resume(app: CommandContext, conversation_id: str) -> None:
     if not conversation_id:
         await app.navigator.sessions()
         return
-    app.session.open(conversation_id)
+    await app.session.open(conversation_id)
     await app.show_conversation()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
@@ -116,7 +117,10 @@ async def system(app: CommandContext, text: str) -> None:
 
     session = app.session
     if text:
-        instructions = None if text == "off" else read_text_option(text, "/system")
+        is_off = text == "off"
+        instructions = (
+            None if is_off else await asyncio.to_thread(read_text_option, text, "/system")
+        )
         session.options = replace(session.options, instructions=instructions)
     current = session.options.instructions
     app.transcript.add_notice(

@@ -43,7 +43,7 @@ class MessagePicker:
         turn = message.turn
         index = turns.index(turn)
         if key in BRANCH_KEYS:
-            await self._switch_branch(turn, BRANCH_KEYS[key])
+            await self._chat.work.run(self._switch_branch(turn, BRANCH_KEYS[key]))
         elif key in STEP_KEYS and index + STEP_KEYS[key] < len(turns):
             await self._pick(turns[max(0, index + STEP_KEYS[key])])
         else:
@@ -72,7 +72,7 @@ class MessagePicker:
         position, branches = app.session.branches_at(turn.start)
         if not branches:  # deleted meanwhile
             return
-        app.session.open(branches[(position - 1 + by) % len(branches)])
+        await app.session.open(branches[(position - 1 + by) % len(branches)])
         await app.show_conversation()
         if same := [other for other in app.transcript.own_turns if other.start == turn.start]:
             await self._pick(same[0])

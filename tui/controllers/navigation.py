@@ -71,7 +71,7 @@ class Navigator:
             if selected is not None and selected != current:
                 await self._chat.submit(f"/resume {selected}")
             elif was_stored and current not in {summary.id for summary in store.summaries()}:
-                session.start_new()
+                await session.start_new()
                 await app.show_conversation()
 
         screen = SessionsScreen(store, current, running=app.turn is not None)

@@ -112,7 +112,7 @@ class Startup:
             app.status.tokens_per_second = 0.0
             continues = app.session.next_entry > 0
             app.status.context_used = app.session.context_used() if continues else None
-        app.status.folder = format_folder(app.session.launch.root)
+        app.status.folder = app.status.folder or format_folder(app.session.launch.root)
         app.status.model = runtime.model.name
         app.status.context_length = runtime.context_length
         app.update_status()

@@ -61,10 +61,13 @@ class ModelsScreen(ListScreen[ModelAction]):
         states = {name: download.state for name, download in self._downloads.items()}
         if states != self._states:
             self._states = states
-            self._rows = {row.name: row for row in self._list_models()}
-            self.refresh_rows()
+            self.run_worker(self._list_again())
         elif "running" in states.values():
             self.refresh_rows()
+
+    async def _list_again(self) -> None:
+        self._rows = {row.name: row for row in await asyncio.to_thread(self._list_models)}
+        self.refresh_rows()
 
     def make_rows(self, search: str) -> Sequence[ListRow]:
         return [
@@ -160,8 +163,7 @@ class ModelsScreen(ListScreen[ModelAction]):
         row = self._rows.get(self.highlighted_id or "")
         if row is not None and row.runnable:
             self._on_action(("default", row.name))
-            self._rows = {row.name: row for row in self._list_models()}
-            self.refresh_rows()
+            self.run_worker(self._list_again())
 
 
 def _fact_line(label: str, text: str) -> Content:

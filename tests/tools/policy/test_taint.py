@@ -313,7 +313,7 @@ async def test_taint_command_output_counts_as_read(
         await driver.expect_text("exit code 0 · goes with the next prompt")
         (question,) = await driver.ask("Explain this.")
         assert "has read (the output of echo Open" in question.reason and not paths
-        driver.app.session.open(driver.app.session.conversation.id)
+        await driver.app.session.open(driver.app.session.conversation.id)
         await driver.app.show_conversation()
         await driver.expect_text(f"! echo Open {url} now", "exit code 0 · sent with the prompt")
 
@@ -330,7 +330,7 @@ async def test_taint_server_prompt_asks_and_names_no_host(
         (question,) = await driver.ask("/guide:tour keys")
         assert "has read (files.read, guide.tour)" in question.reason and not paths
         await driver.expect_text("❯ /guide:tour keys", "⎘ guide:tour · 3 lines")
-        driver.app.session.start_new()
+        await driver.app.session.start_new()
         assert not await driver.ask(f"/guide:tour keys and {url}")
         assert paths == [f"/?leak={SECRET}"]
 

@@ -116,7 +116,7 @@ async def test_stored_answer_goes_on_from_another_token(open_app: Any) -> None:
         app = driver.app
         await ask(driver)
         before = tokens_written(driver)
-        app.session.open(app.session.conversation.id)
+        await app.session.open(app.session.conversation.id)
         await app.show_conversation()
         view = await open_tokens(driver)
         await driver.pilot.press("ctrl+end", *["left"] * 5)

@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 20.0
 """How long running responses may go on after a drain began; then they are cancelled."""
+SILENCE_SECONDS = 1.0
+"""How long another server that runs the model has to answer when a drain begins."""
 IDLE_CONNECTION_SECONDS = 15
 """Longer than clients keep theirs (openai-python: 5 s): a request on a closing one gets no answer."""
 ACCEPT_BATCH = 64
@@ -196,6 +198,8 @@ class HttpServer:
         self.service: ResponseService = app.state.service
         self.draining = False
         self._drain_requested = asyncio.Event()
+        self._silence: asyncio.Task[None] | None = None
+        """What looks, in a drain, whether the model's server is silent."""
         self._listener = listener
         self.limits = ConnectionLimits(self.service.body_budget)
         config = LimitedConfig(
@@ -222,6 +226,8 @@ class HttpServer:
             await self._uvicorn.serve([self._listener])
             await self.service.wait_idle()
         finally:
+            if self._silence is not None:
+                self._silence.cancel()
             if self._batches is not None:
                 await self._batches.close()
             if self._store is not None:
@@ -252,7 +258,19 @@ class HttpServer:
         if self.service.runtime.loaded is None:
             self.service.runtime.stop_waiting()
             self.service.stop_all()
+        self._silence = asyncio.create_task(self._stop_if_silent())
         asyncio.get_running_loop().call_later(DRAIN_SECONDS, self.service.stop_all)
+
+    async def _stop_if_silent(self) -> None:
+        """Stop the responses that wait for another server which does not answer."""
+        seen = {turn: len(turn.log.events) for turn in self.service.running}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SILENCE_SECONDS):
+                if await self.service.runtime.health_problem() is None:
+                    return
+        for turn, events in seen.items():
+            if len(turn.log.events) == events:
+                turn.stop()
 
 
 def _open_store(runtime: Runtime) -> ResponseStore:

@@ -35,6 +35,8 @@ class FakeVllm:
         self.model = "openai/gpt-oss-120b"
         self.health_checks = 0
         """Number of requests for /health."""
+        self.is_silent = False
+        """Whether health checks are not answered at all."""
         self.port = 0
         self._running: tuple[uvicorn.Server, asyncio.Task[None]] | None = None
         self.app = Starlette(
@@ -75,6 +77,8 @@ class FakeVllm:
 
     async def health(self, request: HttpRequest) -> Response:
         self.health_checks += 1
+        if self.is_silent:
+            await asyncio.Event().wait()
         if self.loading:
             self.loading -= self.loading > 0
             return JSONResponse(LOADING_ERROR, 503)

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from agent.engine.remote.engine import RemoteEngine
@@ -14,11 +15,15 @@ from agent.engine.remote.health import RemoteTiming
 from agent.events import AgentNotice
 from agent.formats.harmony import encoding
 from agent.formats.harmony.format import HarmonyFormat
+from agent.server.options import ServerOptions
+from agent.server.serve import HttpServer, base_url, listen
 from agent.tiny import vocabulary as tiny
+from agent.turn.options import TurnOptions
 from tests.support.endpoint import Serve, Served, api_error
 from tests.support.engines import set_timing
 from tests.support.fake_vllm import FakeVllm
 from tests.support.program import RunAgent
+from tests.support.waiting import HANG_SECONDS, wait_until
 
 
 def set_served_timing(served: Served, timing: RemoteTiming) -> None:
@@ -163,3 +168,23 @@ async def test_raw_completion_of_remote_model(remote_model: tuple[FakeVllm, Serv
     assert api_error(refused, 400)["param"] == "echo"
     model = (await served.get("/v1/models")).json()["data"][0]
     assert model["max_model_len"] == served.runtime.context_length and "meta" not in model
+
+
+async def test_end_waits_for_no_silent_server(
+    remote_model: tuple[FakeVllm, Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.server.serve.DRAIN_SECONDS", HANG_SECONDS)
+    fake, served = remote_model
+    fake.replies = [[asyncio.Event()]]
+    listener = listen("127.0.0.1", 0, None)
+    server = HttpServer(served.runtime, TurnOptions(), listener, ServerOptions(store=False))
+    serving = asyncio.create_task(server.run())
+    body = {"input": "hello", "stream": True}
+    async with httpx2.AsyncClient(timeout=HANG_SECONDS) as client:
+        asked = asyncio.create_task(client.post(f"{base_url(listener)}/responses", json=body))
+        await wait_until(lambda: fake.bodies)
+        fake.is_silent = True
+        server.drain()
+        events = [line for line in (await asked).text.splitlines() if line.startswith("event")]
+    assert events[-1] == "event: response.incomplete" and len(set(events)) == len(events)
+    await serving

@@ -36,13 +36,18 @@ def served(command: str) -> bool:
     return bool(re.search(r"\bagent serve\b", command))
 
 
-def test_dockerfile_has_no_lint() -> None:
-    done = subprocess.run(
-        [checker("hadolint"), PACKAGING / "container" / "Dockerfile"],
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout == ""
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        (["hadolint"], PACKAGING / "container" / "Dockerfile"),
+        (["shellcheck"], ROOT / "install.sh"),
+        (["ruby", "-wc"], PACKAGING / "homebrew" / f"{PROJECT['name']}.rb"),
+    ],
+)
+def test_file_has_no_lint(command: list[str], path: Path) -> None:
+    command[0] = checker(command[0])
+    done = subprocess.run([*command, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout in ("", "Syntax OK\n"), done.stdout + done.stderr
 
 
 def test_dockerfile_copies_what_the_wheel_needs_and_runs_as_nobody_special() -> None:
@@ -102,6 +107,14 @@ def test_conda_recipe_has_the_project_and_its_dependencies() -> None:
         Requirement(line.replace(" ", "", 1)) for line in run if not line.startswith("python ")
     ]
     assert {(need.name, need.specifier) for need in found} == wanted
+
+
+def test_conda_recipe_can_be_rendered() -> None:
+    reason = "py-rattler-build is not installed"
+    rattler_build = pytest.importorskip("rattler_build", reason=reason)
+    recipe = rattler_build.Stage0Recipe.from_file(str(PACKAGING / "conda" / "recipe.yaml"))
+    (rendered,) = recipe.render()
+    assert PROJECT["name"] in str(rendered.recipe.to_dict()["package"]["name"])
 
 
 def test_formula_has_the_project() -> None:

@@ -289,73 +289,38 @@ def export_formats(app: CommandContext, written: str) -> Iterable[CompletionItem
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
     numbers = partial(message_numbers, app)
+    after_turn = partial(Command, waits_for_turn=True)
     return (
-        Command(
-            "new",
-            "start a new conversation; this one is kept",
-            partial(new_conversation, app),
-            waits_for_turn=True,
+        after_turn(
+            "new", "start a new conversation; this one is kept", partial(new_conversation, app)
         ),
-        Command(
-            "clear",
-            "the same as /new",
-            partial(new_conversation, app),
-            waits_for_turn=True,
-        ),
+        after_turn("clear", "the same as /new", partial(new_conversation, app)),
         Command("rename", "change this conversation's title", partial(rename, app), "[TITLE]"),
-        Command(
-            "compact",
-            "replace earlier turns by a summary",
-            partial(compact, app),
-            waits_for_turn=True,
-        ),
-        Command(
-            "retry",
-            "answer a message once more",
-            partial(retry, app),
-            "[N]",
-            numbers,
-            waits_for_turn=True,
-        ),
-        Command(
-            "edit",
-            "edit and resend a message",
-            partial(edit, app),
-            "[N]",
-            numbers,
-            waits_for_turn=True,
-        ),
-        Command(
+        after_turn("compact", "replace earlier turns by a summary", partial(compact, app)),
+        after_turn("retry", "answer a message once more", partial(retry, app), "[N]", numbers),
+        after_turn("edit", "edit and resend a message", partial(edit, app), "[N]", numbers),
+        after_turn(
             "thought",
             "edit what the model wrote, and let it go on",
             partial(thought, app),
             "[N]",
             numbers,
-            waits_for_turn=True,
         ),
-        Command(
+        after_turn(
             "times",
             "show where a turn's time went, or hide it",
             partial(times, app),
             "[N]",
             numbers,
-            waits_for_turn=True,
         ),
-        Command(
+        after_turn(
             "probs",
             "colour texts by the probability of their tokens, or no longer",
             partial(probs, app),
             "[N|SCALE]",
             partial(probs_arguments, app),
-            waits_for_turn=True,
         ),
-        Command(
-            "branch",
-            "branch here, or before message N",
-            partial(branch, app),
-            "[N]",
-            waits_for_turn=True,
-        ),
+        after_turn("branch", "branch here, or before message N", partial(branch, app), "[N]"),
         Command(
             "copy",
             "copy an answer, by default the last",

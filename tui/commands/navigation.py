@@ -85,19 +85,19 @@ def downloadable_models(app: CommandContext) -> Iterable[CompletionItem]:
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
+    after_turn = partial(Command, waits_for_turn=True)
     return (
         Command("mcp", "show MCP servers: state, tools, costs", partial(mcp_servers, app)),
         Command("approvals", "list and revoke what you allowed", partial(approvals, app)),
         Command("mcp-import", "import MCP servers from other apps", partial(import_servers, app)),
         Command("safety", "show what the model can do here, and has done", partial(safety, app)),
         Command("models", "list known, local and downloadable models", partial(models, app)),
-        Command(
+        after_turn(
             "model",
             "switch the model",
             partial(model, app),
             "[NAME|PATH]",
             read_choices=partial(runnable_models, app),
-            waits_for_turn=True,
         ),
         Command(
             "pull",
@@ -107,16 +107,13 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             read_choices=partial(downloadable_models, app),
         ),
         Command(
-            "sessions",
-            "search, open, rename, fork or delete conversations",
-            partial(sessions, app),
+            "sessions", "search, open, rename, fork or delete conversations", partial(sessions, app)
         ),
-        Command(
+        after_turn(
             "resume",
             "open an earlier conversation",
             partial(resume, app),
             "[ID]",
             read_choices=partial(conversations, app),
-            waits_for_turn=True,
         ),
     )

@@ -115,16 +115,6 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             partial(tabs, app),
             for_visible_tab=True,
         ),
-        Command(
-            "close",
-            "close this API client's tab",
-            partial(close, app),
-            for_visible_tab=True,
-        ),
-        Command(
-            "stop",
-            "stop the turn in this tab",
-            partial(stop, app),
-            for_visible_tab=True,
-        ),
+        Command("close", "close this API client's tab", partial(close, app), for_visible_tab=True),
+        Command("stop", "stop the turn in this tab", partial(stop, app), for_visible_tab=True),
     )

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from agent.server.errors import ApiError, invalid, unsupported
+from agent.server.errors import ApiError, client_param, client_params, invalid, unsupported
 from agent.server.parsing import validate, without_unknown_values
 from agent.server.schemas import (
     CacheRetention,
@@ -230,8 +230,9 @@ def parse_chat(
     ignored: list[str] | None = None
     if lenient:
         value, ignored = without_unknown_values(ChatRequest, value)
-    chat = validate(ChatRequest, value)
-    return chat, _to_response_requests(chat, has_browser, ignored)
+    with client_params((*(ignored or ()),)):
+        chat = validate(ChatRequest, value)
+        return chat, _to_response_requests(chat, has_browser, ignored)
 
 
 def _to_response_requests(
@@ -404,13 +405,13 @@ class _PartReader:
 
     def __init__(self, ignored: list[str] | None, newest: int) -> None:
         """``ignored``: gets paths; None: refuse. ``newest``: index of the message to be answered."""
-        self._ignored, self.newest = ignored, newest
+        self._ignored, self.newest, self._dropped = ignored, newest, (*(ignored or ()),)
 
     def pass_over(self, param: str, error: ApiError) -> None:
         """Note what is passed over, or raise the error."""
         if self._ignored is None:
             raise error
-        self._ignored.append(param)
+        self._ignored.append(client_param(param, self._dropped))
 
     def content(
         self, message: ChatMessage, param: str, *, is_newest: bool

@@ -3,8 +3,11 @@ https://platform.openai.com/docs/guides/error-codes/api-errors"""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -173,6 +176,28 @@ def param_name(path: FieldPath) -> str | None:
     """A path as OpenAI's errors write it: ``input[0].content``."""
     name = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return name.removeprefix(".") or None
+
+
+def client_param(param: str, dropped: Collection[str]) -> str:
+    """The name in the body as it was sent; ``param``: in one without what was ``dropped``."""
+    *steps, last = re.split(r"\[(\d+)\]", param)
+    found = ""
+    for name, index in zip(steps[::2], steps[1::2], strict=True):
+        places = (f"{found}{name}[{at}]" for at in itertools.count())
+        found = next(islice((each for each in places if each not in dropped), int(index), None))
+    return found + last
+
+
+@contextmanager
+def client_params(dropped: Collection[str]) -> Iterator[None]:
+    """Name the parameters in errors as `client_param` does."""
+    try:
+        yield
+    except ApiError as error:
+        if error.param is None or (param := client_param(error.param, dropped)) == error.param:
+            raise
+        message = str(error).replace(error.param, param)
+        raise ApiError(error.status, message, code=error.code, param=param) from None
 
 
 def _field_error(param: str | None, alternatives: Sequence[ErrorDetails]) -> ApiError:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from agent.server.errors import ApiError, FieldPath, field_path, param_name
+from agent.server.errors import ApiError, FieldPath, client_param, field_path, param_name
 from agent.server.listed_items import ITEM_FIELDS, KNOWN_PART_TYPES, PART_FIELDS, PART_LISTS
 
 IGNORED_HEADER = "agent-ignored"
@@ -53,7 +53,7 @@ def drop_ignorable(
             }
             if not paths:
                 break
-            ignored += [param_name(path) or "" for path in paths]
+            ignored += [client_param(param_name(path) or "", (*ignored,)) for path in paths]
             value = _without(value, paths)
         else:
             break

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 import pydantic_core
 from pydantic import ValidationError
 
-from agent.server.errors import ApiError, from_validation, invalid
+from agent.server.errors import ApiError, client_params, from_validation, invalid
 from agent.server.field_rules import (
     check_minimum,
     drop_ignorable,
@@ -62,15 +62,15 @@ def request_from_object(
 ) -> CreateResponse:
     """Validate a parsed body of ``size`` bytes. Raises ApiError."""
     _check_sizes(value)
-    ignored = unknown_item_fields(value.get("input"))
+    ignored, dropped = unknown_item_fields(value.get("input")), list[str]()
     if lenient:
         ignored += unknown_parts(value.get("input"))
         value, dropped = drop_ignorable(CreateResponse, value, _UNION_TAGS)
-        ignored += dropped
-    request = _validated(CreateResponse, value)
+    with client_params(dropped):
+        request = _validated(CreateResponse, value)
     if not lenient:
         check_minimum(value, request.max_output_tokens)
-    request.set_ignored(ignored, refuses_unseen=not lenient)
+    request.set_ignored(ignored, dropped, refuses_unseen=not lenient)
     request.remember_body(value, size)
     return request
 

@@ -38,7 +38,7 @@ from agent.server.begun_item import begin_with_message, split_begun_item
 from agent.server.client_mcp import client_servers, refuse_unauthorized
 from agent.server.conversations import Conversations
 from agent.server.declared_tools import DeclaredTool, declared_tools
-from agent.server.errors import ApiError, invalid, rate_limited
+from agent.server.errors import ApiError, client_param, client_params, invalid, rate_limited
 from agent.server.input_items import InputHistory
 from agent.server.listed_items import list_input
 from agent.server.pdf_texts import PdfReader
@@ -185,6 +185,12 @@ class TurnPlanner:
     ) -> TurnPlan:
         """Plan a turn, whose host the caller closes if it is not the runtime's. ``cache``: responses
         that it may continue. ``job``: done instead of answering. Raises ApiError."""
+        with client_params(request.dropped):
+            return await self._plan(request, cache, job)
+
+    async def _plan(
+        self, request: CreateResponse, cache: ResponseCache, job: TurnJob | None
+    ) -> TurnPlan:
         runtime, exposure = self._runtime, self._exposure
         resolve_model_name(request.model, runtime)
         refuse_contradictions(request)
@@ -295,7 +301,8 @@ class TurnPlanner:
         tokens += len(prepared.begun_ids)
         if tokens >= runtime.context_length:
             raise context_length_exceeded(runtime.context_length, tokens)
-        ignored = (*request.ignored, *tools.left_out, *request.sent_paths(history.unread))
+        unread = [client_param(f"input[{at}]", request.dropped) for at in history.unread]
+        ignored = (*request.ignored, *tools.left_out, *unread)
         if ignored:
             log.warning("of the request is passed over: %s", ", ".join(ignored)[:200])
         inputs = None

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agent.server.errors import ApiError, invalid
+from agent.server.errors import ApiError, client_params, invalid
 from agent.server.field_rules import ignored_header
 from agent.server.json_response import JsonResponse
 from agent.server.list_page import as_list, included, list_page, with_included
@@ -48,12 +48,13 @@ class _ConversationRoutes:
 
     async def create(self, request: Request) -> Response:
         """POST /v1/conversations: create a conversation, empty or with up to 20 items."""
-        body, headers = await self._body_with_items(request, CreateConversation)
-        wanted = validate(CreateConversation, body)
-        created = await self._conversations.create(
-            wanted.metadata or {}, wanted.items or [], body.get("items") or []
-        )
-        return JsonResponse(_conversation(created), headers=headers)
+        body, ignored = await self._body_with_items(request, CreateConversation)
+        with client_params(ignored):
+            wanted = validate(CreateConversation, body)
+            created = await self._conversations.create(
+                wanted.metadata or {}, wanted.items or [], body.get("items") or []
+            )
+        return JsonResponse(_conversation(created), headers=ignored_header(ignored))
 
     async def get(self, request: Request) -> Response:
         """GET /v1/conversations/{id}: a conversation, also one of the app or the command line."""
@@ -86,13 +87,14 @@ class _ConversationRoutes:
         include = included(request.query_params)
         name = request.path_params["id"]
         self._conversations.find(name)
-        body, headers = await self._body_with_items(request, CreateItems)
-        wanted = validate(CreateItems, body)
-        if not wanted.items:
-            raise invalid("items", "Invalid 'items': an item is needed.", "empty_array")
-        added = await self._conversations.add(name, wanted.items, body["items"])
+        body, ignored = await self._body_with_items(request, CreateItems)
+        with client_params(ignored):
+            wanted = validate(CreateItems, body)
+            if not wanted.items:
+                raise invalid("items", "Invalid 'items': an item is needed.", "empty_array")
+            added = await self._conversations.add(name, wanted.items, body["items"])
         listed = as_list([with_included(item, include) for item in added])
-        return JsonResponse(listed, headers=headers)
+        return JsonResponse(listed, headers=ignored_header(ignored))
 
     async def item(self, request: Request) -> Response:
         """GET /v1/conversations/{id}/items/{item_id}: one item."""
@@ -109,13 +111,10 @@ class _ConversationRoutes:
 
     async def _body_with_items(
         self, request: Request, kind: type[RequestModel]
-    ) -> tuple[dict[str, Any], dict[str, str]]:
-        """A body without what a lenient server ignores, and headers that name it. Raises ApiError."""
+    ) -> tuple[dict[str, Any], list[str]]:
+        """A body without what a lenient server passes over, and its paths. Raises ApiError."""
         body = await self._body(request)
-        if not self._service.options.lenient:
-            return body, {}
-        body, ignored = without_unknown_values(kind, body)
-        return body, ignored_header(ignored)
+        return without_unknown_values(kind, body) if self._service.options.lenient else (body, [])
 
     async def _body(self, request: Request) -> dict[str, Any]:
         """The JSON object of a body; an empty body is an empty object. Raises ApiError."""

@@ -6,7 +6,7 @@ https://platform.openai.com/docs/api-reference/responses/create, and ``top_k``, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -570,6 +570,7 @@ class CreateResponse(ConfigModel):
     _sent_bytes: int = PrivateAttr(default=0)
     _refuses_unseen: bool = PrivateAttr(default=False)
     _ignored: tuple[str, ...] = PrivateAttr(default=())
+    _dropped: tuple[str, ...] = PrivateAttr(default=())
     _ends_at_cut_call: bool = PrivateAttr(default=False)
 
     @property
@@ -605,15 +606,17 @@ class CreateResponse(ConfigModel):
         """Paths of the fields that are passed over."""
         return self._ignored
 
-    def sent_paths(self, positions: Iterable[int]) -> list[str]:
-        """Paths of input items in the body as it was sent, which counts those that are passed over."""
-        most = len(self.input or ()) + len(self._ignored)
-        paths = [path for at in range(most) if (path := f"input[{at}]") not in self._ignored]
-        return [paths[at] for at in positions]
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Those of them that this request lacks."""
+        return self._dropped
 
-    def set_ignored(self, paths: Sequence[str], *, refuses_unseen: bool) -> None:
-        """Set what is passed over, and whether the rest is refused."""
-        self._ignored, self._refuses_unseen = tuple(paths), refuses_unseen
+    def set_ignored(
+        self, paths: Sequence[str], dropped: Sequence[str] = (), *, refuses_unseen: bool
+    ) -> None:
+        """Set what is passed over, kept or dropped, and whether the rest is refused."""
+        self._ignored, self._dropped = (*paths, *dropped), tuple(dropped)
+        self._refuses_unseen = refuses_unseen
 
     def remember_body(self, value: dict[str, Any], size: int) -> None:
         """Remember the parsed body that this request was made from, and its length in bytes."""

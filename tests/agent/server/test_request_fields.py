@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
+import httpx2
 import pytest
 from openai.types.responses import ResponseInputItemParam, ToolParam
 from openai.types.responses.response_create_params import (
@@ -492,3 +493,27 @@ async def test_web_search_options_are_refused_where_there_is_a_browser(serve: Se
     for name, value in options.items():
         answer = await served.post({"input": "x", "tools": [{**search, name: value}]})
         assert api_error(answer, 400)["param"] == f"tools[0].{name}"
+
+
+async def test_lenient_errors_name_what_the_client_sent(serve: Serve) -> None:
+    served = await serve(HELLO, server={"lenient": True})
+    dream, unknown = {"type": "agent_dream"}, {"type": "function_call_output", "call_id": "nobody"}
+    said = {"role": "user", "content": "x"}
+    critic = {"role": "critic", "content": "x"}
+
+    def error(answer: httpx2.Response) -> tuple[str, bool]:
+        wrong = api_error(answer, 400)
+        return wrong["param"], f"'{wrong['param']}'" in wrong["message"]
+
+    items = [dream, said, dream, dream, critic]
+    assert error(await served.post({"input": items})) == ("input[4].role", True)
+    assert error(await served.post({"input": [*items[:4], {**unknown, "output": "x"}]}))[0] == (
+        "input[4].call_id"
+    )
+    created = await served.post({"items": items}, url=f"{served.url}/conversations")
+    assert error(created)[0] == "items[4].role"
+    smell = {"type": "smell"}
+    wrong = {"role": "user", "content": [smell, {"type": "text", "text": 3}]}
+    chat = {"model": "default", "messages": [said, wrong]}
+    answer = await served.post(chat, url=f"{served.url}/chat/completions")
+    assert error(answer)[0] == "messages[1].content[1]"

@@ -109,7 +109,8 @@ async def test_compare_with_another_model(
             lambda: session.runtime.model.name == model and session.runtime.loaded,
         )
         await wait_until(pilot, lambda: "❯ What is 12*34?" in screen_text(app))
-        assert (session.conversation.id == before) is (key == "1")
+        await wait_until(pilot, lambda: (session.conversation.id == before) is (key == "1"))
+        await wait_until(pilot, lambda: len(app.transcript.own_turns) == 2)
         assert [turn.prompt for turn in app.transcript.own_turns] == ["Hello", "What is 12*34?"]
         await pilot.press(*"Bye", "enter")
         await wait_until(pilot, lambda: app.turn is None and len(app.transcript.own_turns) == 3)

@@ -35,10 +35,10 @@ SETTINGS = {
 
 def rows() -> list[BenchmarkRow]:
     """One row for each sampling and model; the bare loop is always greedy."""
-    return [
-        *_model_rows(endless_model(), "embedded", 200, 9),
-        *_model_rows(large_model(), large_model_name(), 48, 3 if GPU_LAYERS else 7),
-    ]
+    table = _model_rows(endless_model(), "embedded", 200, 9)
+    if large_model() != endless_model():
+        table += _model_rows(large_model(), large_model_name(), 48, 3 if GPU_LAYERS else 7)
+    return table
 
 
 def _model_rows(path: Path, name: str, count: int, n: int) -> list[BenchmarkRow]:

@@ -21,7 +21,7 @@ from agent.cli.options import (
     AliasOption,
     ClientServersOption,
     HostOption,
-    KeyOption,
+    KeysOption,
     LenientOption,
     MaxBodyOption,
     ModelOption,
@@ -204,7 +204,7 @@ def _serving(launch: LaunchOptions, options: ServerOptions) -> Serving:
     from agent.server.serve import base_url, listen, serve_in
     from tui.session import Serving
 
-    listener = listen(options.host, options.port, options.api_key)
+    listener = listen(options.host, options.port, options.api_keys)
 
     def run(runtime: Runtime) -> Coroutine[Any, Any, None]:
         defaults = bootstrap.turn_options(launch, runtime.model)
@@ -229,7 +229,7 @@ def chat(
     ] = False,
     host: HostOption = DEFAULT_HOST,
     port: PortOption = DEFAULT_PORT,
-    api_key: KeyOption = None,
+    api_key: KeysOption = None,
     allow_origin: OriginOption = None,
     launch: LaunchOptions,
 ) -> None:
@@ -243,7 +243,7 @@ def chat(
     options = ServerOptions(
         host,
         port,
-        api_key,
+        tuple(api_key or ()),
         allow_origins=tuple(allow_origin or ()),
         expose_tools=launch.tools is not None,
     )
@@ -260,7 +260,7 @@ def serve(
     *,
     host: HostOption = DEFAULT_HOST,
     port: PortOption = DEFAULT_PORT,
-    api_key: KeyOption = None,
+    api_key: KeysOption = None,
     alias: AliasOption = None,
     allow_origin: OriginOption = None,
     launch: LaunchOptions,
@@ -287,7 +287,7 @@ def serve(
     options = ServerOptions(
         host,
         port,
-        api_key,
+        tuple(api_key or ()),
         allow_origins=tuple(allow_origin or ()),
         store=store,
         reasoning_events=reasoning_events,

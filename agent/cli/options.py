@@ -174,6 +174,15 @@ KeyOption = Annotated[
     str | None,
     typer.Option("--api-key", envvar="AGENT_API_KEY", help="Key that clients must send."),
 ]
+KeysOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--api-key",
+        metavar="KEY",
+        envvar="AGENT_API_KEY",
+        help="Key that clients must send (repeatable: each has its own files and conversations).",
+    ),
+]
 OriginOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -29,6 +29,7 @@ from agent.server import (
 from agent.server.addresses import AddressMiddleware
 from agent.server.auth import AccessMiddleware, FramingMiddleware
 from agent.server.batches import BatchQueue
+from agent.server.clients import Clients
 from agent.server.errors import ApiError, internal_error
 from agent.server.json_response import JsonResponse, error_response
 from agent.server.model_description import describe_models
@@ -50,10 +51,11 @@ def create_app(
     loopback_only: bool = True,
     store: ResponseStore | None = None,
     batches: BatchQueue | None = None,
+    clients: Clients | None = None,
 ) -> Starlette:
     """Build the application; its ``state.service`` is the `ResponseService`. ``turn_defaults``: the
     operator's settings. ``loopback_only``: only requests to local names are answered, and they may
-    bring MCP servers. ``store``: None: in memory only."""
+    bring MCP servers. ``store``: None: in memory only. ``clients``: None: no keys."""
     options = options or ServerOptions()
     options = replace(options, client_servers=options.client_servers or loopback_only)
     service = ResponseService(runtime, turn_defaults or TurnOptions(), options, store=store)
@@ -72,7 +74,7 @@ def create_app(
     ]
     app = Starlette(
         routes=[*routes, openapi.route(routes)],
-        middleware=_middleware(options, loopback_only),
+        middleware=_middleware(options, loopback_only, clients or Clients()),
         exception_handlers={
             ApiError: _on_api_error,
             HTTPException: _on_http_error,
@@ -85,12 +87,12 @@ def create_app(
     return app
 
 
-def _middleware(options: ServerOptions, loopback_only: bool) -> list[Middleware]:
+def _middleware(options: ServerOptions, loopback_only: bool, clients: Clients) -> list[Middleware]:
     """Addresses, framing of bodies and access control; before these, web pages' preflights."""
     first = [Middleware(AddressMiddleware), Middleware(FramingMiddleware)]
     access = Middleware(
         AccessMiddleware,
-        key=options.api_key,
+        clients=clients,
         loopback_only=loopback_only,
         origins=options.allow_origins,
     )

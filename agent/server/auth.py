@@ -1,8 +1,7 @@
-"""Access control: the API key, local host names, origins of web pages, the framing of bodies."""
+"""Access control: the API keys, local host names, origins of web pages, the framing of bodies."""
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 from collections.abc import Collection
 from urllib.parse import urlsplit
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agent.server.clients import CLIENT_SCOPE_KEY, Client, Clients, act_for
 from agent.server.errors import ApiError
 from agent.server.json_response import error_response
 
@@ -51,11 +51,11 @@ class AccessMiddleware:
     loopback's names (``Host``), and of pages (``Origin``) only its own and those that were allowed."""
 
     def __init__(
-        self, app: ASGIApp, *, key: str | None, loopback_only: bool, origins: Collection[str]
+        self, app: ASGIApp, *, clients: Clients, loopback_only: bool, origins: Collection[str]
     ) -> None:
         """``origins``: web pages that may use the server, as ``https://host``."""
         self._app, self._loopback_only = app, loopback_only
-        self._key = key.encode() if key else None
+        self._clients = clients
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,13 +63,17 @@ class AccessMiddleware:
             await self._app(scope, receive, send)
             return
         try:
-            self._check(scope["path"], Headers(scope=scope))
+            act_for(self._check(scope, Headers(scope=scope)))
         except ApiError as error:
             await error_response(error)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    def _check(self, path: str, headers: Headers) -> None:
+    def _check(self, scope: Scope, headers: Headers) -> Client:
+        """The client of a request. Raises ApiError."""
+        inside: Client | None = scope.get(CLIENT_SCOPE_KEY)
+        if inside is not None:
+            return inside
         host = headers.get("host", "")
         if self._loopback_only and not is_loopback(_hostname(host)):
             message = (
@@ -83,23 +87,22 @@ class AccessMiddleware:
         ):
             message = "Pages of this origin may not use this server; --allow-origin allows them."
             raise ApiError(403, message, code="origin_not_allowed")
-        if self._key is not None and path not in PATHS_WITHOUT_KEY and not self._has_key(headers):
-            raise ApiError(
-                401,
-                "Incorrect or missing API key; send it in the Authorization header.",
-                code="invalid_api_key",
-                headers={"www-authenticate": "Bearer"},
-            )
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        sent = key.strip().encode("latin-1", "replace") if scheme.lower() == "bearer" else b""
+        client = self._clients.with_key(sent)
+        if client is not None:
+            return client
+        if scope["path"] in PATHS_WITHOUT_KEY:
+            return Client(has_unowned=False)
+        raise ApiError(
+            401,
+            "Incorrect or missing API key; send it in the Authorization header.",
+            code="invalid_api_key",
+            headers={"www-authenticate": "Bearer"},
+        )
 
     def _is_allowed_origin(self, origin: str, host: str) -> bool:
         return origin in self._origins or origin in (f"http://{host}", f"https://{host}")
-
-    def _has_key(self, headers: Headers) -> bool:
-        assert self._key is not None
-        scheme, _, key = headers.get("authorization", "").partition(" ")
-        # Constant time: how long it takes does not depend on how much of the key is right.
-        same = hmac.compare_digest(key.strip().encode("latin-1", "replace"), self._key)
-        return scheme.lower() == "bearer" and same
 
 
 def _hostname(host: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, Self, TextIO, get_args
 
 import httpx2
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from agent.server.chat_requests import chat_params, parse_chat
 from agent.server.errors import ApiError, invalid
@@ -151,20 +151,18 @@ class BatchRunner:
 
     def __init__(
         self,
-        app: Starlette,
+        app: ASGIApp,
         parallel: int,
-        headers: Json | None = None,
         *,
         first_pause: float = FIRST_PAUSE_SECONDS,
         max_busy: float = MAX_BUSY_SECONDS,
     ) -> None:
-        """``headers``: of every request. ``first_pause``, ``max_busy``: seconds, see the constants."""
+        """``first_pause``, ``max_busy``: seconds, see the constants."""
         self.parallel = parallel
         self._first_pause, self._max_busy = first_pause, max_busy
         self._client = httpx2.AsyncClient(
             transport=httpx2.ASGITransport(app=app, raise_app_exceptions=False),
             base_url="http://localhost",
-            headers=headers,
             timeout=None,
         )
 

@@ -24,6 +24,7 @@ from agent.server.batch import (
     read_lines,
     status_of,
 )
+from agent.server.clients import Clients, as_client, current_client
 from agent.server.errors import ApiError
 from agent.server.file_store import FileStore, ObjectFolder
 from agent.util.ids import new_id
@@ -53,16 +54,16 @@ class BatchQueue:
         self.find, self.entries = self._batches.find, self._batches.entries
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._worker: asyncio.Task[None] | None = None
-        self._runner: BatchRunner | None = None
+        self._app, self._parallel, self._clients = Starlette(), 1, Clients()
         self._running: Json | None = None
         """The batch that is worked at."""
         self._answering: asyncio.Task[None] | None = None
         """Its requests."""
         self._lock: int | None = None
 
-    def start(self, app: Starlette, parallel: int, headers: dict[str, str]) -> None:
-        """Begin to work, first at what an earlier server left; ``headers``: of every request."""
-        self._runner = BatchRunner(app, parallel, headers)
+    def start(self, app: Starlette, parallel: int, clients: Clients) -> None:
+        """Begin to work, first at what an earlier server left; each batch is its client's."""
+        self._app, self._parallel, self._clients = app, parallel, clients
         if self._batches.folder.exists():
             self._begin_work()
 
@@ -80,7 +81,7 @@ class BatchQueue:
             return
         self._lock = lock
         self._delete_orphans()
-        for batch in self.entries():
+        for batch in self._batches.load_all():
             if batch["status"] in UNFINISHED:
                 self._waiting.put_nowait(batch["id"])
             else:
@@ -104,8 +105,6 @@ class BatchQueue:
         self.stop()
         if self._worker is not None:
             await asyncio.wait([self._worker])
-        if self._runner is not None:
-            await self._runner.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -137,6 +136,7 @@ class BatchQueue:
             "expires_at": now + WINDOW_SECONDS,
             "request_counts": {"total": 0, "completed": 0, "failed": 0},
             "metadata": metadata,
+            "owner": current_client().name,
         }
         try:
             await asyncio.to_thread(self._link_input, batch)
@@ -149,8 +149,9 @@ class BatchQueue:
 
     def cancel(self, name: str) -> Json:
         """Cancel a batch; it. Raises ApiError: 404, and 409 where it has ended."""
-        running = self._running is not None and self._running["id"] == name
-        batch = self._running if running and self._running else self.find(name)
+        batch, running = self.find(name), False
+        if self._running is not None and self._running["id"] == name:
+            batch, running = self._running, True
         if batch["status"] not in UNFINISHED:
             message = f"Cannot cancel a batch with status '{batch['status']}'."
             raise ApiError(409, message, code="invalid_state", param="id")
@@ -171,7 +172,7 @@ class BatchQueue:
         while True:
             name = await self._waiting.get()
             try:
-                await self._work_at(self.find(name))
+                await self._work_at(self._batches.load(name))
             except Exception:  # which must not end the work at others
                 log.exception("the batch %s cannot be ended", name)
 
@@ -238,7 +239,6 @@ class BatchQueue:
 
     async def _answer(self, batch: Json, lines: list[Line], results: ResultLog) -> str:
         """Make the requests that have no result; the status with which the batch ends."""
-        assert self._runner is not None
         missing = results.missing(lines)
         counts = batch["request_counts"] = {
             "total": len(lines),
@@ -254,13 +254,16 @@ class BatchQueue:
         if batch["status"] == "cancelling":  # by a server that ended then
             return "cancelled"
         self._set_status(batch, "in_progress")
-        self._answering = asyncio.create_task(self._runner.run(missing, add))
+        app = as_client(self._app, self._clients.named(batch.get("owner", "")))
+        runner = BatchRunner(app, self._parallel)
+        self._answering = asyncio.create_task(runner.run(missing, add))
         try:
             left = max(0.0, batch["expires_at"] - time.time())
             done, _ = await asyncio.wait([self._answering], timeout=left)
         finally:
             self._answering.cancel()
             await asyncio.wait([self._answering])
+            await runner.close()
         if not done:
             results.add_expired(lines)
             return "expired"
@@ -316,7 +319,9 @@ class BatchQueue:
                     name = f"{batch['id']}_{kind}.jsonl"
                     # The same after a stop in the middle of it: no file is left that nobody knows.
                     file_id = f"file_{batch['id'].partition('_')[2]}{kind}"
-                    entry = self.files.add(name, RESULT_PURPOSE, file, file_id)
+                    entry = self.files.add(
+                        name, RESULT_PURPOSE, file, batch.get("owner", ""), file_id
+                    )
                     batch[f"{kind}_file_id"] = entry["id"]
 
     def _set_status(self, batch: Json, status: str) -> None:

@@ -13,6 +13,7 @@ from agent.engine.forced_tokens import RECIPE_FIELD, ForcedTokens
 from agent.engine.protocol import EngineError, Finished, Logprob, Request, Sampling, Tokens
 from agent.formats.protocol import Format
 from agent.runtime.runtime import Runtime
+from agent.server.clients import Client, current_client
 from agent.turn.stop_sequences import StopSequences, TextPiece
 
 
@@ -56,6 +57,7 @@ class CompletionChoice:
     form: Format
     prompt: Sequence[int]
     settings: ChoiceSettings
+    client: Client = field(default_factory=current_client)
     usage: ChoiceUsage = field(default_factory=ChoiceUsage)
     finish_reason: str = "length"
     """Why it ended: ``stop`` or ``length``."""
@@ -135,6 +137,8 @@ class CompletionChoice:
         async for event in generation:
             if isinstance(event, Finished):
                 self.usage.read += event.prompt_tokens
+                if self.client.prompts is not None:
+                    event = self.client.prompts.limit(event, self.prompt, ())
                 self.usage.cached = event.cached_tokens
                 if event.reason == "stop" or stop.cut_off is not None:
                     self.finish_reason = "stop"

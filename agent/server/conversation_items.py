@@ -15,6 +15,7 @@ from agent import events as ev
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import Message, ReasoningMessage
 from agent.formats.protocol import Format
+from agent.server.clients import current_client
 from agent.server.errors import ApiError
 from agent.server.input_files import PdfText
 from agent.server.input_items import (
@@ -259,7 +260,7 @@ def _new_turn(conversation: Conversation, model: str) -> ItemTurn:
     )
     start = len(conversation.entries)
     turn = ItemTurn(response.id, conversation.id, "", response.model_dump(mode="json"), start)
-    turn.served = {**served_json(InputHistory(), (), 0), "created": True}
+    turn.served = {**served_json(InputHistory(), (), 0, current_client().name), "created": True}
     return turn
 
 

@@ -14,6 +14,7 @@ from agent.conversation.conversation import Conversation
 from agent.engine.protocol import EngineError
 from agent.models.loaded import LoadedModel
 from agent.runtime.runtime import Runtime
+from agent.server.clients import current_client
 from agent.server.conversation_items import (
     Items,
     add_items,
@@ -67,9 +68,9 @@ class Conversations:
     # --- whole conversations ---
 
     def find(self, conversation_id: str) -> ApiConversation:
-        """A conversation by its full id. Raises ApiError, 404."""
+        """A conversation of the current client by its full id. Raises ApiError, 404."""
         found = self.store.find(conversation_id)
-        if found is None:
+        if found is None or not current_client().owns(found.owner):
             raise _missing(
                 f"Conversation with id '{conversation_id[:80]}' not found.", "conversation"
             )
@@ -85,7 +86,9 @@ class Conversations:
         conversation = Conversation(new_id("conv"))
         added = await self._render(conversation, [], items, sent)
         async with storing(self.store.store):
-            self.store.create(conversation, metadata, self._runtime.model.name)
+            self.store.create(
+                conversation, metadata, self._runtime.model.name, current_client().name
+            )
             if added:
                 self.store.write(conversation, added)
         return self.find(conversation.id)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from agent.server.clients import current_client
 from agent.server.errors import ApiError
 from agent.util.ids import new_id
 from tools import private_files
@@ -33,7 +34,14 @@ class ObjectFolder:
         private_files.write_text(path, json.dumps(entry))
 
     def find(self, name: str) -> Json:
-        """An object. Raises ApiError, 404."""
+        """An object of the current client. Raises ApiError, 404."""
+        entry = self.load(name)
+        if not current_client().owns(entry.get("owner", "")):
+            raise self._missing(name)
+        return entry
+
+    def load(self, name: str) -> Json:
+        """An object, whoever's it is. Raises ApiError, 404."""
         try:
             entry: Json = json.loads(self.path(name, "json").read_text(encoding="utf-8"))
         except FileNotFoundError as error:
@@ -41,6 +49,11 @@ class ObjectFolder:
         return entry
 
     def entries(self) -> list[Json]:
+        """The current client's objects, as it sees them, the oldest first."""
+        owns = current_client().owns
+        return [public_fields(entry) for entry in self.load_all() if owns(entry.get("owner", ""))]
+
+    def load_all(self) -> list[Json]:
         """All objects that can be read, the oldest first."""
         found = []
         for path in self.folder.glob(f"{self._kind}_*.json"):
@@ -64,6 +77,11 @@ class ObjectFolder:
         return ApiError(404, message, code=f"{self._kind}_not_found", param="id")
 
 
+def public_fields(entry: Json) -> Json:
+    """An object as clients see it."""
+    return {name: value for name, value in entry.items() if name != "owner"}
+
+
 class FileStore:
     """The files of a folder."""
 
@@ -72,9 +90,15 @@ class FileStore:
         self.find, self.entries = self._objects.find, self._objects.entries
 
     def add(
-        self, filename: str, purpose: str, content: BinaryIO, file_id: str | None = None
+        self,
+        filename: str,
+        purpose: str,
+        content: BinaryIO,
+        owner: str,
+        file_id: str | None = None,
     ) -> Json:
-        """Store an open file; its description. ``file_id``: of a file to replace. Raises OSError."""
+        """Store an open file of a client; its description. ``file_id``: of a file to replace. Raises
+        OSError."""
         name = file_id or new_id("file")
         private_files.make_folder(self._objects.folder)
         content.seek(0)
@@ -95,6 +119,7 @@ class FileStore:
             "purpose": purpose,
             "status": "processed",
             "status_details": None,
+            "owner": owner,
         }
         self._objects.write(entry)
         return entry

@@ -22,6 +22,7 @@ from agent import bootstrap
 from agent.config.launch import LaunchOptions
 from agent.runtime.runtime import Runtime
 from agent.server.auth import AccessMiddleware, is_loopback
+from agent.server.clients import Clients
 from agent.server.mcp_server import AgentMcpServer, create_mcp_server
 from agent.server.serve import base_url, listen
 from agent.server.signals import stop_on_signals
@@ -52,7 +53,8 @@ def main(
     """Serve until stdin ends, or until SIGTERM or SIGINT; return the exit code. Raises UserError."""
     runtime = bootstrap.create_runtime(launch, tools="none")
     defaults = bootstrap.turn_options(launch, runtime.model)
-    listener = listen(options.host, options.port, options.api_key) if options.http else None
+    keys = (options.api_key or "",)
+    listener = listen(options.host, options.port, keys) if options.http else None
     return asyncio.run(_main(runtime, defaults, options, listener, drain_seconds))
 
 
@@ -122,7 +124,10 @@ async def _serve_http(
     )
     streams = _StreamsMiddleware(app)
     guarded = AccessMiddleware(
-        streams, key=options.api_key, loopback_only=is_loopback(options.host), origins=()
+        streams,
+        clients=Clients((options.api_key or "",)),
+        loopback_only=is_loopback(options.host),
+        origins=(),
     )
     config = uvicorn.Config(
         guarded, log_config=None, access_log=False, timeout_graceful_shutdown=drain_seconds

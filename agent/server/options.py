@@ -21,8 +21,8 @@ class ServerOptions:
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     """0 takes a free one."""
-    api_key: str | None = None
-    """The bearer token that every request needs, except for ``/health``."""
+    api_keys: Collection[str] = ()
+    """Bearer tokens, of which every request needs one, except for ``/health``."""
     allow_origins: Collection[str] = ()
     """Web pages that may use the server, as origins: ``https://host``."""
     expose_tools: bool = False

@@ -17,7 +17,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agent import events as ev
@@ -36,6 +36,7 @@ from agent.runtime.runtime import Runtime
 from agent.server import input_items
 from agent.server.begun_item import begin_with_message, split_begun_item
 from agent.server.client_mcp import client_servers, refuse_unauthorized
+from agent.server.clients import Client, current_client
 from agent.server.conversations import Conversations
 from agent.server.declared_tools import DeclaredTool, declared_tools
 from agent.server.errors import ApiError, client_param, client_params, invalid, rate_limited
@@ -84,6 +85,7 @@ class TurnPlan:
     """Whether the response can be looked up and continued."""
     ignored: tuple[str, ...] = ()
     """Paths of what is passed over of the request."""
+    client: Client = field(default_factory=current_client)
     _inputs: tuple[dict[str, Any], ...] | None = None
     deleted: bool = False
     """Whether a client has deleted the response while it runs."""
@@ -125,7 +127,8 @@ class TurnPlan:
 
     def served(self, response: ev.Response) -> dict[str, Any]:
         """What the store keeps with the response."""
-        return served_json(self.history_after(response), self.inputs, self.request.sent_bytes)
+        size, owner = self.request.sent_bytes, self.client.name
+        return served_json(self.history_after(response), self.inputs, size, owner)
 
     def stored_response(self) -> StoredResponse:
         """What a following request needs of the turn, which has ended."""
@@ -138,6 +141,7 @@ class TurnPlan:
             self.inputs,
             self.request.sent_bytes,
             pack_official(self.turn.log.events) if self.background else b"",
+            self.client.name,
         )
 
     def remember_tokens(self, memo: TokenMemo) -> None:
@@ -311,7 +315,7 @@ class TurnPlanner:
                 request.sent_input if begin is None else request.sent_input[:-1]
             )  # its answer has it
             inputs = self._conversations.new_inputs(name, sent, cache)
-        return TurnPlan(turn, request, history, request.store is not False, ignored, inputs)
+        return TurnPlan(turn, request, history, request.store is not False, ignored, _inputs=inputs)
 
     def _item_finder(
         self, request: CreateResponse, cache: ResponseCache

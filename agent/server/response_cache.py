@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 
+from agent.server.clients import current_client
 from agent.server.schemas import InputItem
 from agent.server.stored_response import StoredResponse, from_served_turn
 from agent.store.responses import ResponseStore
@@ -46,19 +47,23 @@ class ResponseCache:
             self._evict(next(iter(self._responses)))
 
     def find(self, response_id: str) -> StoredResponse | None:
+        """A response of the current client, from memory or from the store; None if there is none."""
         if (stored := self._responses.get(response_id)) is not None:
             self._responses.move_to_end(response_id)
-            return stored
-        turn = self.store.find(response_id) if self.store is not None else None
-        if turn is None:
-            return None
-        stored = from_served_turn(turn)
-        if stored.response.status not in ("queued", "in_progress"):
-            self.add(stored)
-        return stored
+        elif self.store is not None and (turn := self.store.find(response_id)) is not None:
+            stored = from_served_turn(turn)
+            if stored.response.status not in ("queued", "in_progress"):
+                self.add(stored)
+        return stored if stored is not None and current_client().owns(stored.owner) else None
 
     def delete(self, response_id: str) -> bool:
-        """Delete a response from memory and store; False if there is none."""
+        """Delete a response of the current client from memory and store; False if there is none."""
+        if (stored := self._responses.get(response_id)) is not None:
+            owner = stored.owner
+        else:
+            owner = self.store.owner(response_id) if self.store is not None else ""
+        if not current_client().owns(owner):
+            return False
         deleted = self.store is not None and self.store.delete(response_id)
         return self._evict(response_id) or deleted
 
@@ -83,7 +88,7 @@ class ResponseCache:
 
     def response_with(self, item_id: str) -> StoredResponse | None:
         for response in self._responses.values():
-            if item_id in response.items:
+            if item_id in response.items and current_client().owns(response.owner):
                 return response
         name = self.store.response_with(item_id) if self.store is not None else None
         return self.find(name) if name is not None else None

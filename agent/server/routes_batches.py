@@ -15,7 +15,9 @@ from starlette.types import Message, Receive
 
 from agent.server.batch import Endpoint
 from agent.server.batches import PURPOSE, BatchQueue
+from agent.server.clients import current_client
 from agent.server.errors import ApiError, body_too_large, invalid
+from agent.server.file_store import public_fields
 from agent.server.json_response import JsonResponse
 from agent.server.list_page import list_page
 from agent.server.parsing import parse_json_object, validate
@@ -82,10 +84,12 @@ class _FileRoutes:
                     )
                     raise invalid("purpose", message)
                 name = upload.filename or "file"
-                entry = await asyncio.to_thread(files.add, name, PURPOSE, upload.file)
+                entry = await asyncio.to_thread(
+                    files.add, name, PURPOSE, upload.file, current_client().name
+                )
         except HTTPException as error:
             raise invalid("file", f"The form cannot be read: {error.detail}") from error
-        return JsonResponse(entry)
+        return JsonResponse(public_fields(entry))
 
     async def list(self, request: Request) -> Response:
         """GET /v1/files: the latest first unless ``order=asc``, of one ``purpose``."""
@@ -96,7 +100,9 @@ class _FileRoutes:
 
     async def get(self, request: Request) -> Response:
         """GET /v1/files/{id}: the description of a file."""
-        return JsonResponse(_require(self._queue).files.find(request.path_params["id"]))
+        return JsonResponse(
+            public_fields(_require(self._queue).files.find(request.path_params["id"]))
+        )
 
     async def delete(self, request: Request) -> Response:
         """DELETE /v1/files/{id}: delete a file."""
@@ -122,7 +128,7 @@ class _BatchRoutes:
         if self._service.draining:
             raise ApiError(503, "This server is shutting down.", code="server_error")
         batch = await queue.create(wanted.input_file_id, wanted.endpoint, wanted.metadata)
-        return JsonResponse(batch)
+        return JsonResponse(public_fields(batch))
 
     async def list(self, request: Request) -> Response:
         """GET /v1/batches: the latest first unless ``order=asc``."""
@@ -130,11 +136,11 @@ class _BatchRoutes:
 
     async def get(self, request: Request) -> Response:
         """GET /v1/batches/{id}: a batch as it is now."""
-        return JsonResponse(_require(self._queue).find(request.path_params["id"]))
+        return JsonResponse(public_fields(_require(self._queue).find(request.path_params["id"])))
 
     async def cancel(self, request: Request) -> Response:
         """POST /v1/batches/{id}/cancel: end a batch; what is done by then stays."""
-        return JsonResponse(_require(self._queue).cancel(request.path_params["id"]))
+        return JsonResponse(public_fields(_require(self._queue).cancel(request.path_params["id"])))
 
 
 def _bounded(receive: Receive) -> Receive:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent import events as ev
+from agent.server.clients import current_client
 from agent.server.conversations import storing
 from agent.server.errors import ApiError, invalid
 from agent.server.field_rules import ignored_header
@@ -123,9 +124,11 @@ class _ResponseRoutes:
         return JsonResponse(list_page(self._stored(response_id).inputs, request.query_params))
 
     def _running(self, response_id: str) -> Turn | None:
-        running = self._service.running.items()
+        running, owns = self._service.running.items(), current_client().owns
         found = (
-            turn for turn, plan in running if turn.response.id == response_id and not plan.deleted
+            turn
+            for turn, plan in running
+            if turn.response.id == response_id and not plan.deleted and owns(plan.client.name)
         )
         return next(found, None)
 

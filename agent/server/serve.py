@@ -9,7 +9,7 @@ import re
 import socket
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import uvicorn
@@ -26,6 +26,7 @@ from agent.runtime.runtime import Runtime
 from agent.server.app import create_app
 from agent.server.auth import is_loopback
 from agent.server.batches import BatchQueue
+from agent.server.clients import Clients
 from agent.server.connections import ConnectionLimits, LimitedConfig, close_late
 from agent.server.file_store import FileStore
 from agent.server.options import DEFAULT_HOST, ServerOptions
@@ -55,9 +56,9 @@ TICKS_PER_SECOND = 10
 """How often uvicorn's server calls ``on_tick``."""
 
 
-def listen(host: str, port: int, api_key: str | None) -> socket.socket:
+def listen(host: str, port: int, api_keys: Collection[str] | None) -> socket.socket:
     """Open the socket to serve on; port 0: any. Raises UserError, as for an open host without a key."""
-    if not is_loopback(host) and not api_key:
+    if not is_loopback(host) and not any(api_keys or ()):
         raise UserError(
             f"--host {host} lets other machines in: set a key with --api-key,"
             f" or stay on {DEFAULT_HOST}."
@@ -107,7 +108,7 @@ def main(
     turn_defaults = replace(
         bootstrap.turn_options(launch, runtime.model), private=not options.store
     )
-    listener = listen(options.host, options.port, options.api_key)
+    listener = listen(options.host, options.port, options.api_keys)
     options = replace(options, expose_tools=True)
     return asyncio.run(_main(runtime, turn_defaults, listener, options))
 
@@ -183,6 +184,7 @@ class HttpServer:
         """Raises UserError when the store cannot be opened."""
         self._store = _open_store(runtime) if options.store else None
         self._batches: BatchQueue | None = None
+        self._clients = Clients(options.api_keys)
         if options.store:
             state = runtime.paths.state
             self._batches = BatchQueue(state / "batches", FileStore(state / "files"))
@@ -193,8 +195,8 @@ class HttpServer:
             loopback_only=is_loopback(listener.getsockname()[0]),
             store=self._store,
             batches=self._batches,
+            clients=self._clients,
         )
-        self._key = options.api_key
         self.service: ResponseService = app.state.service
         self.draining = False
         self._drain_requested = asyncio.Event()
@@ -238,8 +240,7 @@ class HttpServer:
             return
         # One place is kept for whoever waits for an answer.
         parallel = max(1, self.service.runtime.loader.sequences - 1)
-        headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
-        self._batches.start(self._app, parallel, headers)
+        self._batches.start(self._app, parallel, self._clients)
 
     async def wait_draining(self) -> None:
         await self._drain_requested.wait()

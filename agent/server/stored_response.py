@@ -35,6 +35,8 @@ class StoredResponse:
     request_bytes: int = 0
     events: bytes = b""
     """The stream of a background response (`agent.store.event_codec`)."""
+    owner: str = ""
+    """Whose it is (`agent.server.clients`)."""
 
     @property
     def bytes(self) -> int:
@@ -78,7 +80,7 @@ def with_encrypted_reasoning(response: Response) -> Response:
 
 
 def served_json(
-    history: InputHistory, inputs: Sequence[dict[str, Any]], request_bytes: int
+    history: InputHistory, inputs: Sequence[dict[str, Any]], request_bytes: int, owner: str
 ) -> dict[str, Any]:
     """What the store keeps with a response for `from_served_turn`."""
     return {
@@ -95,6 +97,7 @@ def served_json(
         },
         "inputs": list(inputs),
         "request_bytes": request_bytes,
+        "owner": owner,
     }
 
 
@@ -119,4 +122,5 @@ def from_served_turn(turn: ServedTurn) -> StoredResponse:
         tuple(turn.served["inputs"]),
         turn.served["request_bytes"],
         turn.events,
+        turn.served.get("owner", ""),
     )

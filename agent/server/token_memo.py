@@ -10,16 +10,20 @@ from dataclasses import replace
 
 from agent.conversation.conversation import Entry
 from agent.conversation.messages import Message, ToolCallMessage
+from agent.server.clients import current_client
 from agent.store.schema import ids_from_blob, ids_to_blob
 
 MAX_MEMO_TOKENS = 1_000_000
+
+_Key = tuple[str, Message, str | None]
+"""A client's mark (how it wrote a text tells that it did), a message, and a call's id."""
 
 
 class TokenMemo:
     """Entries (a message's token ids) by message, of one vocabulary; an LRU cache bounded by tokens."""
 
     def __init__(self, max_tokens: int = MAX_MEMO_TOKENS) -> None:
-        self._entries: OrderedDict[tuple[Message, str | None], tuple[Entry, bytes]] = OrderedDict()
+        self._entries: OrderedDict[_Key, tuple[Entry, bytes]] = OrderedDict()
         """Each entry without its ids, and these as bytes, which take a ninth of a list's memory."""
         self._max_tokens, self._tokens = max_tokens, 0
         self._vocabulary: str | None = None
@@ -34,7 +38,7 @@ class TokenMemo:
 
     def remember(self, message: Message, entry: Entry, call_id: str | None = None) -> None:
         """Remember a message's entry, among the latest. ``call_id``: it is of this call only."""
-        key = message, call_id
+        key = current_client().name, message, call_id
         if key in self._entries:
             self._evict(key)
         self._entries[key] = replace(entry, ids=[]), ids_to_blob(entry.ids)
@@ -42,12 +46,13 @@ class TokenMemo:
         while self._tokens > self._max_tokens:
             self._evict(next(iter(self._entries)))
 
-    def _evict(self, key: tuple[Message, str | None]) -> None:
+    def _evict(self, key: _Key) -> None:
         self._tokens -= len(ids_from_blob(self._entries.pop(key)[1]))
 
     def recall(self, message: Message) -> Entry | None:
         call_id = message.call_id if isinstance(message, ToolCallMessage) else None
-        for key in ((message, call_id), (message, None)):
+        name = current_client().name
+        for key in ((name, message, call_id), (name, message, None)):
             if key in self._entries:
                 self._entries.move_to_end(key)
                 entry, ids = self._entries[key]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from agent.server.clients import current_client
 from agent.server.errors import invalid
 from agent.server.input_items import InputHistory
 from agent.server.schemas import (
@@ -81,6 +82,7 @@ def turn_options(
         ends_at_cut_call=request.ends_at_cut_call,
         include_messages=request.enable_response_messages is True,
         approved_calls=tuple(history.approved),
+        count_cached=prompts.limit if (prompts := current_client().prompts) else None,
         private=defaults.private
         or request.store is False
         or request.prompt_cache_retention == "in_memory",

@@ -39,6 +39,8 @@ class ApiConversation:
     created: float
     """Seconds since 1970."""
     metadata: dict[str, str]
+    owner: str
+    """The client whose it is; empty: no client's."""
 
 
 @dataclass(slots=True)
@@ -77,23 +79,25 @@ class ApiConversationStore:
         self.store = store
         self._db: sqlite3.Connection = store.db
 
-    def create(self, conversation: Conversation, metadata: dict[str, str], model: str) -> None:
-        """Write an empty conversation. Raises sqlite3.Error."""
+    def create(
+        self, conversation: Conversation, metadata: dict[str, str], model: str, owner: str = ""
+    ) -> None:
+        """Write an empty conversation of a client. Raises sqlite3.Error."""
         with self._db:
             self._db.execute("begin immediate")
-            self.store.tree.add(conversation, "", model, "http")
+            self.store.tree.add(conversation, "", model, "http", owner)
             self.set_metadata(conversation.id, metadata)
 
     def find(self, conversation_id: str) -> ApiConversation | None:
         """A conversation by its full id; None if there is none. Raises sqlite3.Error."""
         row = self._db.execute(
-            "select id, created, metadata from conversations where id = ? and not hidden",
+            "select id, created, metadata, owner from conversations where id = ? and not hidden",
             (conversation_id,),
         ).fetchone()
         if row is None:
             return None
         created = self.store.system_time(row[0], row[1], "asc")
-        return ApiConversation(row[0], created, json.loads(row[2] or "{}"))
+        return ApiConversation(row[0], created, json.loads(row[2] or "{}"), row[3])
 
     def set_metadata(self, conversation_id: str, metadata: dict[str, str]) -> None:
         """Replace the metadata; from now on the conversation is kept until it is deleted."""

@@ -113,11 +113,12 @@ class Store(StoreReader):
         if self._path is not None:
             reserve.hold(self._db, self._path)
         stored = None if served is None else json.dumps(served)
+        owner = (served or {}).get("owner", "")
         with self._not_waiting_for_disk(), self._db:
             self._db.execute("begin immediate")
             if response.conversation is not None:
                 self._tree.check_unchanged(conversation)
-            self._tree.add(conversation, prompt, response.model, source)
+            self._tree.add(conversation, prompt, response.model, source, owner)
             self._db.execute(
                 "insert into turns values (?,?,?,?,?,?,?,?,null,null,null,?)",
                 (response.id, conversation.id, prompt, "in_progress", response.model_dump_json(),

@@ -60,6 +60,15 @@ class ResponseStore:
         row = self._db.execute("select turn from turn_items where item = ?", (item_id,)).fetchone()
         return str(row[0]) if row else None
 
+    def owner(self, response_id: str) -> str:
+        """The client whose response it is; empty: no client's, or damaged."""
+        row = self._db.execute(
+            "select iif(json_valid(served), json_extract(served, '$.owner'), null) from turns"
+            " where id = ?",
+            (response_id,),
+        ).fetchone()
+        return str(row[0] or "") if row else ""
+
     def delete(self, response_id: str) -> bool:
         """Delete a response; False if there is none. Its text stays in prompts of later responses only,
         its items in a client's conversation."""

@@ -151,6 +151,11 @@ create table entry_marks (
 """
 """What a person chose for entries of the prompt. Each conversation has its own, as of ``shortened``."""
 
+OWNER_COLUMN = "alter table conversations add column owner text not null default ''"
+"""The client of the endpoint that a conversation belongs to, as `agent.server.clients` marks it; empty:
+no client's: a person's here, one made without a key, or by a version before this step. Of a response
+its ``served`` has it."""
+
 _ROLES = {1428: "user", 173781: "assistant", 77944: "developer"}
 """Second ids of Harmony's messages; a tool's result begins with its name."""
 
@@ -290,6 +295,10 @@ def _entry_marks(db: sqlite3.Connection) -> None:
     _execute_all(db, MARK_TABLE)
 
 
+def _owner(db: sqlite3.Connection) -> None:
+    _execute_all(db, OWNER_COLUMN)
+
+
 def _responses_as_turns(db: sqlite3.Connection) -> None:
     from agent.store.merge_responses import merge_responses  # here: most files have taken this step
 
@@ -306,5 +315,5 @@ def _execute_all(db: sqlite3.Connection, statements: str) -> None:
 
 MIGRATION_STEPS: list[Callable[[sqlite3.Connection], None]] = [
     _first_version, _branches, _responses, _journal, _responses_as_turns, _metadata,
-    _entry_marks,
+    _entry_marks, _owner,
 ]  # fmt: skip

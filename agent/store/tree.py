@@ -58,9 +58,16 @@ class ConversationTree:
     # --- writing ---
 
     def add(
-        self, conversation: Conversation, prompt: str, model: str, source: str = "local"
+        self,
+        conversation: Conversation,
+        prompt: str,
+        model: str,
+        source: str = "local",
+        owner: str = "",
     ) -> None:
-        """Insert or touch the row, titled by ``prompt``; a branch's parent is one it shares with."""
+        """Insert or touch the row, titled by ``prompt``; a branch's parent is one it shares with.
+
+        ``owner``: the client that a new conversation belongs to; a branch belongs to its parent's."""
         now, title = self.clock.now(), title_from(prompt)
         row = self._db.execute(
             "select revision from conversations where id = ? and not hidden", (conversation.id,)
@@ -68,13 +75,14 @@ class ConversationTree:
         if row is None:
             title = self._attach(conversation, title)
         self._db.execute(
-            "insert into conversations values (?,?,?,?,?,?,?,?,?,?,?,null)"
+            "insert into conversations values (?1,?2,?3,?4,?5,?5,?6,?7,0,0,?8,null,"
+            " coalesce((select owner from conversations where id = ?6), ?9))"
             " on conflict(id) do update set updated = excluded.updated, hidden = 0,"
             " shared = min(shared, excluded.shared),"
             " revision = iif(hidden, 0, revision), title = iif(title = '', excluded.title, title),"
             " source = iif(excluded.source = 'local', 'local', source)",
-            (conversation.id, title, model, conversation.vocabulary, now, now,
-             conversation.parent, conversation.shared, 0, 0, source),
+            (conversation.id, title, model, conversation.vocabulary, now,
+             conversation.parent, conversation.shared, source, owner),
         )  # fmt: skip
 
     def _attach(self, conversation: Conversation, title: str) -> str:

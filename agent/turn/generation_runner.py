@@ -139,6 +139,8 @@ class GenerationRunner:
             if further is None or further.is_call:
                 raise
             return "stop"
+        if options.count_cached is not None:
+            end = options.count_cached(end, request.prompt, decoder.ids)
         if further and not further.is_call:
             usage.add_auxiliary_generation(end, further.undecided_tokens, 0)
             return "stop"

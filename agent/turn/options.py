@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 from agent import events as ev
 from agent.conversation.project_instructions import ProjectInstructions
-from agent.engine.protocol import LoopLimits, Sampling
+from agent.engine.protocol import Finished, LoopLimits, Sampling
 from agent.formats.protocol import Format, FunctionTool, PromptHeader
 from agent.formats.recipients import PYTHON_TOOL, TOOL_ALIASES, Recipients
 from agent.turn.reasoning_summary import SummaryStyle
@@ -121,6 +121,9 @@ class TurnOptions:
     """Stop a generation that repeats itself (`agent.turn.loop_guard`); None: let it go on."""
     hedge_below: float = 0.0
     """An answer in free text after a call ends with a doubt if a token was less probable."""
+    count_cached: Callable[[Finished, Sequence[int], Sequence[int]], Finished] | None = None
+    """Returns the end of a generation, from its prompt and what it wrote, with the cached tokens that
+    may be told of it; None: all of them."""
     private: bool = False
     """Keep nothing of the conversation in the prefix cache on disk."""
     ends_at_cut_call: bool = False

@@ -202,7 +202,7 @@ async def serve(
 
     async def start(
         *replies: str | dict[str, Any],
-        api_key: str | None = None,
+        api_key: str | tuple[str, ...] = (),
         allow_origins: tuple[str, ...] = (),
         server: dict[str, Any] | None = None,
         **options: Any,
@@ -212,13 +212,14 @@ async def serve(
         runtime = bootstrap.create_runtime(shared, tools="none")
         runtime.server_wait_seconds = 60.0
         await runtime.start()
-        listener = listen("127.0.0.1", 0, api_key)
+        keys = (api_key,) if isinstance(api_key, str) else api_key
+        listener = listen("127.0.0.1", 0, keys)
         http_server = HttpServer(
             runtime,
             bootstrap.turn_options(shared, runtime.model),
             listener,
             ServerOptions(
-                api_key=api_key, allow_origins=allow_origins, expose_tools=True, **(server or {})
+                api_keys=keys, allow_origins=allow_origins, expose_tools=True, **(server or {})
             ),
         )
         serving = asyncio.create_task(http_server.run())

@@ -97,7 +97,7 @@ async def test_client_server_beyond_loopback_needs_option(
 ) -> None:
     served = await serve(HELLO)
     listener = listen("0.0.0.0", 0, API_KEY)
-    options = ServerOptions(api_key=API_KEY, client_servers=allowed, private_urls=True)
+    options = ServerOptions(api_keys=(API_KEY,), client_servers=allowed, private_urls=True)
     beside = asyncio.create_task(serve_in(served.runtime, TurnOptions(), listener, options))
     answer = await served.post(
         {"input": "x", "tools": [mcp_tool(plain_server)]},

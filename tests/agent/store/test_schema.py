@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent.store.api_conversations import ApiConversationStore
 from agent.store.conversations import Store
 from agent.store.responses import ResponseStore
 
@@ -84,6 +85,17 @@ def test_sixth_version_gets_marks_of_entries(tmp_path: Path) -> None:
     store.write_prompt_choices(talk)
     again = Store(tmp_path / "store.sqlite").load("conv_first")
     assert again.entries == talk.entries and again.revision == talk.revision
+
+
+def test_seventh_version_conversations_belong_to_no_client(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "store.sqlite")
+    db.executescript((HERE / "seventh_store.sql").read_text())
+    db.close()
+    store = Store(tmp_path / "store.sqlite")
+    found = ApiConversationStore(store).find("conv_first")
+    assert found is not None and (found.owner, found.metadata) == ("", {})
+    talk = store.load("conv_first")
+    assert len(talk.entries) == 3 and talk.entries[0].pinned
 
 
 @pytest.mark.parametrize("version", [3, 4])

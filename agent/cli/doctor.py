@@ -34,11 +34,16 @@ from tools import private_files
 if TYPE_CHECKING:
     from agent.models.listing import ModelRow
 
-State = Literal["ok", "WRONG", "unused", "available", "off", "none", "unchecked"]
+State = Literal["ok", "WRONG", "unused", "available", "off", "none", "unchecked", "limited"]
 """ok: there and works; unused: there, and would be faster or safer than what is used; available: can
 be downloaded; off: works once an option names it; none: not there, and not needed; unchecked: on
-another machine."""
+another machine; limited: works, but not for everything."""
 STATE_WIDTH = 9
+LANDLOCK_LIMITS = (
+    "without bubblewrap, commands create, rename and delete nothing directly in a folder that has"
+    " .git (mkdir, rm, sed -i, python -m venv, npm install and cargo build fail there) unless you"
+    " allow them to change git's data"
+)
 FILE_CONTENTS = {
     "approvals.json": "what runs without asking",
     "calls.jsonl": "every approval decision",
@@ -60,11 +65,11 @@ def main(model: str | None = None, *, bench: bool = False, verbose: bool = False
     for group in (_python, _surroundings, _vocabulary, *usable, _files):
         for name, state, text in _guarded(group, paths):
             wrong += state == "WRONG"
-            unused += state == "unused"
+            unused += state in ("unused", "limited")
             start = f"{state:{STATE_WIDTH}}  {name:14} "
             echo_row(start + text, len(start))
     problems = f"{wrong} problem{'' if wrong == 1 else 's'} found; see the lines marked WRONG."
-    more = "; the lines marked unused say what could be better" if unused else ""
+    more = "; the lines marked unused or limited say what could be better" if unused else ""
     echo(problems if wrong else f"No problems found{more}.")
     if checks.model_missing:
         return EXIT_USAGE  # as of every command
@@ -135,12 +140,11 @@ def _builtin_tools(paths: Paths) -> Iterator[Check]:
         yield "shell tool", "off", "turn it on with --tools all,shell"
     else:
         yield "shell tool", "none", "it needs isolation"
+    if active.name == "landlock":
+        yield "shell tool", "limited", LANDLOCK_LIMITS
     if active.name != "bubblewrap" and (remedy := Hardware().namespace_remedy):
-        yield (
-            "bubblewrap",
-            "unused",
-            f"this system forbids what it needs, user namespaces: {remedy}",
-        )
+        why = f"this system forbids what it needs, user namespaces: {remedy}"
+        yield "bubblewrap", "unused", why
     if problem := missing_package():
         yield "browser tool", "none", problem
         return

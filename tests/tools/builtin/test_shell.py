@@ -70,6 +70,41 @@ async def test_exec_works_below_root(shell: Commands) -> None:
     assert "2\n" in await shell("git init -q . && git add -A && git status --short | wc -l")
 
 
+ATTRIBUTES = """
+import os
+for change in (lambda: os.chmod("{0}", 0o640), lambda: os.utime("{0}", (1, 1)),
+               lambda: os.chmod("made", 0o640), lambda: os.utime("made", (1, 1)),
+               lambda: os.chmod("gone", 0o640), lambda: os.chmod("made", 0o4755)):
+    try:
+        change()
+        print("done", end=" ")
+    except OSError as error:
+        print(error.strerror, end="; ")
+"""
+
+
+async def test_exec_modes_and_times_change_below_root_only(shell: Commands, secret: Path) -> None:
+    """Whoever reports such a change as done has made it."""
+    root = shell.builtin.root
+    (root / "run.py").write_text(ATTRIBUTES.format("link"))
+    (root / "link").symlink_to(secret)
+    before = secret.stat()
+    text = await shell("touch made; python3 run.py; echo; chmod 751 .; touch -d 2001-02-03Z sub")
+    words = text.splitlines()[0]
+    refused = (
+        "No such file or directory; " if "No such" in words[:9] else "Operation not permitted; "
+    )
+    assert words == f"{refused * 2}done done No such file or directory; Operation not permitted; "
+    after = secret.stat()
+    assert (after.st_mode, after.st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
+    made = (root / "made").stat()
+    assert (made.st_mode & 0o7777, made.st_mtime) == (0o640, 1)
+    assert root.stat().st_mode & 0o777 == 0o751 and (root / "sub").stat().st_mtime == 981158400
+    text = await shell("install -m 700 made copy && cp -a made other && stat -c '%a %Y' copy other")
+    assert text.splitlines()[0].startswith("700 ") and text.splitlines()[1] == "640 1"
+    assert "reported as done" not in text
+
+
 async def test_exec_output_streams_and_is_cut(shell: Commands) -> None:
     seen: list[tuple[str, str]] = []
     output_listener.set(lambda stream, text: seen.append((stream, text)))

@@ -225,7 +225,8 @@ class ShellServer:
         assert self._isolation is not None
         if self._isolation.name == "landlock":
             note += " Without bubblewrap, nothing can be created, renamed or deleted in the folders"
-            note += " that hold these, only below their other folders."
+            note += " that hold these, only below their other folders; changes_git, which asks,"
+            note += " allows it where these are git's."
         return [f"[{note}]"]
 
     def _patch_arguments(self, patch: str, arguments: dict[str, Any]) -> dict[str, Any]:

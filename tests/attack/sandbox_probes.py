@@ -1095,7 +1095,8 @@ _add_signal_to("signal the victim by its folder of /proc", "victim", _send_by_fo
 @attempt(PROCESSES, "signal the victim's process group")
 def signal_group(sandbox: _Sandbox) -> _Answer:
     """With signal 0, to the group of the victim or of the parent."""
-    group = os.getpgid(sandbox.victim_pid)
+    # 0 in a container whose first process leads no session: the group has no number there.
+    group = os.getpgid(sandbox.victim_pid) or sandbox.victim_pid
     os.killpg(group, 0)
     return sandbox.judge_process(sandbox.victim_pid, "signal 0 was accepted for the group of")
 

@@ -31,8 +31,11 @@ def _is_public(address: Address) -> bool:
         address in _UNICAST or address in _NAT64
     ):
         return False
-    in_list = any(address in network for network in NOT_PUBLIC)
-    return not in_list and address.is_global and not address.is_multicast
+    if any(address in network for network in NOT_PUBLIC) or address.is_multicast:
+        return False
+    # Newer versions of Python call all 6to4 addresses private; the one within is looked at by itself.
+    is_6to4 = isinstance(address, ipaddress.IPv6Address) and address.sixtofour is not None
+    return is_6to4 or address.is_global
 
 
 def _embedded_addresses(address: Address) -> list[Address]:

@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 GROUPS = ("rules", "sandbox", "exhaustion", "repositories", "later", "swaps", "mcp_servers",
-          "http_clients")  # fmt: skip
+          "http_clients", "other_clients")  # fmt: skip

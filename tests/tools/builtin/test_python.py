@@ -352,6 +352,8 @@ async def test_python_own_folder_works(confined: Interpreter) -> None:
     here = await confined("import os; print(os.getcwd())")
     assert await confined(code) == f"['a', 'b']\n[saved: {here}/a, {here}/b]"
     assert await confined("import tempfile\ntempfile.TemporaryFile().write(b'abc')") == "3"
+    forged = await confined("open('a]\\n[forged\\x1b[2J', 'w').close()")
+    assert forged == f"[saved: {here}/'a]\\n[forged\\x1b[2J']"
     assert f"[saved: {here}/mine.py]" in await confined("open('mine.py', 'w').write('x = 3')")
     assert await confined("import mine; mine.x") == "3"
     assert "File too large" in await confined.fails("open('a', 'wb').write(b'x' * (2 << 20))")

@@ -184,7 +184,10 @@ class CodeRunner:
         before = self._files()
         try:
             ok = self._execute(code)
-            if new_files := [f"{self._folder}/{name}" for name in sorted(self._files() - before)]:
+            names = sorted(self._files() - before)
+            # A name that would look like another line is quoted.
+            quoted = [name if name.isprintable() else ascii(name) for name in names]
+            if new_files := [f"{self._folder}/{name}" for name in quoted]:
                 self._print("stdout", f"[saved: {', '.join(new_files[:MAX_NAMED_FILES])}]")
         except KeyboardInterrupt:  # it came while the run's own handling was under way
             ok = False

@@ -25,93 +25,42 @@ from typing import Any
 # Capabilities are dropped as well, so what needs one (mount, reboot, ...) is not repeated here.
 DENIED_CALLS: dict[str, tuple[int | None, int | None]] = {
     # other machines, and other programs on this one
-    "socket": (41, 198),
-    "connect": (42, 203),
-    "bind": (49, 200),
-    "listen": (50, 201),
-    "accept": (43, 202),
-    "accept4": (288, 242),
-    "inotify_init": (253, None),
-    "inotify_init1": (294, 26),
-    "fanotify_init": (300, 262),
+    "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
+    "accept": (43, 202), "accept4": (288, 242), "inotify_init": (253, None),
+    "inotify_init1": (294, 26), "fanotify_init": (300, 262),
     # other processes: none are started, none are touched
-    "fork": (57, None),
-    "vfork": (58, None),
-    "execve": (59, 221),
-    "execveat": (322, 281),
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "process_madvise": (440, 440),
-    "pidfd_open": (434, 434),
-    "pidfd_getfd": (438, 438),
-    "pidfd_send_signal": (424, 424),
-    "tkill": (200, 130),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-    "setpriority": (141, 140),
-    "sched_setscheduler": (144, 119),
-    "sched_setparam": (142, 118),
-    "sched_setattr": (314, 274),
-    "ioprio_set": (251, 30),
-    "migrate_pages": (256, 238),
-    "move_pages": (279, 239),
-    "kcmp": (312, 272),
+    "fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281),
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440), "pidfd_open": (434, 434), "pidfd_getfd": (438, 438),
+    "pidfd_send_signal": (424, 424), "tkill": (200, 130), "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240), "setpriority": (141, 140), "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118), "sched_setattr": (314, 274), "ioprio_set": (251, 30),
+    "migrate_pages": (256, 238), "move_pages": (279, 239), "kcmp": (312, 272),
     # ways around this filter and the limits
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "personality": (135, 92),
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "shmget": (29, 194),
-    "shmat": (30, 196),
-    "msgget": (68, 186),
-    "semget": (64, 190),
-    "mq_open": (240, 180),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "unshare": (272, 97), "setns": (308, 268), "personality": (135, 92),
+    "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194),
+    "shmat": (30, 196), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180),
     # parts of the kernel that a calculation never needs
-    "bpf": (321, 280),
-    "userfaultfd": (323, 282),
-    "perf_event_open": (298, 241),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
+    "bpf": (321, 280), "userfaultfd": (323, 282), "perf_event_open": (298, 241),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
     # changes to files by path that Landlock does not look at
-    "truncate": (76, 45),
-    "open_tree_attr": (467, 467),
-    "file_setattr": (469, 469),
-}
+    "truncate": (76, 45), "open_tree_attr": (467, 467), "file_setattr": (469, 469),
+}  # fmt: skip
 # The same, but answered "done": shutil.copy and archives set modes and times, and care little. For a
 # command under Landlock, the supervisor makes them where they are harmless (``attributes.py``).
 IGNORED_CALLS: dict[str, tuple[int | None, int | None]] = {
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "fchmodat2": (452, 452),
-    "chown": (92, None),
-    "lchown": (94, None),
-    "fchown": (93, 55),
-    "fchownat": (260, 54),
-    "utime": (132, None),
-    "utimes": (235, None),
-    "futimesat": (261, None),
-    "utimensat": (280, 88),
-}
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, None), "lchown": (94, None), "fchown": (93, 55), "fchownat": (260, 54),
+    "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
+}  # fmt: skip
 # The same, but answered "not supported": the C library then writes the bytes one by one. Otherwise one
 # call takes gigabytes of the disk before anybody looks. cp and install go on without attributes.
 UNSUPPORTED_CALLS: dict[str, tuple[int | None, int | None]] = {
-    "fallocate": (285, 47),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "setxattrat": (463, 463),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
-    "removexattrat": (466, 466),
-}
+    "fallocate": (285, 47), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
+    "setxattrat": (463, 463), "removexattr": (197, 14), "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16), "removexattrat": (466, 466),
+}  # fmt: skip
 # A program that starts others needs these. Which files and processes they reach is bounded by its
 # namespace, or (signals) by Landlock.
 START_CALLS = {"fork", "vfork", "execve", "execveat"}
@@ -121,13 +70,9 @@ ATTRIBUTE_CALLS |= {"lremovexattr", "fremovexattr", "removexattrat"}
 WATCH_CALLS = {"inotify_init", "inotify_init1"}
 # Only on oneself: the first argument must be 0 or our own process id.
 SELF_ONLY_CALLS: dict[str, tuple[int | None, int | None]] = {
-    "kill": (62, 129),
-    "tgkill": (234, 131),
-    "prlimit64": (302, 261),
-    "sched_setaffinity": (203, 122),
-    "getpgid": (121, 155),
-    "getsid": (124, 156),
-}
+    "kill": (62, 129), "tgkill": (234, 131), "prlimit64": (302, 261),
+    "sched_setaffinity": (203, 122), "getpgid": (121, 155), "getsid": (124, 156),
+}  # fmt: skip
 GROUP_CALLS = {"getpgid", "getsid"}
 """What programs ask about the processes that they start, to signal them."""
 # Refused with one of these values as an argument: numbers of the call, offset of the argument, values.
@@ -143,18 +88,11 @@ DENIED_REQUESTS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
 # a pipe and a socket. Numbers of the call, offset of the mode, offset of the flags or None: where these
 # do not create a file, the mode is no argument.
 MODE_CALLS: dict[str, tuple[int | None, int | None, int, int | None]] = {
-    "chmod": (90, None, 24, None),
-    "fchmod": (91, 52, 24, None),
-    "fchmodat": (268, 53, 32, None),
-    "fchmodat2": (452, 452, 32, None),
-    "creat": (85, None, 24, None),
-    "mkdir": (83, None, 24, None),
-    "mkdirat": (258, 34, 32, None),
-    "mknod": (133, None, 24, None),
-    "mknodat": (259, 33, 32, None),
-    "open": (2, None, 32, 24),
-    "openat": (257, 56, 40, 32),
-}
+    "chmod": (90, None, 24, None), "fchmod": (91, 52, 24, None), "fchmodat": (268, 53, 32, None),
+    "fchmodat2": (452, 452, 32, None), "creat": (85, None, 24, None),
+    "mkdir": (83, None, 24, None), "mkdirat": (258, 34, 32, None), "mknod": (133, None, 24, None),
+    "mknodat": (259, 33, 32, None), "open": (2, None, 32, 24), "openat": (257, 56, 40, 32),
+}  # fmt: skip
 SPECIAL_MODES, CREATING_FLAGS = 0o26000, 0o100 | 0o20000000
 OPENAT2 = (437, 437)
 """Its mode is in memory, where the filter cannot look: programs then use openat."""

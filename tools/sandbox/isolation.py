@@ -218,13 +218,9 @@ def own_paths() -> set[Path]:
 OWN_NAMES = ("agent", "tools", "tui", "packaging", "models.toml", "pyproject.toml")
 """The packages that are imported, the catalog, and what an installation is made of."""
 _COMMAND_READABLE = (
-    "/etc/alternatives",
-    "/etc/group",
-    "/etc/nsswitch.conf",
-    "/etc/gitconfig",
-    "/etc/ssl/openssl.cnf",
+    "/etc/alternatives", "/etc/group", "/etc/nsswitch.conf", "/etc/gitconfig", "/etc/ssl/openssl.cnf",
     "/opt",
-)
+)  # fmt: skip
 """Files that commands may read besides those that Python scripts may read."""
 
 
@@ -255,18 +251,9 @@ def _landlock(
 
 
 _PROCESS_FILES = (
-    "auxv",
-    "cgroup",
-    "cmdline",
-    "comm",
-    "environ",
-    "fd",
-    "fdinfo",
-    "io",
-    "limits",
-) + (
-    ("maps", "mountinfo", "mounts", "oom_score", "smaps", "smaps_rollup", "stat", "statm", "status")
-)
+    "auxv", "cgroup", "cmdline", "comm", "environ", "fd", "fdinfo", "io", "limits", "maps", "mountinfo",
+    "mounts", "oom_score", "smaps", "smaps_rollup", "stat", "statm", "status",
+)  # fmt: skip
 
 
 def _bubblewrap(

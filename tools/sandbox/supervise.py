@@ -1,8 +1,8 @@
-"""Runs a command and leaves no process of it running: ``python -I supervise.py LIMITS COMMANDâ¦``, a
-script that imports ``folder_limits`` and ``attributes`` only. LIMITS is JSON: ``processes``, ``memory``,
-``descriptors``, ``sockets``, ``written_bytes`` and ``written_files`` of ``ResourceLimits``, the folders
-``root`` and ``home``, and ``read_only``: null, or paths below them whose modes and times stay. Ends all
-with its stdin. Exits with the command's code, or 128 + its signal."""
+"""Runs a command and leaves no process of it running: ``python -I supervise.py LIMITS COMMAND…``, a
+script that imports ``folder_limits`` and ``attributes`` only. LIMITS is JSON: ``processes``,
+``memory``, ``descriptors``, ``sockets``, ``written_bytes`` and ``written_files`` of ``ResourceLimits``,
+the folders ``root`` and ``home``, and ``read_only``: null, or paths below them whose modes and times
+stay. Ends all with its stdin. Exits with the command's code, or 128 + its signal."""
 
 from __future__ import annotations
 

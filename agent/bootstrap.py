@@ -69,6 +69,7 @@ def create_runtime(
             work_folder=paths.cache,
             allow_unsandboxed=settings.unsandboxed_python,
             browser=settings.browser,
+            network=settings.network,
             user_config=paths.mcp_json,
             approvals_file=paths.approvals,
             audit_file=paths.audit_log,

@@ -25,7 +25,7 @@ INSIDE = {
     # Gets the absolute command line of isolation.shell_command.
     ("tools/sandbox/supervise.py", "main"),
     # Their callers pass a line of isolation.shell_command, isolation.script_command, find_program.
-    ("tools/builtin/shell/server.py", "_run"),
+    ("tools/builtin/shell/process.py", "start"),
     ("tools/builtin/python/worker_process.py", "start"),
     ("tools/builtin/files/reading.py", "_ripgrep"),
     # Built on the host by the retraining, not by the program.

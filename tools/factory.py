@@ -27,7 +27,7 @@ from tools.policy.approval_store import ApprovalStore
 from tools.policy.approvals import Policy
 from tools.policy.audit import AuditLog
 from tools.run_later import holds_home
-from tools.sandbox.isolation import own_paths
+from tools.sandbox.isolation import NetworkAccess, own_paths
 from tools.selection import select_servers, unselected_names
 from tools.types import Tool, ToolResult
 
@@ -50,6 +50,7 @@ def build_toolbox(
     root: Path | None = None,
     allow_unsandboxed: bool = False,
     browser: BrowserSettings | None = None,
+    network: NetworkAccess | None = None,
     max_result_chars: int = 32_000,
     results_folder: Path | None = None,
     work_folder: Path | None = None,
@@ -81,7 +82,7 @@ def build_toolbox(
         allow_unsandboxed=allow_unsandboxed, work_folder=work_folder and work_folder / "python"
     )
     audit = AuditLog(audit_file)
-    shell = ShellServer(root, files=files, audit=audit)
+    shell = ShellServer(root, files=files, audit=audit, network=network or NetworkAccess())
     builtins = (python, files, shell, browser_server)
     environment = folder_environment(folder)
     user = None

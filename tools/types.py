@@ -44,6 +44,10 @@ class Access:
     run: str = ""
     reach: str = ""
     """Of the network."""
+    reached: tuple[str, ...] = ()
+    """Hosts that were reached, or refused, while this process ran."""
+    running: tuple[str, ...] = ()
+    """What runs in the background."""
 
 
 @dataclass(frozen=True, slots=True)

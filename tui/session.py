@@ -346,6 +346,7 @@ class Session:
         from agent.util.ids import new_id
 
         await self._read_project_instructions()
+        self.runtime.host.end_conversation(self.conversation.id)
         self.conversation = Conversation(new_id("conv"))
 
     async def open(self, conversation_id: str) -> None:
@@ -358,6 +359,11 @@ class Session:
         except StoreError as error:
             raise UserError(str(error)) from error
         await self._read_project_instructions()
+        before = self.conversation.id
+        versions = [{id, *self.store.lineage(id)} for id in (before, conversation.id)]
+        self.runtime.host.end_conversation(
+            before, None if versions[0].isdisjoint(versions[1]) else conversation.id
+        )
         self.conversation = conversation
 
     def branch(self, start: int) -> None:
@@ -366,6 +372,7 @@ class Session:
 
         before = self.conversation
         self.conversation = branch = before.branch(new_id("conv"), start)
+        self.runtime.host.end_conversation(before.id, branch.id)
         if self._store is not None and not self._store.lineage(before.id):
             # It is a branch of what that one, which is not stored, branched from.
             branch.parent, branch.shared = before.parent, min(branch.shared, before.shared)
@@ -507,6 +514,7 @@ class Session:
         turns = self.stored_turns()
         converted = convert_vocabulary(loaded.format, turns, loaded.vocabulary, names)
         before, self.conversation = self.conversation, converted
+        self.runtime.host.end_conversation(before.id, converted.id)
         model = self.runtime.model.name
         self._write_store(lambda store: store.save_converted(converted, before.id, turns, model))
         return (

@@ -83,6 +83,12 @@ SETTING_TEXTS = {
     "browser.allow_private": SettingText(
         "none", "private networks that the browser may open", values="a list of networks"
     ),
+    "network.loopback": SettingText(
+        "false", "whether each command may open ports of its own sandbox", values="true or false"
+    ),
+    "network.hosts": SettingText(
+        "none", "hosts that commands reach without a question", values="a list of hosts"
+    ),
 }
 """In the order of docs/configuration.md; the keys of a table as TABLE.KEY."""
 DEFAULTS = {

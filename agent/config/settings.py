@@ -16,6 +16,7 @@ from tools import private_files
 
 if TYPE_CHECKING:
     from tools.builtin.browser.settings import BrowserSettings
+    from tools.sandbox.isolation import NetworkAccess
 
 EFFORTS = ("low", "medium", "high")
 VIEWS = ("panes", "conversation")
@@ -49,7 +50,7 @@ SETTINGS = {
     "responses_days": FieldSpec("a number of days", lambda v: is_number(v) and v > 0),
     "responses_most": FieldSpec("a whole number", lambda v: type(v) is int and 1 <= v < 1 << 63),
 }
-"""What each setting may be; the tables ``browser`` and ``keys`` have readers of their own."""
+"""What each setting may be; the tables ``browser``, ``network`` and ``keys`` have their own readers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ class Settings:
     """Where no isolation works: offer python all the same, and ask before every call."""
     browser: BrowserSettings | None = None
     """Where the browser searches, and which private networks it may open."""
+    network: NetworkAccess | None = None
+    """What commands in the sandbox may reach without a question."""
     theme: str | None = None
     """The app's colours; also set by choosing one there."""
     titles: bool | None = None
@@ -138,6 +141,7 @@ def parse_settings(path: Path, text: str) -> Settings:
         raise UserError(f"{path}: there is no setting named {min(unknown)}.")
     tables = {
         "browser": _browser(path, values.get("browser", {})),
+        "network": _network(path, values.get("network", {})),
         "keys": read_bindings(values.get("keys", {})),
     }
     return Settings(**values | tables)
@@ -160,8 +164,30 @@ def _browser(path: Path, table: object) -> BrowserSettings | None:
     return None if browser == BrowserSettings() else browser
 
 
+def _network(path: Path, table: object) -> NetworkAccess | None:
+    if table == {}:
+        return None
+    from tools.networks import HostError, HostRule
+    from tools.sandbox.isolation import NetworkAccess
+
+    if not isinstance(table, dict) or (unknown := table.keys() - {"loopback", "hosts"}):
+        problem = (
+            f"has no setting named {min(unknown)}" if isinstance(table, dict) else "must be a table"
+        )
+        raise UserError(f"{path}: network {problem}.")
+    loopback, hosts = table.get("loopback", False), table.get("hosts", [])
+    if not is_flag(loopback):
+        raise UserError(f"{path}: network.loopback must be true or false, not {loopback!r}.")
+    if not isinstance(hosts, list) or not all(map(is_text, hosts)):
+        raise UserError(f'{path}: network.hosts must be a list of hosts, as in ["wheels.example"].')
+    try:
+        return NetworkAccess(loopback, tuple(str(HostRule.parse(host)) for host in hosts))
+    except HostError as error:
+        raise UserError(f"{path}: network.hosts: {error}.") from error
+
+
 def save_setting(paths: Paths, name: str, value: object) -> None:
-    """Write ``name`` (``KEY``, ``browser.KEY``, ``keys.ACTION``) into config.toml. Raises UserError."""
+    """Write ``name`` (``KEY``, ``browser.KEY``, ``network.KEY`` …) into config.toml. UserError."""
     from agent.util.toml_edit import set_value  # most runs change nothing
 
     path = settings_file(paths)

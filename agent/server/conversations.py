@@ -105,6 +105,7 @@ class Conversations:
             async with storing(self.store.store):
                 delete_conversation(self.store.store, conversation_id)
                 self._cache.evict_conversation(conversation_id)
+        self._runtime.host.end_conversation(conversation_id)
 
     # --- locks ---
 

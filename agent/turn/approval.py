@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from tools.mcp.client_requests import (
     SamplingResult,
 )
 from tools.mcp.login import LoginRequest
-from tools.policy.approvals import ASK_REASON, NO_EXPOSURE
+from tools.policy.approvals import ASK_REASON, NO_EXPOSURE, join_verdicts
 from tools.policy.taint import Exposure, may_send
 from tools.types import Tool
 
@@ -50,21 +51,23 @@ class ApprovalGate:
         config = context.host.server_config(tool.server)
         if config is None:
             return "its server is gone"
-        values, tool_rule = json.loads(arguments), tool.name
-        # Being allowed to run does not include the use of the model. In a thread: it reads files.
+        values = json.loads(arguments)
+        # Being allowed to run does not include the use of the model. In threads: they read files.
+        extras = (
+            [] if sampling else await asyncio.to_thread(_extra_permissions, config, tool, values)
+        )
+        exposure = self._exposure(tool, config, extras)
         verdict = await asyncio.to_thread(
-            policy.decide,
-            tool, config, values, by_name_only=sampling, exposure=self._exposure(tool, config),
-        )  # fmt: skip
-        extra = None
-        if not sampling:
-            extra = await asyncio.to_thread(_extra_permission, config, tool, values)
-        if extra is not None and verdict.decision != "deny":
-            own = policy.decide(replace(tool, name=extra.name), config, by_name_only=True)
-            if own.decision != "allow":
-                # Without rules: the answer counts for this call only.
-                verdict = replace(own, reason=extra.reason, diff=verdict.diff, rules=())
-                tool_rule = extra.name
+            policy.decide, tool, config, values, by_name_only=sampling, exposure=exposure
+        )
+        names = [tool.name] if verdict.decision == "ask" else []
+        if extras:
+            more = [
+                await asyncio.to_thread(policy.decide_extra, tool, config, extra, exposure)
+                for extra in extras
+            ]
+            names += [e.name for e, v in zip(extras, more, strict=True) if v.decision == "ask"]
+            verdict = join_verdicts(verdict, more)
         if verdict.decision == "allow":
             policy.log_decision(tool, arguments, "allowed", "policy", why=verdict.reason)
             return None
@@ -89,7 +92,8 @@ class ApprovalGate:
             self._resolved("refused", "policy: nobody to ask; --approve allows it")
             name = config.builtin.alias if config.builtin else config.name
             why = "" if verdict.reason == ASK_REASON else f"{verdict.reason}; "
-            return f"{why}nobody is there to approve it; to allow it: --approve {name}.{tool_rule}"
+            needed = ",".join(f"{name}.{rule}" for rule in dict.fromkeys(names))
+            return f"{why}nobody is there to approve it; to allow it: --approve {needed}"
         answer = await context.until_stopped(approver(tool, arguments))
         try:
             policy.record_answer(tool, config, answer, arguments, "person", rules=verdict.rules)
@@ -103,9 +107,11 @@ class ApprovalGate:
         self._resolved("refused", "person", reason=answer.reason or None)
         return f"by the user: {answer.reason}" if answer.reason else "by the user"
 
-    def _exposure(self, tool: Tool, config: ServerConfig) -> Exposure:
+    def _exposure(
+        self, tool: Tool, config: ServerConfig, extras: Sequence[ExtraPermission]
+    ) -> Exposure:
         """What the conversation has read, as far as that matters for a call of this tool."""
-        if not may_send(tool, config):
+        if not may_send(tool, config) and not any(extra.host for extra in extras):
             return NO_EXPOSURE
         context = self._context
         functions = {
@@ -212,9 +218,9 @@ class ApprovalGate:
         return SamplingResult(text, response.model, truncated=response.status == "incomplete")
 
 
-def _extra_permission(
+def _extra_permissions(
     config: ServerConfig, tool: Tool, arguments: dict[str, Any]
-) -> ExtraPermission | None:
+) -> list[ExtraPermission]:
     if not isinstance(config.builtin, Permitting):
-        return None
-    return config.builtin.extra_permission(tool.name, arguments)
+        return []
+    return config.builtin.extra_permissions(tool.name, arguments)

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-GROUPS = ("rules", "sandbox", "exhaustion", "repositories", "later", "swaps", "mcp_servers",
-          "http_clients", "other_clients")  # fmt: skip
+GROUPS = ("rules", "sandbox", "exhaustion", "repositories", "later", "swaps", "network",
+          "mcp_servers", "http_clients", "other_clients")  # fmt: skip

@@ -25,7 +25,11 @@ from tools.folder_limits import measure_folder, remove_tree
 from tools.sandbox.isolation import Isolation
 from tools.temporary_folders import process_folder
 
-NAMES = [f"python: {name}" for name in PYTHON_BOMBS] + [f"shell: {name}" for name in SHELL_BOMBS]
+NAMES = [f"python: {name}" for name in PYTHON_BOMBS] + [
+    f"{tool}: {name}" for tool in ("shell", "background") for name in SHELL_BOMBS
+]
+BACKGROUND_SECONDS = 4.0
+"""How long a bomb in the background may go on before its conversation ends."""
 TIMEOUT_SECONDS = 8.0
 MAX_DISK_BYTES = 1 << 30
 MAX_CALL_SECONDS = 60.0
@@ -40,7 +44,7 @@ async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:
             if tool == "python":
                 yield await _run_python(each, bomb, PYTHON_BOMBS[bomb])
             else:
-                yield await _run_shell(each, bomb, SHELL_BOMBS[bomb])
+                yield await _run_shell(each, bomb, SHELL_BOMBS[bomb], tool == "background")
 
 
 async def _run_python(each: Isolation, name: str, code: str) -> Attempt:
@@ -65,20 +69,25 @@ async def _run_python(each: Isolation, name: str, code: str) -> Attempt:
     return _judged(f"python's limits, {each.name}", name, answer, faults, load)
 
 
-async def _run_shell(each: Isolation, name: str, script: str) -> Attempt:
+async def _run_shell(each: Isolation, name: str, script: str, is_background: bool) -> Attempt:
     faults, before = list[str](), started_processes()
     with tempfile.TemporaryDirectory(dir=process_folder()) as folder:
         shell = ShellServer(Path(folder), isolation=each, timeout=TIMEOUT_SECONDS)
         async with measured() as load:
-            call = shell.call("exec", {"cmd": ["bash", "-c", script]})
-            answer = await _ended(call, faults)
+            arguments = {"cmd": ["bash", "-c", script], "background": is_background}
+            answer = await _ended(shell.call("exec", arguments), faults)
+            if is_background:
+                await asyncio.sleep(BACKGROUND_SECONDS)
+                shell.end_conversation(conversation_id.get(), None)
+                await shell.close()
         if left := left_processes(before):
             faults.append(f"left {', '.join(left)}")
         text = await _ended(shell.call("exec", {"cmd": ["echo", "here"]}), faults)
         if "here" not in text:
             faults.append(f"the next command gave {text[:80]!r}")
         _removed(folder, faults)
-    return _judged(f"commands' limits, {each.name}", name, answer, faults, load)
+    kind = "background commands'" if is_background else "commands'"
+    return _judged(f"{kind} limits, {each.name}", name, answer, faults, load)
 
 
 async def _ended(call: Awaitable[object], faults: list[str]) -> str:

@@ -21,6 +21,7 @@ SHARES = {
     "exhaustion": 240,
     "repositories": 200,
     "later": 6,
+    "network": 6,
     "mcp_servers": 300,
     "http_clients": 92,
 }
@@ -38,7 +39,7 @@ async def test_attacks_are_repelled(group: str, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(module, "BATCH", 100)
     if group == "swaps":
         monkeypatch.setattr(module, "ROUNDS", 300)
-    if group in ("exhaustion", "mcp_servers", "http_clients"):
+    if group in ("exhaustion", "network", "mcp_servers", "http_clients"):
         # How long others wait depends on the machine: `make attack` asks for it.
         monkeypatch.setattr(module, "MAX_LATENESS_MS", math.inf)
         monkeypatch.setattr(module, "MAX_LATENESS_MANY_MS", math.inf, raising=False)

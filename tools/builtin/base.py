@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from agent.errors import AgentError
+from tools.policy.rules import Requirement
 from tools.types import Access, OnOutput, Source, Tool
 
 if TYPE_CHECKING:
@@ -47,11 +48,17 @@ class StructuredText:
 
 @dataclass(frozen=True, slots=True)
 class ExtraPermission:
-    """What a call may do only if that is allowed by its own name, at each call."""
+    """What a call may do only if that is allowed by its own name, or by rules of its own."""
 
     name: str
     """Rules name it as if it were a tool: ``shell.changes_git``."""
     reason: str
+    requirements: tuple[Requirement, ...] = ()
+    """Rules that allow it too; without any it is asked for each time."""
+    host: str = ""
+    """The host that the call may tell something."""
+    is_granted: bool = False
+    """Whether the settings allow it, as long as nothing read could be sent off."""
 
 
 class BuiltinServer(Protocol):
@@ -90,8 +97,22 @@ class BuiltinServer(Protocol):
 class Permitting(Protocol):
     """A built-in server with calls that need more than the permission for their tool."""
 
-    def extra_permission(self, name: str, arguments: dict[str, Any]) -> ExtraPermission | None:
-        """Return what this call needs beyond that."""
+    def extra_permissions(self, name: str, arguments: dict[str, Any]) -> list[ExtraPermission]:
+        """Return what this call needs beyond that; may block."""
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """A built-in server whose calls leave something running until their conversation ends."""
+
+    def running(self) -> dict[str, str]:
+        """Return what runs, of all conversations: its id and a line for a person."""
+
+    async def stop_running(self, id: str) -> bool:
+        """Stop what has this id; return whether something has."""
+
+    def end_conversation(self, conversation: str, successor: str | None) -> None:
+        """End what a conversation runs, or give it to another one, which goes on with it."""
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tools.builtin.base import Citable, ToolError, check_arguments
+from tools.builtin.base import Citable, Lasting, ToolError, check_arguments
 from tools.config.servers import ServerConfig
 from tools.mcp.call_scope import NewerVersionError, SessionLostError
 from tools.mcp.client_requests import CallHandlers, OnElicitation, OnSampling
@@ -39,6 +39,7 @@ from tools.types import (
 
 if TYPE_CHECKING:
     from mcp import Client
+
 
 V = TypeVar("V")
 
@@ -382,6 +383,16 @@ class Host:
             if isinstance(builtin, Citable) and (source := builtin.source(cursor, line)):
                 return source
         return None
+
+    def lasting(self) -> list[Lasting]:
+        """Return the built-in servers whose calls leave something running."""
+        builtins = (server.config.builtin for server in self._servers.values())
+        return [each for each in builtins if each is not None and isinstance(each, Lasting)]
+
+    def end_conversation(self, conversation: str, successor: str | None = None) -> None:
+        """End what the calls of a conversation have left running, or give it to its successor."""
+        for builtin in self.lasting():
+            builtin.end_conversation(conversation, successor)
 
     async def close(self) -> None:
         """End all servers; no process of theirs is left running."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tools.builtin.base import ToolError
+from tools.builtin.base import ExtraPermission, ToolError
 from tools.config.servers import ConfigError, Rule, ServerConfig
 from tools.policy.approval_store import (
     ApprovalStore,
@@ -17,7 +17,7 @@ from tools.policy.approval_store import (
 )
 from tools.policy.audit import AuditLog
 from tools.policy.rules import MAX_RULES_CHARS, OnceOnlyError, Requirement, Scoped
-from tools.policy.taint import Destined, Exposure, find_leak
+from tools.policy.taint import Destined, Exposure, describe_read, find_leak
 from tools.types import Answer, Decision, Tool
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ ASK_REASON = "the policy asks before this tool runs"
 ONCE_REASON = "it can be allowed once only"
 CHANGED_REASON = "this tool is not what you allowed: its definition has changed"
 OLD_APPROVAL_REASON = "you allowed all commands once; now each command is allowed by itself"
+SHELL_VERBS = ("run", "write", "reach", "type")
+"""How rules for commands begin."""
 NO_EXPOSURE = Exposure()
 SESSION_FOLDER = "this session"
 """In place of a folder: an approval that counts until this process ends."""
@@ -127,6 +129,23 @@ class Policy:
         if verdict.decision == "ask":
             return replace(verdict, reason=f"{verdict.reason}; {leak.reason}")
         return Verdict("ask", leak.reason, rules=leak.rules)
+
+    def decide_extra(
+        self, tool: Tool, config: ServerConfig, extra: ExtraPermission, exposure: Exposure
+    ) -> Verdict:
+        """Decide about what a call needs beyond the permission for its tool. May read files."""
+        own = self.decide(replace(tool, name=extra.name), config, by_name_only=True)
+        if own.decision != "ask":
+            return own
+        granted = self.granted_rules()
+        missing = tuple(r.rule for r in extra.requirements if not r.is_met(granted))
+        if extra.requirements and not missing:
+            return Verdict("allow", "the person's rules allow it")
+        is_named = not extra.host or extra.host in exposure.hosts
+        read = "" if is_named else describe_read(exposure)
+        if extra.is_granted and not read:
+            return Verdict("allow", "the settings allow it")
+        return Verdict("ask", f"{extra.reason}; it {read}" if read else extra.reason, rules=missing)
 
     def _decide(
         self,
@@ -231,7 +250,7 @@ class Policy:
         if isinstance(config.builtin, Destined):
             verbs = ("open",)
         elif isinstance(config.builtin, Scoped) and not tool.read_only:
-            verbs = ("write",) if config.builtin.keeps_tool_approvals else ("run", "write")
+            verbs = ("write",) if config.builtin.keeps_tool_approvals else SHELL_VERBS
         return sorted(r for r in self.granted_rules() if r.partition(" ")[0] in verbs)
 
     # --- recording ---
@@ -272,6 +291,13 @@ class Policy:
                 raise
         self._remember_for_session(tool, config, rules)
 
+    def allow_rule(self, rule: str) -> None:
+        """Give a rule for good, or for this process where nothing is stored; raises OSError."""
+        if self._store is not None and self._store.path is not None:
+            self._store.add_rules([rule])
+        else:
+            self._session_rules.add(rule)
+
     def _remember_for_session(
         self, tool: Tool, config: ServerConfig, rules: Sequence[str] | None
     ) -> None:
@@ -307,3 +333,18 @@ class Policy:
         """Write a decision into the audit log; ``details`` become keys of its entry."""
         details = {key: value for key, value in details.items() if value}
         self._audit.record(tool.server, tool.name, arguments, decision=decision, by=by, **details)
+
+
+def join_verdicts(call: Verdict, extras: Sequence[Verdict]) -> Verdict:
+    """Return the verdict about a call that needs more than the permission for its tool."""
+    if denied := next((v for v in (call, *extras) if v.decision == "deny"), None):
+        return denied
+    asking = [verdict for verdict in extras if verdict.decision == "ask"]
+    if not asking:
+        return call
+    reason = "; ".join(verdict.reason for verdict in asking)
+    rules = [v.rules or () for v in (call, *asking) if v.decision == "ask"]
+    joined = tuple(dict.fromkeys(rule for each in rules for rule in each))
+    # Of a question of which a part counts once only, the answer counts once.
+    lasts = all(rules) and sum(map(len, joined)) <= MAX_RULES_CHARS
+    return replace(call, decision="ask", reason=reason, rules=joined if lasts else ())

@@ -50,3 +50,13 @@ class AuditLog:
                 self.path.replace(self.path.with_name(f"{self.path.name}.1"))
         except OSError as error:
             log.warning("%s cannot be written: %s", self.path, error)
+
+    def record_contact(self, server: str, contact: dict[str, Any], about: str) -> tuple[str, str]:
+        """Append that a host was reached or refused, as a supervisor reports it; return its name with
+        its port, and why it was refused. ``about``: what tried it."""
+        host, why = f"{contact['host']}:{contact['port']}", str(contact.get("refused", ""))
+        details = {"why": why} if why else {}
+        decision = "refused" if why else "allowed"
+        arguments = json.dumps({"host": host, "by": about})
+        self.record(server, "network", arguments, decision=decision, by="network", **details)
+        return host, why

@@ -4,8 +4,11 @@ A rule is one line of text, stored as it is displayed::
 
     run git status …            commands that begin so, without options that run or write something else
     run make test               exactly this command
+    type to python3 -i          texts for this command while it runs in the background
     write /home/me/project/src/…  files in this folder and below
     open example.org            pages of this host, whatever was read before
+    reach example.org by make …   connections of these commands to this host, likewise
+    reach example.org           connections of all commands to this host, likewise
 
 A call has requirements, and runs without a question once rules meet all of them. No pattern is
 ever matched: each requirement names the rules that meet it, so only a line that a person read
@@ -81,6 +84,19 @@ def host_rule(host: str) -> str:
     return f"open {host}"
 
 
+def reach_requirements(host: str, commands: Iterable[str]) -> tuple[Requirement, ...]:
+    """Return what commands (rules ``run …``) need to reach a host; none: one that no rule covers."""
+    parents = host.split(".")[1:-1] if host[0] != "*" else ()
+    wide = [
+        f"reach {host}",
+        *(f"reach *.{host.split('.', n + 1)[-1]}" for n in range(len(parents))),
+    ]
+    by = [f"{wide[0]} by {command.removeprefix('run ')}" for command in commands]
+    if not by:
+        return (Requirement(wide[0], tuple(wide[1:])),)
+    return tuple(Requirement(rule, tuple(wide)) for rule in by)
+
+
 def write_requirements(paths: Iterable[Path], root: Path) -> list[Requirement]:
     """Return what changing these files (real paths) needs; raises OnceOnlyError."""
     requirements = []
@@ -103,8 +119,15 @@ def explain_rule(rule: str) -> str:
             return "commands that begin so, without options that run or write something else"
         case "run":
             return "exactly this command"
+        case "type":
+            return "texts for this command while it runs in the background"
         case "write":
             return "changes of files in this folder and below"
         case "open":
             return "pages of this host, also after something private was read"
+        case "reach" if scope == "loopback":
+            return "commands open ports of their own sandbox"
+        case "reach":
+            commands = "these commands connect" if " by " in scope else "commands connect"
+            return f"{commands} to this host, also after something private was read"
     return "a rule of another version; it allows nothing here"

@@ -40,6 +40,10 @@ def safety_report(host: Host, policy: Policy) -> dict[str, list[str]]:
         "Can run": _lines(access.run for access in accesses),
         "Can reach": _lines(access.reach for access in accesses),
     }
+    if running := [line for access in accesses for line in access.running]:
+        report["Runs in the background"] = running
+    if reached := [line for access in accesses for line in access.reached]:
+        report["Reached so far"] = reached
     for decision, heading in DECISION_HEADINGS.items():
         if tools_of := decisions.get(decision):
             report[heading] = [", ".join(tools_of)]

@@ -90,24 +90,30 @@ def find_leak(
     tool: Tool, config: ServerConfig, arguments: dict[str, Any], exposure: Exposure
 ) -> Leak | None:
     """Return what a call could send off, and where to; None if it cannot."""
+    if not may_send(tool, config) or ("sends" not in tool.labels and not _has_address(arguments)):
+        return None
     # What a server itself returned is no news to it.
-    private = sorted(name for name in exposure.private if name[0] != tool.server)
-    if not private or not exposure.untrusted or not may_send(tool, config):
-        return None
-    if "sends" not in tool.labels and not _has_address(arguments):
-        return None
-    names = [f"{server}.{name}" if server else name for server, name in private]
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    read = f"could send off what this conversation has read ({', '.join(names[:MAX_NAMES])}{more})"
+    read = describe_read(exposure, except_for=tool.server)
     if not isinstance(config.builtin, Destined):
-        return Leak(f"it {read}", None)
-    host = config.builtin.destination(tool.name, arguments)
+        return Leak(f"it {read}", None) if read else None
+    host = config.builtin.destination(tool.name, arguments) if read else None
     if host is None or host in exposure.hosts:
         return None
     return Leak(
         f"it {read}: neither you nor a link named this address of {host}",
         (host_rule(host),),
     )
+
+
+def describe_read(exposure: Exposure, except_for: str = "") -> str:
+    """Return what a call could send off, as a predicate; empty if the conversation has read nothing
+    private, or no text of strangers. ``except_for``: a server whose results do not count."""
+    private = sorted(name for name in exposure.private if name[0] != (except_for or None))
+    if not private or not exposure.untrusted:
+        return ""
+    names = [f"{server}.{name}" if server else name for server, name in private]
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"could send off what this conversation has read ({', '.join(names[:MAX_NAMES])}{more})"
 
 
 def may_send(tool: Tool, config: ServerConfig) -> bool:

@@ -3,8 +3,9 @@
 because there is no maintained Python package for Landlock or seccomp.
 
 SPEC is JSON: ``{"memory": bytes, "file_size": bytes, "cpu": seconds, "seccomp": "" | "alone" |
-"namespace" | "landlock", "processes": 0 (a script) or how many, "landlock": null | {"read": [paths],
-"write": [paths], "partly": {folder: [names not to write]}, "hidden": [unreadable paths]}, "identities":
+"namespace" | "network" | "landlock", "processes": 0 (a script) or how many, "landlock": null | {"read":
+[paths], "write": [paths], "partly": {folder: [names not to write]}, "hidden": [unreadable paths]},
+"network": "" | "loopback" | "hosts" (by a proxy, whose socket is sent on descriptor 3), "identities":
 {path: [device, inode]}}``. It ends if a path of ``identities`` is another file by now.
 """
 
@@ -73,6 +74,10 @@ SELF_ONLY_CALLS: dict[str, tuple[int | None, int | None]] = {
     "kill": (62, 129), "tgkill": (234, 131), "prlimit64": (302, 261),
     "sched_setaffinity": (203, 122), "getpgid": (121, 155), "getsid": (124, 156),
 }  # fmt: skip
+NETWORK_CALLS = {"socket", "connect", "bind", "listen", "accept", "accept4"}
+"""In a network of the sandbox's own; no sockets but those of IP, so that none of a path is reached."""
+IP_FAMILIES, IP_TYPES = (2, 10), (1, 2)
+SOCKET_CALL = (41, 198)
 GROUP_CALLS = {"getpgid", "getsid"}
 """What programs ask about the processes that they start, to signal them."""
 # Refused with one of these values as an argument: numbers of the call, offset of the argument, values.
@@ -96,8 +101,9 @@ MODE_CALLS: dict[str, tuple[int | None, int | None, int, int | None]] = {
 SPECIAL_MODES, CREATING_FLAGS = 0o26000, 0o100 | 0o20000000
 OPENAT2 = (437, 437)
 """Its mode is in memory, where the filter cannot look: programs then use openat."""
-# Only pairs of streams (asyncio needs them): one of datagrams can be sent to any socket of the machine.
-SOCKETPAIR, AF_UNIX, SOCK_STREAM, OTHER_SOCKET_TYPES = (53, 199), 1, 1, 0xE
+# Only connected pairs (asyncio needs streams): a datagram can be sent to any socket of the machine.
+# Rust's standard library starts programs with a pair of sequenced packets (5), which is connected too.
+SOCKETPAIR, AF_UNIX, SOCK_STREAM, OTHER_SOCKET_TYPES, PACKET_TYPE_BIT = (53, 199), 1, 1, 0xE, 4
 CLONE, CLONE3, CAPSET, SECCOMP = (56, 220), (435, 435), (126, 91), (317, 277)
 CHANNEL_DESCRIPTOR = 3
 """The descriptor by which a command's filter reaches the supervisor."""
@@ -136,6 +142,8 @@ def main() -> None:
         check(libc.prctl(38, 1, 0, 0, 0), "no_new_privs")
         if spec["landlock"]:
             restrict_paths(**spec["landlock"])
+        if spec["network"] == "hosts":
+            open_proxy()
         if spec["seccomp"]:
             drop_capabilities()
             install_filter(spec["seccomp"])
@@ -146,6 +154,22 @@ def main() -> None:
             sys.exit(f"{script}: {error.strerror}")
     sys.argv = [script]
     exec(code, {"__name__": "__main__", "__file__": script, "__builtins__": __builtins__})
+
+
+def open_proxy() -> None:
+    """Listen in this network, which is the sandbox's own, for a proxy outside, and name it to programs.
+
+    The proxy takes connections from the very socket: no path or port of the machine leads to it.
+    """
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(fileno=3) as link:
+        socket.send_fds(link, [b"-"], [listener.fileno()])
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        os.environ[name] = os.environ[name.lower()] = address
+    os.environ["NO_PROXY"] = os.environ["no_proxy"] = "localhost,127.0.0.1,::1"
+    os.environ["NODE_USE_ENV_PROXY"] = "1"
 
 
 def set_limits(spec: dict[str, Any]) -> None:
@@ -303,13 +327,15 @@ def filter_program(
         clone?                         then by its flags: threads only, or no new namespaces
         openat2?                       then ENOSYS
         chmod, mknod, open, ...?       then EPERM for set-uid, set-gid, devices
-        socketpair?                    then only of connected streams
+        socketpair?                    then only of connected ones
+        socket, in mode "network"?     then only of TCP and UDP
         fcntl, ioctl, setsockopt?      then EPERM for some of their requests
         a call only on oneself?        then allowed if its first argument is 0 or ``pid``
         all others                     allowed
 
-    ``mode``: alone (one process), or processes within a namespace or under Landlock (``abi``).
-    ``handed_over``: whether another process answers the ignored calls.
+    ``mode``: alone (one process), or processes within a namespace, within one that has a network of
+    its own, or under Landlock (``abi``). ``handed_over``: whether another process answers the ignored
+    calls.
     """
     load, equal, at_least, bits, ret = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, kill, refuse = (ret, 0, 0, 0x7FFF0000), (ret, 0, 0, 0x80000000), 0x00050000
@@ -324,7 +350,7 @@ def filter_program(
     permitted, self_only = exceptions(mode, abi)
     answers = (DENIED_CALLS, EPERM_ERRNO), (IGNORED_CALLS, 0), (UNSUPPORTED_CALLS, EOPNOTSUPP_ERRNO)
     for calls, error in answers:
-        if calls is IGNORED_CALLS and mode == "namespace":
+        if calls is IGNORED_CALLS and mode in ("namespace", "network"):
             continue
         for name, numbers in calls.items():
             if name not in permitted and (value := numbers[arch]) is not None:
@@ -346,8 +372,15 @@ def filter_program(
                 test = [(load, 0, 0, flags_offset), (bits, 0, 3, CREATING_FLAGS), *test]
             rules += [(equal, 0, len(test), value), *test]
     rules += [(equal, 0, 7, SOCKETPAIR[arch]), (load, 0, 0, argument), (equal, 0, 4, AF_UNIX)]
-    rules += [(load, 0, 0, second), (bits, 2, 0, OTHER_SOCKET_TYPES), (bits, 0, 1, SOCK_STREAM)]
+    refused = OTHER_SOCKET_TYPES if mode == "alone" else OTHER_SOCKET_TYPES & ~PACKET_TYPE_BIT
+    rules += [(load, 0, 0, second), (bits, 2, 0, refused), (bits, 0, 1, SOCK_STREAM)]
     rules += [allow, no]
+    if mode == "network":
+        # 0x54 (and) leaves the type without SOCK_NONBLOCK and SOCK_CLOEXEC.
+        rules += [(equal, 0, 9, SOCKET_CALL[arch]), (load, 0, 0, argument)]
+        rules += [(equal, 1, 0, IP_FAMILIES[0]), (equal, 0, 4, IP_FAMILIES[1])]
+        rules += [(load, 0, 0, second), (0x54, 0, 0, 0xF)]
+        rules += [(equal, 2, 0, IP_TYPES[0]), (equal, 1, 0, IP_TYPES[1]), no, allow]
     for *request, offset, values in DENIED_REQUESTS.values():
         count = len(values)
         rules += [(equal, 0, count + 3, request[arch]), (load, 0, 0, offset)]
@@ -363,8 +396,9 @@ def filter_program(
 def exceptions(mode: str, abi: int) -> tuple[set[str], set[str]]:
     """Return which of the calls above may be made in a mode, and which on oneself only."""
     match mode:
-        case "namespace":
-            return START_CALLS | SIGNAL_CALLS | ATTRIBUTE_CALLS | WATCH_CALLS, set()
+        case "namespace" | "network":
+            network = NETWORK_CALLS if mode == "network" else set()
+            return START_CALLS | SIGNAL_CALLS | ATTRIBUTE_CALLS | WATCH_CALLS | network, set()
         case "landlock":
             # Older versions check neither truncate nor who is signalled.
             permitted = START_CALLS | ({"truncate"} if abi >= 3 else set())

@@ -26,6 +26,9 @@ from tools.temporary_folders import process_folder
 
 SANDBOX_FOLDER = Path(__file__).parent
 PROBE_TIMEOUT_SECONDS = 15.0
+NETWORK_ISOLATION = "bubblewrap"
+"""The isolation that can lead a command to some hosts only. It gives each command an empty network;
+Landlock knows ports, whoever has them, and sandbox-exec ports that all users of the machine share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,21 @@ class ResourceLimits:
     free space shows it, and to its home alone."""
     written_files: int = 200_000
     """Files and folders that it may add, counted in the same way."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkAccess:
+    """What a command may reach besides itself: nothing, by default."""
+
+    loopback: bool = False
+    """Whether it may open ports, and connect to them, in a network of its own."""
+    hosts: tuple[str, ...] = ()
+    """Hosts of other machines, as `tools.networks.HostRule` reads them; includes ``loopback``."""
+
+    @property
+    def kind(self) -> str:
+        """How ``confine.py`` calls it."""
+        return "hosts" if self.hosts else "loopback" if self.loopback else ""
 
 
 _GUARANTEES = {
@@ -128,7 +146,7 @@ def environment(work_folder: Path, *, programs: bool = False) -> dict[str, str]:
     """Return all environment variables that a script gets; ``programs``: it may start some."""
     threads = str(min(os.cpu_count() or 1, 4))
     own = f":{Path(sys.executable).parent}" if programs else ""
-    return {
+    return (certificate_variables() if programs else {}) | {
         "PATH": f"/usr/local/bin:/usr/bin:/bin{own}",
         "HOME": str(work_folder),
         "TMPDIR": str(work_folder),
@@ -139,6 +157,14 @@ def environment(work_folder: Path, *, programs: bool = False) -> dict[str, str]:
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
     }
+
+
+def certificate_variables() -> dict[str, str]:
+    """Return the person's variables that name a file of who signs for hosts."""
+    names = (*("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+             *("PIP_CERT", "GIT_SSL_CAINFO"))  # fmt: skip
+    values = {name: os.environ.get(name, "") for name in names}
+    return {name: path for name, path in values.items() if path[:1] == "/" and Path(path).is_file()}
 
 
 def script_command(
@@ -175,28 +201,52 @@ def shell_command(
     work_folder: Path,
     limits: ResourceLimits | None = None,
     protection: Protection | None = None,
+    network: NetworkAccess = NetworkAccess(),
+    control: int = 0,
+    lasts: bool = False,
+    readable: Sequence[str] = (),
+    writable: Sequence[Path] = (),
 ) -> list[str]:
-    """The command line that runs ``argv`` in ``start``: without network, writing to ``root``, except
-    for ``protection``, and ``work_folder`` (its home) only. Its processes are killed when it, or the
-    stdin of the command line, ends."""
+    """The command line that runs ``argv`` in ``start``: reaching ``network`` only (bubblewrap alone can
+    grant some), and writing to ``root``, except for ``protection``, and ``work_folder`` (home) only.
+    Its processes are killed when it, or the stdin of the command line, ends; with ``control``
+    (``supervise.py``), when that does. ``lasts``: for days, so that others' use of the disk does not
+    count. ``readable``, ``writable``: more files and folders, which ``protection`` may be about."""
     limits, protection = limits or ResourceLimits(), protection or Protection()
     spec = _spec(limits)
-    readable = [*_readable(), *_COMMAND_READABLE]
+    seen = [*_readable(), *_COMMAND_READABLE]
+    for path in sorted(readable):  # folders before what is in them
+        within = (
+            each for each in seen if path.startswith(f"{each}/") and not Path(each).is_symlink()
+        )
+        if path not in seen and not any(within):
+            seen.append(path)
+    if network.kind:
+        if name != NETWORK_ISOLATION:
+            raise ValueError(name)
+        spec["network"] = network.kind
+        certificates = (*_NETWORK_READABLE, *certificate_variables().values())
+        seen += [path for path in certificates if os.path.lexists(path)]
     wrapper: list[str] = []
     read_only: Sequence[str] | None = None
     match name:
         case "bubblewrap":
-            wrapper = _bubblewrap(readable, [work_folder, root], start, protection.bind_options())
-            spec |= {"seccomp": "namespace", "identities": protection.identities}
+            options = [*(("--dir", str(start)) if lasts else ()), *protection.bind_options()]
+            wrapper = _bubblewrap(seen, [work_folder, root, *writable], start, options)
+            spec |= {"seccomp": "network" if network.kind else "namespace"}
+            spec["identities"] = protection.identities
         case "landlock":
-            partly = protection.partly_writable(root)
-            spec |= _landlock(readable, [work_folder] if partly else [work_folder, root], partly)
+            if protection.read_only and len(writable) > 1:
+                raise OSError(0, "it may write one folder only, without bubblewrap")
+            partly = protection.partly_writable(writable[0] if writable else root)
+            whole = [path for path in (root, *writable) if str(path) not in partly]
+            spec |= _landlock(seen, [work_folder, *whole], partly)
             spec["landlock"]["hidden"] = protection.unreadable
             read_only = protection.read_only
             spec["seccomp"] = "landlock"
         case "sandbox-exec":
             wrapper = _sandbox_exec(
-                [work_folder, root],
+                [work_folder, root, *writable],
                 [],
                 "(allow process-fork) (allow signal (target same-sandbox))",
                 protection,
@@ -206,6 +256,7 @@ def shell_command(
         case _:
             raise ValueError(name)
     bounds = {**asdict(limits), "root": str(root), "home": str(work_folder), "read_only": read_only}
+    bounds |= {"hosts": network.hosts, "control": control, "lasts": lasts}
     return [*_python("supervise.py"), json.dumps(bounds), *wrapper, *_confined(spec, *argv)]
 
 
@@ -222,6 +273,11 @@ _COMMAND_READABLE = (
     "/opt",
 )  # fmt: skip
 """Files that commands may read besides those that Python scripts may read."""
+_NETWORK_READABLE = (
+    *("/etc/hosts", "/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf"),
+    *("/etc/ca-certificates", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted"),
+)
+"""Those that commands with a network may read: the names of this machine, and who signs for hosts."""
 
 
 def _python(script: str) -> list[str]:
@@ -230,7 +286,7 @@ def _python(script: str) -> list[str]:
 
 
 def _spec(limits: ResourceLimits) -> dict[str, Any]:
-    return {**asdict(limits), "landlock": None, "seccomp": "", "identities": {}}
+    return {**asdict(limits), "landlock": None, "seccomp": "", "network": "", "identities": {}}
 
 
 def _confined(spec: dict[str, Any], *argv: str) -> list[str]:

@@ -1,8 +1,10 @@
 """Runs a command and leaves no process of it running: ``python -I supervise.py LIMITS COMMAND…``, a
-script that imports ``folder_limits`` and ``attributes`` only. LIMITS is JSON: ``processes``,
-``memory``, ``descriptors``, ``sockets``, ``written_bytes`` and ``written_files`` of ``ResourceLimits``,
-the folders ``root`` and ``home``, and ``read_only``: null, or paths below them whose modes and times
-stay. Ends all with its stdin. Exits with the command's code, or 128 + its signal."""
+script that imports ``folder_limits``, ``attributes`` and, for a command that reaches hosts, ``proxy``
+only. LIMITS is JSON: ``processes``, ``memory``, ``descriptors``, ``sockets``, ``written_bytes`` and
+``written_files`` of ``ResourceLimits``, the folders ``root`` and ``home``, ``read_only`` (null, or paths
+below them whose modes and times stay), ``lasts``, ``hosts``, and ``control``: 0, or the descriptor of a
+socket on which the proxy's reports are sent, a line of JSON each. Ends all with its stdin, or with that
+socket: then stdin is the command's. Exits with the command's code, or 128 + its signal."""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ RESERVE_BYTES, RESERVE_SHARE = 512 << 20, 20
 MEASURE_SHARE = 0.1
 """Share of the time in which the command's home is measured."""
 CHANNEL_DESCRIPTOR = 3
-"""The descriptor at which ``confine.py`` finds the way here."""
+"""The descriptor at which ``confine.py`` finds the way here: under Landlock for calls that are answered
+here, under bubblewrap for the socket that the command finds its proxy at."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -46,21 +49,32 @@ def main() -> None:
     os.set_blocking(wake_reader, False)
     os.set_blocking(wake_writer, False)
     signal.set_wakeup_fd(wake_writer)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: None)
     attributes = channel = None
     if limits["read_only"] is not None:
         here, channel = _socket.socketpair()
         attributes = load("attributes").AttributeCalls(here, limits)
+    control, links = limits["control"], None
+    if limits["hosts"]:
+        import socket
+
+        links = socket.socketpair()
     child = os.fork()
     if child == 0:
-        if channel is not None:
-            os.dup2(channel.fileno(), CHANNEL_DESCRIPTOR)
         os.setsid()  # signals to its group do not reach this process
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
         limit_processes(limits["processes"])
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
+        if control:
+            os.close(control)
+        else:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        if links:
+            channel = links[1]
+        if channel is not None:
+            os.dup2(channel.fileno(), CHANNEL_DESCRIPTOR)
+            os.set_inheritable(CHANNEL_DESCRIPTOR, True)  # it may have been that one
         try:
             os.execv(command[0], command)
         except OSError as error:
@@ -70,6 +84,9 @@ def main() -> None:
     if attributes is not None and channel is not None:
         channel.close()
         threading.Thread(target=attributes.answer, daemon=True).start()
+    if links:
+        links[1].close()
+        threading.Thread(target=serve_network, args=(limits, links[0]), daemon=True).start()
     code, why = watch(child, limits, disk, wake_reader)
     kill_all(child)
     if attributes is not None and attributes.ignored:
@@ -104,6 +121,23 @@ def limit_processes(processes: int) -> None:
     os.nice(5)  # the supervisor goes first
 
 
+def serve_network(limits: dict[str, Any], link: Any) -> None:
+    """Lead the command to its hosts, in a thread of its own, from the socket that it listens on in
+    the sandbox's network (``confine.py`` sends it before the command begins)."""
+    import socket
+
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
+    proxy = importlib.import_module("tools.sandbox.proxy")
+
+    def report(contact: dict[str, object]) -> None:
+        os.write(limits["control"], (json.dumps(contact) + "\n").encode())
+
+    with link:
+        descriptors = socket.recv_fds(link, 1, 1)[1]
+    if descriptors:
+        proxy.NetworkProxy(limits["hosts"], report).run(socket.socket(fileno=descriptors[0]))
+
+
 def watch(child: int, limits: dict[str, Any], disk: DiskWatch, wake_reader: int) -> tuple[int, str]:
     """Wait until the command ends or exceeds a limit; its exit code, and which limit. ``wake_reader``:
     can be read from when a child has ended."""
@@ -113,10 +147,11 @@ def watch(child: int, limits: dict[str, Any], disk: DiskWatch, wake_reader: int)
             if ended[0] == child:
                 code = os.waitstatus_to_exitcode(ended[1])
                 return code if code >= 0 else 128 - code, ""
-        ready = select.select([0, wake_reader], [], [], pause)[0]
-        if wake_reader in ready:
-            os.read(wake_reader, 4096)
-        if 0 in ready and not os.read(0, 4096):
+        control = limits["control"]
+        ready = select.select([control, wake_reader], [], [], pause)[0]
+        if wake_reader in ready and signal.SIGTERM in os.read(wake_reader, 4096):
+            return 143, ""
+        if control in ready and not os.read(control, 4096):
             return 137, ""
         if time.monotonic() - checked < pause:
             continue
@@ -144,8 +179,10 @@ class DiskWatch:
     def __init__(self, limits: dict[str, Any]) -> None:
         self._bytes, self._files = limits["written_bytes"], limits["written_files"]
         self._home, self._home_problem = limits["home"], ""
+        # Of one that runs for days, only its home counts, and what is left free.
+        bounds = (1 << 62, 1 << 62) if limits["lasts"] else (self._bytes, self._files)
         self._spaces = {
-            folder: FreeSpace(os.statvfs(folder), self._bytes, self._files)
+            folder: FreeSpace(os.statvfs(folder), *bounds)
             for folder in (limits["root"], self._home)
         }
 

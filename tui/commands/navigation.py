@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agent.errors import UserError
 from tui.commands.registry import Command, CompletionItem
 
 if TYPE_CHECKING:
@@ -24,8 +26,41 @@ async def import_servers(app: CommandContext, _: str) -> None:
     await app.navigator.import_servers()
 
 
-async def safety(app: CommandContext, _: str) -> None:
-    await app.navigator.safety()
+async def safety(app: CommandContext, argument: str) -> None:
+    """Show what the model can do in this conversation, and what it has done; ``reach HOST`` lets
+    commands in this folder reach a host. Raises UserError."""
+    verb, _, host = argument.partition(" ")
+    if not argument:
+        await app.navigator.safety()
+    elif verb == "reach" and host.strip():
+        app.transcript.add_notice(await asyncio.to_thread(app.navigator.allow_host, host.strip()))
+    else:
+        raise UserError("/safety shows what the model can do; /safety reach HOST allows a host.")
+
+
+async def background(app: CommandContext, argument: str) -> None:
+    """List the commands that run in the background, or stop one. Raises UserError."""
+    running = dict(_running(app))
+    verb, _, id = argument.partition(" ")
+    if not argument:
+        app.transcript.add_notice("\n".join(running.values()) or "Nothing runs in the background.")
+    elif verb == "stop" and id in running:
+        for server in app.session.runtime.host.lasting():
+            await server.stop_running(id)
+        app.transcript.add_notice(f"{running[id]}: stopped.")
+    else:
+        raise UserError(
+            f"/ps lists what runs, /ps stop ID ends it; ids: {', '.join(running) or '-'}"
+        )
+
+
+def _running(app: CommandContext) -> Iterable[tuple[str, str]]:
+    for server in app.session.runtime.host.lasting():
+        yield from server.running().items()
+
+
+def running_ids(app: CommandContext, _: str) -> Iterable[CompletionItem]:
+    return (CompletionItem(f"stop {id}", line) for id, line in _running(app))
 
 
 async def models(app: CommandContext, _: str) -> None:
@@ -90,7 +125,19 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
         Command("mcp", "show MCP servers: state, tools, costs", partial(mcp_servers, app)),
         Command("approvals", "list and revoke what you allowed", partial(approvals, app)),
         Command("mcp-import", "import MCP servers from other apps", partial(import_servers, app)),
-        Command("safety", "show what the model can do here, and has done", partial(safety, app)),
+        Command(
+            "safety",
+            "show what the model can do here, and has done",
+            partial(safety, app),
+            "[reach HOST]",
+        ),
+        Command(
+            "ps",
+            "list or stop commands in the background",
+            partial(background, app),
+            "[stop ID]",
+            partial(running_ids, app),
+        ),
         Command("models", "list known, local and downloadable models", partial(models, app)),
         after_turn(
             "model",

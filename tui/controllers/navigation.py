@@ -192,6 +192,21 @@ class Navigator:
         mcp_key = self._app.key_bindings.label("mcp")
         await self._push(SafetyScreen({**access, **calls_report(items)}, mcp_key))
 
+    def allow_host(self, host: str) -> str:
+        """Let commands in this folder reach a host, or ``loopback``, until that is revoked; return
+        what the person is told. Raises UserError."""
+        from agent.errors import UserError
+        from tools.networks import LOOPBACK, HostError, HostRule
+
+        try:
+            name = host if host == LOOPBACK else str(HostRule.parse(host))
+            self._app.session.runtime.policy.allow_rule(f"reach {name}")
+        except HostError as error:
+            raise UserError(f"/safety reach: {error}.") from error
+        except OSError as error:
+            raise UserError(f"The approval cannot be stored: {error.strerror}.") from error
+        return f"Commands in this folder may reach {name}; /approvals takes it back."
+
     # --- models ---
 
     async def models(self) -> None:

@@ -40,7 +40,11 @@ def read_settings(agent: RunAgent, **more: dict[str, str]) -> dict[str, tuple[ob
 
 def test_defaults_name_every_setting() -> None:
     names = {name.partition(".")[0] for name in DEFAULTS}
-    assert names == {field.name for field in fields(Settings)} == {*SETTINGS, "browser", "keys"}
+    assert (
+        names
+        == {field.name for field in fields(Settings)}
+        == {*SETTINGS, "browser", "keys", "network"}
+    )
 
 
 def test_configuration_page_has_the_tables_of_the_code() -> None:

@@ -309,7 +309,7 @@ async def test_exec_packages_of_servers_read_only_also_missing(
     files = toolbox.host.server_config("shell")
     assert files is not None and isinstance(files.builtin, ShellServer) and files.builtin._files
     for name in (*names, ".npmrc", "sub/node_modules/later/i.js"):
-        assert files.builtin._files.extra_permission("write", {"path": name, "content": ""}), name
+        assert files.builtin._files.extra_permissions("write", {"path": name, "content": ""}), name
 
 
 def test_files_what_runs_later_needs_own_permission(tmp_path: Path) -> None:
@@ -318,16 +318,16 @@ def test_files_what_runs_later_needs_own_permission(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("sub/.vscode")
     names = [*FOREIGN_SETTINGS, *(f"x/y/z/{name}" for name in FOREIGN_SETTINGS), "AGENTS.md"]
     for name in (*names, "link/tasks.json", ".agent/commands/a.md", ".VSCode/tasks.json"):
-        extra = files.extra_permission("write", {"path": name, "content": "2"})
-        assert extra is not None and extra.name == "changes_run_later", name
+        (extra,) = files.extra_permissions("write", {"path": name, "content": "2"})
+        assert extra.name == "changes_run_later", name
     for name in ("a.py", "sub/AGENTS.md", "vscode/tasks.json"):
-        assert files.extra_permission("write", {"path": name, "content": "2"}) is None, name
+        assert files.extra_permissions("write", {"path": name, "content": "2"}) == [], name
     patch = (
         "*** Begin Patch\n*** Update File: a.py\n*** Move to: .husky/a\n@@\n-1\n+2\n*** End Patch"
     )
-    assert files.extra_permission("apply_patch", {"input": patch})
+    assert files.extra_permissions("apply_patch", {"input": patch})
     shell = ShellServer(tmp_path, files=files)
-    assert shell.extra_permission("exec", {"cmd": ["apply_patch", patch]})
+    assert shell.extra_permissions("exec", {"cmd": ["apply_patch", patch]})
 
 
 @pytest.mark.slow
@@ -428,7 +428,7 @@ async def test_exec_home_as_root_start_files_read_only_and_keys_unreadable(
                 await files.call("write", {"path": name, "content": "2"})
         matches = await files.call("search", {"query": "person"})
         assert "notes/a:1" in matches and ".netrc" not in matches
-        assert files.extra_permission("write", {"path": ".local/bin/git", "content": "2"})
+        assert files.extra_permissions("write", {"path": ".local/bin/git", "content": "2"})
     await toolbox.host.close()
 
 

@@ -65,3 +65,42 @@ async def test_safety_page_running_turn_calls_and_rules_listed(
         await driver.app.navigator.safety()
         await driver.expect_text("Allowed by your rules")
         await driver.wait_for(lambda: f"{tmp_path}/a/…" in unwrapped_text(driver.app))
+
+
+async def test_ps_and_safety_list_what_runs_and_what_is_reached(
+    open_app: Any, tmp_path: Path
+) -> None:
+    (root := tmp_path / "root").mkdir()
+    arguments = json.dumps({"cmd": ["sleep", "600"], "background": True})
+    call = (
+        f"<|channel|>commentary to=container.exec <|constrain|>json<|message|>{arguments}<|call|>"
+    )
+    script = tmp_path / "calls.jsonl"
+    script.write_text("".join(json.dumps({"markup": m}) + "\n" for m in (call, CALL[1])))
+    launch = {"tools": "shell", "engine": f"script:{script}", "root": root, "approve": "shell"}
+    async with open_app(launch=launch, size=(100, 60)) as driver:
+        await driver.pilot.press(*"/ps", "enter")
+        await driver.expect_text("Nothing runs in the background")
+        await driver.pilot.press(*"go", "enter")
+        await driver.expect_text("It is 42.")
+        await driver.wait_for(lambda: driver.app.turn is None)
+        policy = driver.app.session.runtime.policy
+        await driver.app.chat.submit("/safety reach Wheels.example")
+        await driver.expect_text("Commands in this folder may reach wheels.example")
+        assert policy.granted_rules() == {"reach wheels.example"}
+        await driver.app.chat.submit("/safety reach *")
+        await driver.expect_text("is not a host such as")
+        await driver.app.navigator.safety()
+        await driver.expect_text("Runs in the background", "bg1: sleep 600", "reach wheels.example")
+        await driver.pilot.press("escape")
+        await driver.app.chat.submit("/ps stop bg2")
+        await driver.expect_text("ids: bg1")
+        await driver.app.chat.submit("/ps stop bg1")
+        await driver.expect_text("bg1: sleep 600: stopped")
+        shell = driver.app.session.runtime.host.lasting()[0]
+        assert shell.running() == {}
+        await driver.app.chat.submit("go")
+        await driver.wait_for(lambda: [*shell.running()] == ["bg2"])
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.app.chat.submit("/new")
+        await driver.wait_for(lambda: shell.running() == {})

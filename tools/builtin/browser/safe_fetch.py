@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import functools
 import ipaddress
-import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import httpx2
 
 from agent.errors import AgentError
 from tools.builtin.base import ToolError
-from tools.builtin.browser.networks import Address, is_public
+from tools.networks import Resolve, permits, resolve
 
 MAX_PAGE_BYTES = 10_000_000
 FETCH_TIMEOUT_SECONDS = 30.0
@@ -29,8 +28,6 @@ TEXT_TYPES = (
 USER_AGENT = "Mozilla/5.0 (compatible; agent-local/0.1)"
 
 ALL_NETWORKS = ("0.0.0.0/0", "::/0")
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Returns the addresses of a host and port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +44,6 @@ class FetchedPage:
 
 class BlockedAddressError(AgentError):
     """The address may not be opened."""
-
-
-async def resolve(host: str, port: int) -> Sequence[str]:
-    """Resolve a host with the system's resolver; raises OSError."""
-    addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[4][0]) for address in addresses]
 
 
 @functools.cache
@@ -86,7 +77,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             addresses = await self._resolve(url.host, port)
         except (OSError, UnicodeError):
             raise BlockedAddressError(f"there is no host named {url.host}") from None
-        address = next((text for text in addresses if self.permits(text)), None)
+        address = next((text for text in addresses if permits(text, self._allowed)), None)
         if address is None:
             raise BlockedAddressError(f"{url.host} is not a public address")
         pinned = httpx2.Request(
@@ -100,15 +91,6 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-    def permits(self, text: str) -> bool:
-        try:
-            address: Address = ipaddress.ip_address(text)
-        except ValueError:  # with a scope: link-local
-            return False
-        if any(address in network for network in self._allowed):
-            return True
-        return is_public(address)
 
 
 async def fetch(

@@ -120,14 +120,14 @@ class FilesServer:
         """Take each change of these files as one that needs a permission of its own."""
         self._named_files = named_files
 
-    def extra_permission(self, name: str, arguments: dict[str, Any]) -> ExtraPermission | None:
+    def extra_permissions(self, name: str, arguments: dict[str, Any]) -> list[ExtraPermission]:
         """Return that a call changes what runs later outside of any sandbox. May block."""
         if name in READ_TOOLS:
-            return None
+            return []
         try:
             changed = [change.path for change in self._plan(name, arguments)]
         except (ToolError, OSError):
-            return None  # the call fails with it
+            return []  # the call fails with it
         root, named = self.root.path, self._named_files().paths
         later = [*named, *root_paths(root)]
         forms = {form for path in later for form in (path, Path(os.path.realpath(path)))}
@@ -135,10 +135,9 @@ class FilesServer:
         for path in changed:
             relative = path.relative_to(root)
             if names_run_later(relative) or not folders.isdisjoint((path, *path.parents)):
-                return ExtraPermission(
-                    "changes_run_later", f"other programs run what {relative} says"
-                )
-        return None
+                reason = f"other programs run what {relative} says"
+                return [ExtraPermission("changes_run_later", reason)]
+        return []
 
     async def start(self) -> None:
         """Do nothing: no process stays between calls."""

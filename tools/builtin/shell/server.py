@@ -3,43 +3,65 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import contextlib
 import json
-import os
 import re
-import signal
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tools.builtin.base import ExtraPermission, StructuredText, ToolError, output_listener
+from tools.builtin.base import (
+    ExtraPermission,
+    StructuredText,
+    ToolError,
+    conversation_id,
+    object_schema,
+    output_listener,
+)
 from tools.builtin.files.patch import rebase_paths
 from tools.builtin.files.server import FilesServer
+from tools.builtin.shell.background import BackgroundCommand, BackgroundCommands
 from tools.builtin.shell.guard import CommandGuard, RootGuard
+from tools.builtin.shell.process import SandboxedCommand
 from tools.config.named_files import NamedFiles
-from tools.folder_limits import remove_tree
 from tools.policy.audit import AuditLog
-from tools.policy.commands import command_requirements, display_line
-from tools.policy.rules import Requirement
+from tools.policy.commands import SHELLS, command_requirements, display_line
+from tools.policy.rules import (
+    OnceOnlyError,
+    Requirement,
+    command_rule,
+    reach_requirements,
+)
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.changes import SNAPSHOT_SECONDS
-from tools.sandbox.isolation import Isolation, ResourceLimits
-from tools.temporary_folders import make_temporary_folder
+from tools.sandbox.isolation import (
+    NETWORK_ISOLATION,
+    Isolation,
+    NetworkAccess,
+    ResourceLimits,
+)
 from tools.types import Access, OnOutput, Tool
 
 MAX_HEAD_CHARS, MAX_TAIL_CHARS = 1_000_000, 100_000
 """Beginning and end of a command's output that are returned; what is between is dropped."""
 MIN_TIMEOUT_SECONDS = 1.0
 """Time that every command has, whatever timeout the model asks for."""
+MAX_HOSTS = 20
+"""Hosts that one command may name."""
+MAX_CONTACTS = 1000
+"""Hosts that are remembered for a person to look at."""
+NO_NETWORK = NetworkAccess()
 MAX_NAMED_PATHS = 5
 """Read-only paths that the model is told of when a command failed with one."""
-EXIT_GRACE_SECONDS = 12.0
-"""Time to end all that a command started, before its process group is killed."""
+FIRST_READ_SECONDS = 1.0
+"""How long output of a command in the background is waited for, unless the call says."""
 
 
 class ShellServer:
-    """The server ``shell``: commands write the root only, reach no network and leave no process."""
+    """The server ``shell``: commands write the root only, reach no network that nobody allowed, and
+    leave no process beyond their call, or their conversation."""
 
     name = "shell"
     alias = "shell"
@@ -50,7 +72,8 @@ class ShellServer:
             server="shell",
             name="exec",
             description="Run a command and give its output. It can write the working folder,"
-            " has no network, and nothing that it starts goes on after it. It cannot write .git.",
+            " has no network unless it names it, and nothing that it starts goes on after it,"
+            " unless in the background. It cannot write .git.",
             parameters={
                 "type": "object",
                 "properties": {
@@ -65,10 +88,38 @@ class ShellServer:
                         "type": "boolean",
                         "description": "Whether it may write .git, e.g. to commit: asks the user",
                     },
+                    "network": {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "description": 'Hosts to reach, e.g. ["wheels.example"]; "loopback": own ports',
+                    },
+                    "background": {
+                        "type": "boolean",
+                        "description": "Whether it goes on after the call: gives its id",
+                    },
                 },
                 "required": ["cmd"],
             },
             model_name="container.exec",
+        ),
+        Tool(
+            server="shell",
+            name="read",
+            description="Wait for new output of a command in the background, and give it.",
+            parameters=object_schema(["id"], id="string", timeout="integer"),
+            read_only=True,
+        ),
+        Tool(
+            server="shell",
+            name="write",
+            description="Write to the stdin of a command in the background; give its new output.",
+            parameters=object_schema(["id", "text"], id="string", text="string"),
+        ),
+        Tool(
+            server="shell",
+            name="stop",
+            description="Stop a command in the background.",
+            parameters=object_schema(["id"], id="string"),
         ),
     )
 
@@ -83,16 +134,22 @@ class ShellServer:
         min_timeout: float = MIN_TIMEOUT_SECONDS,
         audit: AuditLog | None = None,
         snapshot_seconds: float = SNAPSHOT_SECONDS,
+        network: NetworkAccess = NetworkAccess(),
     ) -> None:
         """``root``: None: the working folder. ``timeout``, ``min_timeout``: seconds of a command.
         ``isolation``: None: the best that works. ``files``: applies patches. ``audit``: logs changes.
-        ``snapshot_seconds``: for each of the two looks at all files."""
+        ``snapshot_seconds``: for each of the two looks at all files. ``network``: what commands reach
+        without a question."""
         self.root = (root or Path.cwd()).resolve()
         self._timeout, self._min_timeout = timeout, min_timeout
         self._limits = limits or ResourceLimits()
         self._isolation = isolation
         self._files = files
         self._audit = audit or AuditLog(None)
+        self.network = network
+        self.background = BackgroundCommands()
+        self.contacts: dict[str, str] = {}
+        """The hosts that commands have reached or tried to reach, with why those were refused."""
         self._guard = RootGuard(self.root, sandbox.own_paths(), snapshot_seconds)
 
     def protect_files(self, named_files: Callable[[], NamedFiles]) -> None:
@@ -100,18 +157,30 @@ class ShellServer:
         self._guard.named_files = named_files
 
     def is_safe(self, name: str) -> bool:
-        """Return False: a command can change the root folder."""
-        return False
+        """Return whether a call does not let a command do more: one can change the root folder."""
+        return name in ("read", "stop")
 
     def access(self, offered: Collection[str]) -> Access:
         """Return what a command finds in the sandbox; trying the isolations out blocks."""
         self._isolation = self._isolation or sandbox.best_isolation()
         if self.problem() is not None:
             return Access()
+        if self._isolation.name == NETWORK_ISOLATION:
+            network = "with ports of its own" if self.network.loopback else "without network"
+            hosts = ", ".join(self.network.hosts)
+            reach = f"{hosts}, by commands; other hosts after a question" if hosts else ""
+        else:
+            network, reach = f"without network (limited: it needs {NETWORK_ISOLATION})", ""
         return Access(
             read=f"files below {self.root} and the system's programs, by commands",
             change=f"files below {self.root}, by commands",
-            run=f"commands in a sandbox ({self._isolation.name}) without network",
+            run=f"commands in a sandbox ({self._isolation.name}) {network}",
+            reach=reach,
+            reached=tuple(
+                f"{host}, by commands" + (f": refused, {why}" if why else "")
+                for host, why in self.contacts.items()
+            ),
+            running=tuple(self.running().values()),
         )
 
     def problem(self) -> str | None:
@@ -121,19 +190,68 @@ class ShellServer:
             return f"is not available: {self._isolation.detail}"
         return None
 
-    def extra_permission(self, name: str, arguments: dict[str, Any]) -> ExtraPermission | None:
-        """Return that a command is to change git's data, or a patch what runs later."""
+    def extra_permissions(self, name: str, arguments: dict[str, Any]) -> list[ExtraPermission]:
+        """Return that a command is to change git's data or to reach hosts, or a patch what runs
+        later."""
+        if name != "exec":
+            return self._input_permissions(arguments) if name == "write" else []
         if self._files and (patch := _patch_in(arguments["cmd"])):
             patch_arguments = self._patch_arguments(patch, arguments)
-            return self._files.extra_permission("apply_patch", patch_arguments)
-        if arguments.get("changes_git") is not True:
-            return None
-        return ExtraPermission(
-            "changes_git", "this command may change git's data, also what git runs later"
-        )
+            return self._files.extra_permissions("apply_patch", patch_arguments)
+        extras = []
+        if arguments.get("changes_git") is True:
+            reason = "this command may change git's data, also what git runs later"
+            extras.append(ExtraPermission("changes_git", reason))
+        with contextlib.suppress(ToolError):  # the call fails with it
+            network, commands = self._network(arguments), list[str]()
+            with contextlib.suppress(OnceOnlyError):
+                needs = [need.rule for need in self.requirements(name, arguments) or ()]
+                commands = [rule for rule in needs if rule.startswith("run ")]
+            if (
+                network.loopback
+                and not self.network.loopback
+                and "loopback" in arguments["network"]
+            ):
+                reason = "this command may open ports of its own sandbox"
+                needed = (Requirement("reach loopback"),)
+                extras.append(ExtraPermission("network", reason, needed))
+            extras += _host_permissions(network.hosts, commands, self.network.hosts)
+        return extras
+
+    def _input_permissions(self, arguments: dict[str, Any]) -> list[ExtraPermission]:
+        """Return what a text for a command in the background could be sent to."""
+        try:
+            entry = self._background_command(arguments)
+            commands = [command_rule(entry.command.words, prefix=False)] if entry.command else []
+        except (ToolError, OnceOnlyError):
+            return []
+        return _host_permissions(entry.network.hosts, commands, entry.network.hosts)
+
+    def _background_command(self, arguments: dict[str, Any]) -> BackgroundCommand:
+        return self.background.find(arguments["id"], conversation_id.get())
+
+    def _network(self, arguments: dict[str, Any]) -> NetworkAccess:
+        """Return what a command is to reach; raises ToolError."""
+        named = arguments.get("network") or []
+        has_isolation = self._isolation is not None and self._isolation.name == NETWORK_ISOLATION
+        if not named:
+            return replace(NO_NETWORK, loopback=self.network.loopback and has_isolation)
+        from tools.networks import LOOPBACK, HostError, HostRule
+
+        if not has_isolation:
+            raise ToolError(f"Error: commands reach no network here: it needs {NETWORK_ISOLATION}")
+        if len(named) > MAX_HOSTS:
+            raise ToolError(f"Error: network may name {MAX_HOSTS} hosts")
+        try:
+            hosts = [str(HostRule.parse(host)) for host in named if host != LOOPBACK]
+        except HostError as error:
+            raise ToolError(f"Error: network: {error}") from None
+        return NetworkAccess(loopback=True, hosts=tuple(dict.fromkeys(hosts)))
 
     def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """Return the command line with its folder, or the diff of a patch."""
+        """Return the command line with its folder, the diff of a patch, or a text for a command."""
+        if name != "exec":
+            return f"{self._background_command(arguments).description}\n{arguments.get('text', '')}"
         if self._files and (patch := _patch_in(arguments["cmd"])):
             return self._files.preview("apply_patch", self._patch_arguments(patch, arguments))
         line = display_line([str(word) for word in arguments["cmd"]])
@@ -141,6 +259,10 @@ class ShellServer:
 
     def requirements(self, name: str, arguments: dict[str, Any]) -> list[Requirement] | None:
         """Return which commands run and which folders are written. Raises ToolError, OnceOnlyError."""
+        if name == "write":
+            return [_input_requirement(self._background_command(arguments))]
+        if name != "exec":
+            return None
         if self._files and (patch := _patch_in(arguments["cmd"])):
             return self._files.requirements("apply_patch", self._patch_arguments(patch, arguments))
         folder = self._folder(arguments.get("workdir") or ".")
@@ -151,10 +273,29 @@ class ShellServer:
             self._isolation = await asyncio.to_thread(sandbox.best_isolation)
 
     async def close(self) -> None:
-        """Do nothing: a command ends with its call."""
+        """End the commands in the background; others end with their call."""
+        await self.background.close()
+
+    def running(self) -> dict[str, str]:
+        """Return the commands in the background."""
+        return {entry.id: entry.description for entry in self.background.listed()}
+
+    async def stop_running(self, id: str) -> bool:
+        """Stop a command in the background, whichever conversation's."""
+        entry = next((each for each in self.background.listed() if each.id == id), None)
+        if entry is not None:
+            await self.background.stop(entry)
+        return entry is not None
+
+    def end_conversation(self, conversation: str, successor: str | None) -> None:
+        """End what a conversation runs in the background, or give it to its successor."""
+        self.background.end_conversation(conversation, successor)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str | StructuredText:
-        """Run a command, or apply a patch; raises ToolError."""
+        """Run a command, or apply a patch; read, write to or stop one in the background. Raises
+        ToolError."""
+        if name != "exec":
+            return await self._call_background(name, arguments)
         if self._files and (patch := _patch_in(arguments["cmd"])):
             return await self._files.call("apply_patch", self._patch_arguments(patch, arguments))
         await self.start()
@@ -164,53 +305,113 @@ class ShellServer:
         if not words or any("\0" in word for word in words):
             raise ToolError("Error: cmd must name a program")
         folder = self._folder(arguments.get("workdir") or ".")
+        network, is_background = self._network(arguments), arguments.get("background") is True
         changes_git = arguments.get("changes_git") is True
+        if is_background and changes_git:
+            raise ToolError("Error: a command in the background cannot have changes_git")
         guard = await asyncio.to_thread(self._guard.begin, changes_git=changes_git)
+        if is_background:
+            return await self._start_background(words, folder, guard, network, arguments)
         output, ended = CommandOutput(output_listener.get()), ""
+        command = self._new_command(words, output.add)
         try:
-            ended = await self._run_confined(words, folder, guard, output, arguments)
+            await command.start(self._line(command, folder, guard, network), folder)
+            limit = self._timeout * 1000
+            seconds = min(arguments.get("timeout", limit), limit) / 1000
+            seconds = max(seconds, self._min_timeout)
+            is_done = await command.wait(seconds)
+            await asyncio.shield(command.end())
+            ended = command.exit_line if is_done else f"Error: stopped after {seconds:g} s"
         finally:
+            if not ended:
+                await asyncio.shield(command.end())
             await asyncio.shield(asyncio.to_thread(guard.end))
             details = {"changes": guard.changes, "notes": guard.notes}
             self._audit.record(self.name, name, json.dumps(arguments), **details)
             if not ended:  # interrupted: there will be no result to say it in
                 output.notify([*_listed_changes(guard.changes), *guard.notes])
         notes = guard.notes
-        notes = [*notes, *self._explain_refusal(guard, output.text())]
+        notes = [*notes, *self._explain_refusal(guard, output.text()), *command.refused]
         text = "\n".join([f"{output.text()}{ended}", *notes])
         structured = {"changes": guard.changes}
-        if not ended.startswith("["):
+        if not is_done:
             error = ToolError(text)
             error.structured = structured
             raise error
         return StructuredText(text, structured)
 
-    async def _run_confined(
+    def _new_command(self, words: Sequence[str], on_output: OnOutput) -> SandboxedCommand:
+        return SandboxedCommand(words, on_output, lambda contact: self.note_contact(contact, words))
+
+    def _line(
+        self, command: SandboxedCommand, folder: Path, guard: CommandGuard, network: NetworkAccess
+    ) -> list[str]:
+        """Return the command line that runs a command in the sandbox."""
+        assert self._isolation is not None
+        return sandbox.shell_command(
+            self._isolation.name,
+            _without_login(list(command.words)),
+            root=self.root,
+            start=folder,
+            work_folder=command.home,
+            limits=self._limits,
+            protection=guard.protection,
+            network=network,
+            control=command.link.descriptor,
+        )
+
+    # --- in the background ---
+
+    async def _start_background(
         self,
-        words: list[str],
+        words: Sequence[str],
         folder: Path,
         guard: CommandGuard,
-        output: CommandOutput,
+        network: NetworkAccess,
         arguments: dict[str, Any],
-    ) -> str:
-        """Run a command with a home of its own; return how it ended."""
-        assert self._isolation is not None
-        limit = self._timeout * 1000
-        seconds = min(arguments.get("timeout", limit), limit) / 1000
-        home = make_temporary_folder("agent-shell-")
+    ) -> StructuredText:
+        """Start a command that goes on after the call; return its id and its first output."""
+        line = display_line(words)
+        entry = self.background.reserve(conversation_id.get(), line, network)
+        command = self._new_command(words, entry.add)
         try:
-            line = sandbox.shell_command(
-                self._isolation.name,
-                _without_login(words),
-                root=self.root,
-                start=folder,
-                work_folder=home,
-                limits=self._limits,
-                protection=guard.protection,
+            await command.start(
+                self._line(command, folder, guard, network), folder, takes_input=True
             )
-            return await _run(line, folder, home, max(seconds, self._min_timeout), output)
-        finally:
-            await asyncio.shield(asyncio.to_thread(remove_tree, home))
+        except BaseException:
+            self.background.drop(entry)
+            await asyncio.shield(command.end())
+            raise
+        entry.command = command
+
+        async def clean_up() -> str:
+            await asyncio.to_thread(guard.end)
+            self._audit.record(self.name, "exec", json.dumps(arguments), notes=guard.notes)
+            return "\n".join(guard.notes)
+
+        self.background.follow(entry, clean_up)
+        id = entry.id
+        text = await self.background.read(entry, FIRST_READ_SECONDS)
+        return StructuredText(text, {"id": id, "running": not entry.ended})
+
+    async def _call_background(self, name: str, arguments: dict[str, Any]) -> str:
+        entry = self._background_command(arguments)
+        if name == "stop":
+            return await self.background.stop(entry)
+        if name == "write":
+            try:
+                assert entry.command is not None
+                await entry.command.write(arguments["text"])
+            except OSError as error:
+                raise ToolError(f"Error: {entry.id} takes no input: {error}") from None
+        seconds = arguments.get("timeout", FIRST_READ_SECONDS * 1000) / 1000
+        return await self.background.read(entry, seconds)
+
+    def note_contact(self, contact: dict[str, Any], words: Sequence[str]) -> None:
+        """Remember and log that a command has reached a host, or was refused."""
+        host, why = self._audit.record_contact(self.name, contact, shlex.join(words))
+        if len(self.contacts) < MAX_CONTACTS:
+            self.contacts[host] = why
 
     def _explain_refusal(self, guard: CommandGuard, output: str) -> list[str]:
         """Say what is read-only, if a command seems to have failed with it."""
@@ -273,56 +474,34 @@ _HERE_PATCH = re.compile(
 )
 
 
-async def _run(
-    line: list[str], folder: Path, home: Path, seconds: float, output: CommandOutput
-) -> str:
-    """Run a command line; return ``[exit code N]``, or the error of the timeout."""
-    process = await asyncio.create_subprocess_exec(
-        *line,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=sandbox.environment(home, programs=True),
-        cwd=folder,
-        start_new_session=True,
-    )
-    assert process.stdout is not None and process.stderr is not None
-    readers = [
-        asyncio.create_task(_read(process.stdout, "stdout", output)),
-        asyncio.create_task(_read(process.stderr, "stderr", output)),
-    ]
-    try:
-        # Nothing outlives the command, so the pipes end with it.
-        _, unfinished = await asyncio.wait(
-            [*readers, asyncio.create_task(process.wait())], timeout=seconds
+def _host_permissions(
+    hosts: Sequence[str], commands: Sequence[str], granted: Sequence[str]
+) -> list[ExtraPermission]:
+    """Return the permissions for commands (rules ``run …``) to reach hosts; ``granted``: those that
+    need none until something was read."""
+    if not hosts:
+        return []
+    from tools.networks import AllowedHosts, HostRule
+
+    rules, allowed = [HostRule.parse(host) for host in hosts], AllowedHosts(granted)
+    return [
+        ExtraPermission(
+            "network",
+            f"this command may reach {rule}",
+            reach_requirements(str(rule), commands),
+            host=rule.name or str(rule),
+            is_granted=allowed.covers(rule),
         )
-    finally:
-        await asyncio.shield(_end(process, readers))
-    if unfinished:
-        return f"Error: stopped after {seconds:g} s"
-    return f"[exit code {process.returncode}]"
+        for rule in rules
+    ]
 
 
-async def _end(process: asyncio.subprocess.Process, readers: list[asyncio.Task[None]]) -> None:
-    """Wait until no process of the command is left: the supervisor ends all when its stdin ends."""
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        await asyncio.wait_for(process.wait(), EXIT_GRACE_SECONDS)
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-    await asyncio.wait(readers, timeout=1)
-    for task in readers:
-        task.cancel()
-
-
-async def _read(stream: asyncio.StreamReader, name: str, output: CommandOutput) -> None:
-    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    while chunk := await stream.read(1 << 16):
-        output.add(name, decode(chunk))
-    output.add(name, decode(b"", True))
+def _input_requirement(entry: BackgroundCommand) -> Requirement:
+    """Return the rule for texts that are written to a command; raises OnceOnlyError."""
+    words = entry.command.words if entry.command else ()
+    if not words or words[0] in SHELLS:
+        raise OnceOnlyError("a shell does whatever it is written")
+    return Requirement(command_rule(words, prefix=False).replace("run ", "type to ", 1))
 
 
 def _listed_changes(changes: Mapping[str, Any]) -> list[str]:

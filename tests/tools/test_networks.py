@@ -6,7 +6,7 @@ import ipaddress
 
 import pytest
 
-from tools.builtin.browser.networks import is_public
+from tools.networks import is_public
 
 PRIVATE = [
     "0.0.0.0", "10.0.0.1", "100.64.0.1", "127.0.0.1", "168.63.129.16", "169.254.169.254",

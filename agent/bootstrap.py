@@ -67,6 +67,7 @@ def create_runtime(
             root=root,
             results_folder=paths.cache / "results",
             work_folder=paths.cache,
+            server_homes=paths.cache / "mcp",
             allow_unsandboxed=settings.unsandboxed_python,
             browser=settings.browser,
             network=settings.network,

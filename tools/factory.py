@@ -54,6 +54,7 @@ def build_toolbox(
     max_result_chars: int = 32_000,
     results_folder: Path | None = None,
     work_folder: Path | None = None,
+    server_homes: Path | None = None,
     user_config: Path | None = None,
     approvals_file: Path | None = None,
     audit_file: Path | None = None,
@@ -65,9 +66,10 @@ def build_toolbox(
     """Build a toolbox and start nothing. Raises ConfigError.
 
     ``tools`` to ``allow_home``: values of the command line options of these names. ``work_folder``: of
-    built-in servers (None: temporary). ``approvals_file``, ``audit_file``, ``credentials_file``: None:
-    nothing is stored. ``own_folders``: this program's, which no tool may change. Of servers with the
-    same name, one from ``mcp`` wins, then one from ``mcp_config``, ``user_config``, a built-in one.
+    built-in servers (None: temporary). ``server_homes``: of servers in the sandbox.
+    ``approvals_file``, ``audit_file``, ``credentials_file``: None: nothing is stored.
+    ``own_folders``: this program's, which no tool may change. Of servers with the same name, one from
+    ``mcp`` wins, then one from ``mcp_config``, ``user_config``, a built-in one.
     """
     folder = (root or Path.cwd()).resolve()
     set_root(folder)
@@ -108,12 +110,18 @@ def build_toolbox(
         raise ConfigError(text)
     if holds_home(folder) and any(map(_changes_root, selected)):
         _require_home_allowed(folder, store, allow_home)
+    sandbox = None
+    if any(server.sandbox for server in selected):
+        from tools.mcp.sandboxed import ServerSandbox  # most people have none
+
+        sandbox = ServerSandbox(folder, server_homes, audit)
     host = Host(
         selected,
         max_result_chars=max_result_chars,
         results_folder=results_folder,
         roots=[folder],
         credentials_file=credentials_file,
+        sandbox=sandbox,
     )
     host.unselected = unselected_names(servers, selected)
     policy = Policy.parse(
@@ -133,6 +141,8 @@ def build_toolbox(
         return NamedFiles(paths, named.modules, (*own_folders, *named.folders))
 
     shell.protect_files(list_named_files)
+    if sandbox is not None:
+        sandbox.named_files = list_named_files
     files.protect_files(list_named_files)
     browser_server.search_with(host.find_tool, partial(_call_search_tool, Toolbox(host, policy)))
     return Toolbox(host, policy)

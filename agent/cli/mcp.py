@@ -109,17 +109,27 @@ def add(
     force: Annotated[
         bool, typer.Option("--force", help="Replace a server of the same name.")
     ] = False,
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="Start the command in the sandbox.")
+    ] = False,
 ) -> None:
     """Add a server to your mcp.json; ${VAR} is stored as written and looked up at its start."""
     from agent.cli import mcp_actions, mcp_registry
 
     if from_registry is None:
         mcp_actions.add(
-            name, command or [], env or [], header or [], transport=transport, cwd=cwd, force=force
+            name,
+            command or [],
+            env or [],
+            header or [],
+            transport=transport,
+            cwd=cwd,
+            force=force,
+            sandbox=sandbox,
         )
         return
-    if command or transport or cwd:
-        raise UserError("--from takes no COMMAND, --transport or --cwd.")
+    if command or transport or cwd or sandbox:
+        raise UserError("--from takes no COMMAND, --transport, --cwd or --sandbox.")
     settings = mcp_actions.env_and_headers(env or [], header or [])
     code = mcp_registry.add(
         name,

@@ -24,9 +24,12 @@ from tools.config.servers import ConfigError, ServerConfig
 from tools.factory import build_toolbox
 from tools.mcp.host import Host
 from tools.results import protocol_failure
+from tools.sandbox.isolation import best_isolation
 from tools.sanitize import clean_line, clean_text
 from tools.types import Prompt, Resource, ServerState, Tool
 
+UNCONFINED_PROGRAMS = ("docker", "podman", "nerdctl")
+"""Commands that start a server where this program's sandbox does not reach."""
 MAX_RESULT_CHARS, MAX_PIPED_CHARS = 32_000, 1 << 30
 """Characters of a result on a terminal, and in a pipe: no message of a server is longer."""
 
@@ -41,6 +44,7 @@ def create_host(root: Path, trust: bool, max_result_chars: int = MAX_RESULT_CHAR
             root=root,
             max_result_chars=max_result_chars,
             results_folder=paths.cache / "results",
+            server_homes=paths.cache / "mcp",
             user_config=paths.mcp_json,
             approvals_file=paths.approvals,
             credentials_file=paths.credentials,
@@ -252,13 +256,14 @@ def add(
     transport: str | None,
     cwd: Path | None,
     force: bool,
+    sandbox: bool,
 ) -> None:
     if not command:
         raise UserError("Name a command after --, a URL, or --from REGISTRY-ID.")
     entry: dict[str, Any] = {}
     if command[0].startswith(("http://", "https://")):
-        if len(command) > 1 or env or cwd:
-            raise UserError("A URL takes no arguments, --env or --cwd.")
+        if len(command) > 1 or env or cwd or sandbox:
+            raise UserError("A URL takes no arguments, --env, --cwd or --sandbox.")
         entry = {
             "type": transport or None,
             "url": command[0],
@@ -270,6 +275,7 @@ def add(
         executable, *args = _split_command(command)
         entry = {"command": executable, "args": args, "env": _key_value_pairs(env, "=")}
         entry["cwd"] = str(cwd.absolute()) if cwd else None
+        entry["sandbox"] = sandbox
     entry = {key: value for key, value in entry.items() if value}
     path = user_paths().mcp_json
     try:
@@ -277,6 +283,9 @@ def add(
     except ConfigError as error:
         raise UserError(f"{error}.") from error
     echo(f"{name} is in {path}; agent mcp inspect {shlex.quote(name)} shows what it offers.")
+    program = Path(str(entry.get("command", ""))).name
+    if program and not sandbox and program not in UNCONFINED_PROGRAMS and best_isolation().ok:
+        echo("It runs with all your rights; --sandbox --force has it start in a sandbox instead.")
 
 
 def _split_command(command: list[str]) -> list[str]:

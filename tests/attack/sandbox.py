@@ -16,8 +16,12 @@ from typing import Any
 
 from tests.attack.measure import Attempt
 from tests.attack.sandbox_probes import outside_view
+from tests.support.hosts import SERVERS_FOLDER
 from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
+from tools.config.entry import read_entry
+from tools.mcp.host import Host
+from tools.mcp.sandboxed import ServerSandbox
 from tools.sandbox import isolation
 from tools.sandbox.isolation import Isolation
 from tools.temporary_folders import process_folder
@@ -126,7 +130,7 @@ async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:
     """Run all probes under each isolation that works here."""
     os.environ["AGENT_ATTACK_SECRET"] = SECRET
     for each in isolations():
-        for kind in ("python", "shell"):
+        for kind in ("python", "shell", "server"):
             with tempfile.TemporaryDirectory(dir=process_folder()) as name:
                 async for attempt in _probe(each, kind, Path(name)):
                     yield attempt
@@ -136,6 +140,7 @@ async def _probe(each: Isolation, kind: str, folder: Path) -> AsyncIterator[Atte
     work_folder = folder / "work"
     work_folder.mkdir()
     with outside(folder, kind, work_folder) as config:
+        config["kind"] = "python" if kind == "python" else "shell"
         if kind == "python":
             server = PythonServer(isolation=each, work_folder=work_folder)
             code = (
@@ -144,6 +149,12 @@ async def _probe(each: Isolation, kind: str, folder: Path) -> AsyncIterator[Atte
             )
             text = await server.call("python", {"code": code})
             await server.close()
+        elif kind == "server":
+            (work_folder / "probes.py").write_text(PROBES.read_text())
+            (work_folder / "config").write_text(json.dumps(config) + "\n")
+            text = await _as_server(
+                each, folder, f"cd {work_folder}; {sys.executable} probes.py < config"
+            )
         else:
             (work_folder / "probes.py").write_text(PROBES.read_text())
             (work_folder / "config").write_text(json.dumps(config) + "\n")
@@ -152,7 +163,7 @@ async def _probe(each: Isolation, kind: str, folder: Path) -> AsyncIterator[Atte
             result = await shell.call("exec", {"cmd": ["bash", "-c", line]})
             text = result if isinstance(result, str) else result.text
             text = text.rpartition("\n[exit code")[0]
-    group = f"{kind}, {each.name}"
+    group = f"{'an MCP server' if kind == 'server' else kind}, {each.name}"
     try:
         results = json.loads(text.strip().splitlines()[-1])
     except (ValueError, IndexError):
@@ -164,3 +175,21 @@ async def _probe(each: Isolation, kind: str, folder: Path) -> AsyncIterator[Atte
             yield Attempt(group, result["name"], repelled, result["evidence"])
     effects = config["effects"]
     yield Attempt(group, "effects seen from outside", not effects, "; ".join(effects))
+
+
+async def _as_server(each: Isolation, folder: Path, line: str) -> str:
+    """Run a line in an MCP server that runs in the sandbox and may write the working folder."""
+    best, isolation.best_isolation = isolation.best_isolation, lambda: each  # type: ignore[assignment]
+    args = ["-I", str(SERVERS_FOLDER / "meddler.py")]
+    entry = {"command": sys.executable, "args": args, "sandbox": {"write": [str(folder / "work")]}}
+    host = Host(
+        [read_entry("meddler", entry, {})], sandbox=ServerSandbox(folder / "work", folder / "homes")
+    )
+    try:
+        await host.start()
+        await host.wait_settled()
+        tool = host.find_tool("meddler.run")
+        return (await host.call(tool, {"line": line})).text if tool else str(host.server_states())
+    finally:
+        await host.close()
+        isolation.best_isolation = best

@@ -378,7 +378,8 @@ def test_mcp_hung_server_not_awaited_unless_named(
 def test_mcp_project_servers_need_trust(
     agent: RunAgent, home: Path, script: Script, tmp_path: Path
 ) -> None:
-    write_servers(tmp_path / "work" / ".mcp.json", {"plain": ENTRY, "files": {"command": "evil"}})
+    plain = {**ENTRY, "sandbox": False}
+    write_servers(tmp_path / "work" / ".mcp.json", {"plain": plain, "files": {"command": "evil"}})
     run = ("run", "go", "--json-events", "--engine", script(DONE))
 
     def plain_status(*options: str) -> dict[str, Any]:

@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from tools.config.servers import ConfigError, OAuthSettings, Rule, ServerConfig
+from tools.config.servers import (
+    ConfigError,
+    OAuthSettings,
+    Rule,
+    SandboxSettings,
+    ServerConfig,
+    package_hosts,
+)
 
 _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 _URL_PASSWORD = re.compile(r"(?<=//)([^/@:]*:)[^/@]+(?=@)")
@@ -114,6 +121,7 @@ class _EntryReader:
             headers=self._table("headers"),
             oauth=self._oauth(),
             protocol=self._protocol(),
+            sandbox=self._sandbox(command if local else None),
             enabled=flags["enabled"] is not False and not flags["disabled"],
             required=bool(flags["required"]),
             public=bool(flags["public"]),
@@ -174,6 +182,26 @@ class _EntryReader:
         if unknown := _INPUT.search(text):
             raise ConfigError(f"{unknown[0]} is not supported; write ${{VARIABLE}} instead")
         return _VARIABLE.sub(substitute, text)
+
+    def _sandbox(self, command: str | None) -> SandboxSettings | None:
+        """Read ``sandbox``: true, or an object with ``write`` and ``hosts``."""
+        value = self._entry.get("sandbox")
+        if value is None or value is False:
+            return None
+        if command is None:
+            raise ConfigError("sandbox is for servers with a command")
+        if value is True:
+            return SandboxSettings(hosts=package_hosts(command))
+        if not isinstance(value, dict) or value.keys() - {"write", "hosts"}:
+            raise ConfigError('sandbox must be true or {"write": [folders], "hosts": [hosts]}')
+        from tools.networks import HostError, HostRule
+
+        inner = _EntryReader(self._name, value, self._env)
+        try:
+            hosts = tuple(str(HostRule.parse(host)) for host in inner._texts("hosts") or ())
+        except HostError as error:
+            raise ConfigError(f"sandbox.hosts: {error}") from None
+        return SandboxSettings(inner._texts("write") or (), hosts)
 
     # --- login and version ---
 

@@ -78,6 +78,19 @@ def server_files(root: Path, servers: Iterable[ServerConfig]) -> NamedFiles:
     return NamedFiles(tuple(sorted(paths)), modules, (root / "__pycache__",) if files else ())
 
 
+def named_paths(server: ServerConfig, folder: Path) -> Iterator[Path]:
+    """Yield the files and folders that a server's settings name and that exist, with the folders of
+    scripts: what it may read in the sandbox. ``folder``: where it starts; not read for its own sake.
+    """
+    for word in _words(server):
+        path = Path(os.path.abspath(folder / word))  # noqa: PTH100 - follows no links
+        if path == folder or not _exists(path):
+            continue
+        yield path
+        if path.is_file() and _is_script(path) and path.parent != server.start_folder:
+            yield path.parent
+
+
 def module_files(root: Path, modules: Iterable[str]) -> set[Path]:
     """Files in ``root`` that Python imports for modules: source, bytecode, extensions, packages."""
     names, files = frozenset(modules), set[Path]()

@@ -13,7 +13,7 @@ from typing import Any
 from tools.config.entry import command_line, env_and_headers
 from tools.config.file import folder_environment, read_file
 from tools.config.project_files import PROJECT_FILES
-from tools.config.servers import ConfigError, ServerConfig
+from tools.config.servers import ConfigError, SandboxSettings, ServerConfig, package_hosts
 from tools.policy.approval_store import ApprovalStore
 from tools.sanitize import strip_hidden
 
@@ -41,7 +41,9 @@ class ProjectConfig:
             more = "".join(f"  [{key}: {value}]" for key, value in env_and_headers(entry).items())
             where = f"  (in {entry['cwd']})" if entry.get("cwd") else ""
             problem = f"  ({server.problem})" if server.problem else ""
-            line = f"{server.name}: {command_line(entry)}{where}{more}{problem}"
+            rights = server.sandbox.description if server.sandbox else "with all your rights"
+            rights = f"  ({rights})" if server.command else ""
+            line = f"{server.name}: {command_line(entry)}{where}{more}{rights}{problem}"
             lines.append(_in_a_line(line))
         return lines
 
@@ -71,16 +73,21 @@ def find_project(root: Path, env: Mapping[str, str] = os.environ) -> ProjectConf
         entries = file.entries()
         text = json.dumps(entries, sort_keys=True)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        servers = [_project_server(server, path) for server in file.servers]
+        servers = [
+            _project_server(server, path, entries.get(server.name)) for server in file.servers
+        ]
         return ProjectConfig(path, servers, digest, entries)
     return None
 
 
-def _project_server(server: ServerConfig, path: Path) -> ServerConfig:
-    problem = server.problem
+def _project_server(server: ServerConfig, path: Path, entry: object) -> ServerConfig:
+    """Return a folder's server, which runs in the sandbox unless its entry says otherwise."""
+    problem, sandbox = server.problem, server.sandbox
+    if server.command and not (isinstance(entry, dict) and "sandbox" in entry):
+        sandbox = SandboxSettings(hosts=package_hosts(server.command))
     if "." in server.name:  # it would read like a tool of another server's in a rule
         problem = f"cannot be used: {path}: a folder's server may have no dot in its name"
-    return replace(server, from_project=True, problem=problem)
+    return replace(server, from_project=True, problem=problem, sandbox=sandbox)
 
 
 def approved_servers(

@@ -40,6 +40,31 @@ class OAuthSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SandboxSettings:
+    """What a server in the sandbox may do beyond reading what its settings name."""
+
+    write: tuple[str, ...] = ()
+    """Files and folders; below the working folder where they are relative."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that it may reach, as `tools.networks.HostRule` reads them."""
+
+    @property
+    def description(self) -> str:
+        """What that is, for a person."""
+        writes = f", writes {', '.join(self.write)}" if self.write else ""
+        reaches = f", reaches {', '.join(self.hosts)}" if self.hosts else ""
+        return f"in a sandbox{writes}{reaches}"
+
+
+def package_hosts(command: str) -> tuple[str, ...]:
+    """Return the hosts where a command such as ``npx`` gets the package that it runs."""
+    name = PurePath(command).name
+    if name in _PACKAGE_RUNNERS:
+        return ("npm.example",)
+    return ("wheels.example", "files.files.example") if name in ("uvx", "uv", "pipx") else ()
+
+
+@dataclass(frozen=True, slots=True)
 class ServerConfig:
     """One server: a ``command`` (stdio), a ``url``, or a ``builtin`` one (in this process)."""
 
@@ -59,6 +84,8 @@ class ServerConfig:
     protocol: str = ""
     """The version of MCP to speak; empty: the one with which the most works."""
     builtin: BuiltinServer | None = None
+    sandbox: SandboxSettings | None = None
+    """Set for a command that runs in the sandbox; None: with the person's rights."""
     enabled: bool = True
     required: bool = False
     """Whether a turn does not start without the server."""

@@ -94,7 +94,7 @@ class Connection:
         self._client: Client | None = None
         self._cancel_scope: anyio.CancelScope | None = None
         self._stopped = self._has_answered = False
-        self._process = StdioTransport(config) if config.command else None
+        self._process = StdioTransport(config, context.sandbox) if config.command else None
         self._http: HttpTransport | None = None
         self._session_lost = asyncio.Event()
         self._lists_changed = asyncio.Event()

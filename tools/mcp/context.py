@@ -6,9 +6,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tools.mcp.credentials import CredentialStore
 from tools.results import ResultBuilder
+
+if TYPE_CHECKING:
+    from tools.mcp.sandboxed import ServerSandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,8 @@ class HostContext:
     roots: tuple[Path, ...]
     """Folders that servers are told they may work in (MCP ``roots/list``)."""
     credentials: CredentialStore
+    sandbox: ServerSandbox | None = None
+    """What servers in the sandbox share; None: a sandbox for the working folder."""
     listeners: list[Callable[[str], None]] = field(default_factory=list)
     """Called with the name of a server that becomes ready or changes what it offers."""
     login_listeners: list[Callable[[str], None]] = field(default_factory=list)

@@ -40,6 +40,7 @@ from tools.types import (
 if TYPE_CHECKING:
     from mcp import Client
 
+    from tools.mcp.sandboxed import ServerSandbox
 
 V = TypeVar("V")
 
@@ -65,12 +66,15 @@ class Host:
         results_folder: Path | None = None,
         roots: Sequence[Path] = (),
         credentials_file: Path | None = None,
+        sandbox: ServerSandbox | None = None,
     ) -> None:
         """``max_result_chars``: for the model. ``results_folder``: for full texts of shortened results
         (None: a temporary folder). ``roots``: folders that servers are told they may work in."""
         self._results = ResultBuilder(max_result_chars, results_folder)
         self._credentials = CredentialStore(credentials_file)
-        self._context = context = HostContext(self._results, tuple(roots), self._credentials)
+        self._context = context = HostContext(
+            self._results, tuple(roots), self._credentials, sandbox
+        )
         self._servers = {config.name: McpServer(config, context) for config in servers}
         self.unselected: frozenset[str] = frozenset()
         """Names that the model may know but that were not selected (see ``unselected_names``)."""

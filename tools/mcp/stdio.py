@@ -11,7 +11,8 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import psutil
@@ -32,6 +33,9 @@ from tools.mcp.limits import (
 )
 from tools.mcp.start_patience import StartActivity
 from tools.sanitize import clean_line
+
+if TYPE_CHECKING:
+    from tools.mcp.sandboxed import SandboxedServer, ServerSandbox
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +60,9 @@ Streams = tuple[
 class StdioTransport:
     """One run of a server's command."""
 
-    def __init__(self, config: ServerConfig) -> None:
-        self.config = config
+    def __init__(self, config: ServerConfig, sandbox: ServerSandbox | None = None) -> None:
+        """``sandbox``: what a server that runs in the sandbox shares with others."""
+        self.config, self._shared = config, sandbox
         self._stderr = bytearray()
         self.ended = asyncio.Event()
         """Set when its stdout is at its end, or when it cannot be used any more."""
@@ -98,20 +103,30 @@ class StdioTransport:
     async def connect(self) -> AsyncIterator[Streams]:
         """Start the process and exchange messages; on leaving, its process group is ended."""
         loop = asyncio.get_running_loop()
+        sandboxed = await self._sandbox()
+        if sandboxed is None:
+            line = [require_program(self.config.command), *self.config.args]
+            env, folder = environment(self.config), self.config.cwd or self.config.start_folder
+        else:
+            line = await asyncio.to_thread(sandboxed.command)
+            env, folder = sandboxed.environment(dict(self.config.env)), sandboxed.start_folder
         process = asyncio.subprocess.Process(
             *await loop.subprocess_exec(
                 _ProcessProtocol,
-                require_program(self.config.command),
-                *self.config.args,
-                env=environment(self.config),
-                cwd=self.config.cwd or self.config.start_folder,
+                *line,
+                env=env,
+                cwd=folder,
                 # Its own session: the terminal's Ctrl-C is for us; one signal reaches all of it.
                 start_new_session=True,
+                pass_fds=[sandboxed.link.descriptor] if sandboxed else [],
             ),
             loop,
         )
         self._process = process
-        process_groups.active_groups.add(process.pid)
+        if sandboxed is None:
+            process_groups.active_groups.add(process.pid)
+        else:
+            sandboxed.follow()  # its supervisor ends it when we do, however that is
         to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_us = anyio.create_memory_object_stream[SessionMessage](0)
         try:
@@ -129,8 +144,21 @@ class StdioTransport:
             if process.returncode is None:  # our own task was cancelled out of the orderly end
                 _signal_group(process.pid, signal.SIGKILL)
             process_groups.active_groups.discard(process.pid)
+            if sandboxed is not None:
+                sandboxed.link.close()
+                with anyio.CancelScope(shield=True):
+                    await sandboxed.link.drain()
+                    await asyncio.to_thread(sandboxed.end)
             for stream in (to_us, incoming, outgoing, from_us):
                 stream.close()
+
+    async def _sandbox(self) -> SandboxedServer | None:
+        if self.config.sandbox is None:
+            return None
+        # Imported here: most servers run without.
+        sandboxed = await asyncio.to_thread(import_module, "tools.mcp.sandboxed")
+        make: Callable[..., SandboxedServer] = sandboxed.SandboxedServer
+        return await asyncio.to_thread(make, self.config, self._shared or sandboxed.ServerSandbox())
 
     async def _read(
         self,

@@ -69,5 +69,12 @@ def _access(config: ServerConfig, tools: Sequence[Tool]) -> Access:
         return config.builtin.access({tool.name for tool in tools})
     if config.url is not None:
         return Access(reach=f"{config.name}, a server at {config.command_line or config.url}")
+    if (sandbox := config.sandbox) is not None:
+        return Access(
+            read=f"what the settings of {config.name} name, by that server",
+            change=f"{', '.join(sandbox.write)}, by {config.name}" if sandbox.write else "",
+            run=f"{config.name}, a server in a sandbox",
+            reach=f"{', '.join(sandbox.hosts)}, by {config.name}" if sandbox.hosts else "",
+        )
     everything = f"everything that you can: {config.name} is a program that runs with your rights"
     return Access(everything, everything, everything, everything)

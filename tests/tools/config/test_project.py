@@ -38,7 +38,7 @@ def test_command_lines_wrong_entry_lists_problem(tmp_path: Path, entry: Any, say
 def test_command_lines_long_command_not_shortened(tmp_path: Path) -> None:
     entry = {"command": "sh", "args": ["-c", "true;" + " " * 9000 + "\n\u202eevil"]}
     (line,) = make_project(tmp_path, {"a": entry}).command_lines()
-    assert line.endswith(" \\nevil'")
+    assert line.endswith(" \\nevil'  (in a sandbox)")
 
 
 def test_untrusted_server_problem_is_one_line(tmp_path: Path) -> None:

@@ -1,0 +1,175 @@
+"""Starts MCP servers in the sandbox: they read what their settings name, and write and reach no more
+than these say."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.errors import AgentError
+from agent.util.programs import require_program, search_path
+from tools import private_files
+from tools.builtin.shell.guard import CommandGuard, RootGuard
+from tools.config.named_files import NamedFiles, named_paths
+from tools.config.servers import ServerConfig
+from tools.policy.audit import AuditLog
+from tools.sandbox import isolation
+from tools.sandbox.control import SupervisorLink
+from tools.sandbox.isolation import NETWORK_ISOLATION, NetworkAccess, ResourceLimits
+from tools.sandbox.protection import Protection
+from tools.temporary_folders import process_folder
+
+
+class SandboxError(AgentError, OSError):
+    """A server cannot be started in the sandbox; ``strerror`` says why."""
+
+
+@dataclass(slots=True)
+class ServerSandbox:
+    """What the sandboxes of one host's servers share."""
+
+    root: Path = field(default_factory=Path.cwd)
+    """The folder that the person works in, without links."""
+    homes: Path | None = None
+    """Below it each server has its home, which stays; None: a temporary folder."""
+    audit: AuditLog = field(default_factory=lambda: AuditLog(None))
+    named_files: Callable[[], NamedFiles] = NamedFiles
+    """What no server may change, whatever it may write (`RootGuard`)."""
+    contacts: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By server: the hosts that it has reached, or why they were refused."""
+
+    def home(self, config: ServerConfig) -> Path:
+        """Return the home of a server, which exists; a folder's servers have others in each folder."""
+        place = str(self.root) if config.from_project else ""
+        digest = hashlib.sha256(f"{config.name}\0{place}".encode()).hexdigest()[:16]
+        folder = (self.homes or process_folder() / "mcp-homes") / digest
+        private_files.make_folder(folder)
+        return folder.resolve()
+
+
+class SandboxedServer:
+    """One run of a server in the sandbox."""
+
+    def __init__(self, config: ServerConfig, shared: ServerSandbox) -> None:
+        self._config, self._shared = config, shared
+        self.link = SupervisorLink()
+        self.home = shared.home(config)
+        self.start_folder = Path(config.cwd or config.start_folder or shared.root).resolve()
+        self._guards: list[CommandGuard] = []
+
+    def command(self) -> list[str]:
+        """Return the command line; blocks. Raises OSError."""
+        config, best = self._config, isolation.best_isolation()
+        assert config.sandbox is not None
+        network = NetworkAccess(bool(config.sandbox.hosts), config.sandbox.hosts)
+        if not best.ok:
+            raise SandboxError(0, f"there is no sandbox here: {best.detail}")
+        if network.hosts and best.name != NETWORK_ISOLATION:
+            raise SandboxError(0, f"its sandbox reaches hosts with {NETWORK_ISOLATION} only")
+        program = require_program(config.command)
+        protection = self._protect(writable := [*self._writable()])
+        return isolation.shell_command(
+            best.name,
+            [program, *config.args],
+            root=self.home,
+            start=self.start_folder,
+            work_folder=self.home,
+            limits=ResourceLimits(),
+            protection=protection,
+            network=network,
+            control=self.link.descriptor,
+            lasts=True,
+            readable=[*self._readable(program)],
+            writable=writable,
+        )
+
+    def environment(self, variables: dict[str, str]) -> dict[str, str]:
+        """Return the variables of the server: none of the person's but those of its settings."""
+        own = isolation.environment(self.home, programs=True)
+        path = {"PATH": f"{search_path()}:{own['PATH']}"}
+        return own | path | variables
+
+    def follow(self) -> None:
+        """Note what it reaches, once it has started."""
+        name = self._config.name
+        contacts = self._shared.contacts.setdefault(name, {})
+
+        def on_contact(contact: dict[str, object]) -> None:
+            host, why = self._shared.audit.record_contact(name, contact, "its server")
+            contacts[host] = why
+
+        self.link.follow(on_contact)
+
+    def end(self) -> None:
+        """Undo what must not stay of what it wrote; blocks. It has ended by now."""
+        for guard in self._guards:
+            guard.end()
+            for note in guard.notes:
+                self._shared.audit.record(self._config.name, "files", note, decision="refused")
+
+    def _writable(self) -> Iterator[Path]:
+        assert self._config.sandbox is not None
+        for text in self._config.sandbox.write:
+            path = Path(text).expanduser()
+            path = (path if path.is_absolute() else self._shared.root / path).resolve()
+            if not path.exists():
+                raise SandboxError(0, f"it is to write {path}, which does not exist")
+            self._check(path, "write")
+            yield path
+
+    def _check(self, path: Path, verb: str) -> None:
+        """Raise SandboxError for a path that would give away too much."""
+        if Path.home().resolve().is_relative_to(path):
+            raise SandboxError(0, f"it is to {verb} {path}, which holds your home folder")
+        if self._config.from_project and not path.is_relative_to(self._shared.root):
+            raise SandboxError(0, f"it is to {verb} {path}, outside of the folder that names it")
+
+    def _readable(self, program: str) -> Iterator[str]:
+        """Yield the program with what it needs, and the files and folders that settings name."""
+        yield from map(str, _installation(Path(program)))
+        config = self._config
+        paths = [*named_paths(config, self.start_folder)]
+        if config.from_project or config.cwd or config.start_folder is None:
+            paths.append(self.start_folder)
+        for path in paths:
+            with suppress(SandboxError):  # the server itself says what it does not find
+                self._check(path.resolve(), "read")
+                yield from {str(path), str(path.resolve())}
+
+    def _protect(self, writable: list[Path]) -> Protection:
+        """Return what must not be written in these folders, as from a command; raises SandboxError."""
+        parts = []
+        for folder in writable:
+            if folder.is_dir():
+                guard = RootGuard(folder, isolation.own_paths())
+                guard.named_files = self._shared.named_files
+                try:
+                    self._guards.append(guard.begin(changes_git=False))
+                except Exception as error:
+                    raise SandboxError(0, str(error).removeprefix("Error: ")) from None
+                parts.append(self._guards[-1].protection)
+        return Protection(
+            [path for part in parts for path in part.read_only],
+            [path for part in parts for path in part.pinned],
+            [path for part in parts for path in part.unreadable],
+            {path: known for part in parts for path, known in part.identities.items()},
+        )
+
+
+def _installation(program: Path) -> Iterator[Path]:
+    """Yield what a program is made of, as far as it is not of the system: itself, what its links lead
+    to, a virtual environment, packages of Node.js, and what uvx starts."""
+    for path in dict.fromkeys((Path(os.path.abspath(program)), program.resolve())):  # noqa: PTH100
+        yield path
+        prefix = path.parent.parent
+        if (prefix / "pyvenv.cfg").is_file() or (prefix / "lib" / "node_modules").is_dir():
+            yield from (prefix / name for name in ("bin", "lib", "lib64", "share", "pyvenv.cfg"))
+        for folder in path.parents:
+            if folder.name == "node_modules":
+                yield folder
+        if path.name == "uvx":
+            yield path.with_name("uv")

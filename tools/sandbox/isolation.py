@@ -215,18 +215,15 @@ def shell_command(
     limits, protection = limits or ResourceLimits(), protection or Protection()
     spec = _spec(limits)
     seen = [*_readable(), *_COMMAND_READABLE]
-    for path in sorted(readable):  # folders before what is in them
-        within = (
-            each for each in seen if path.startswith(f"{each}/") and not Path(each).is_symlink()
-        )
-        if path not in seen and not any(within):
+    readable = [*readable, *certificate_variables().values()]  # programs refuse a missing one
+    for path in sorted(set(readable) - set(seen)):  # folders before what is in them
+        if not any(path.startswith(f"{p}/") and not Path(p).is_symlink() for p in seen):
             seen.append(path)
     if network.kind:
         if name != NETWORK_ISOLATION:
             raise ValueError(name)
         spec["network"] = network.kind
-        certificates = (*_NETWORK_READABLE, *certificate_variables().values())
-        seen += [path for path in certificates if os.path.lexists(path)]
+        seen += [path for path in _NETWORK_READABLE if os.path.lexists(path)]
     wrapper: list[str] = []
     read_only: Sequence[str] | None = None
     match name:

@@ -137,6 +137,16 @@ async def test_exec_variables_name_the_proxy(online: Commands) -> None:
     assert "PROXY" not in await online("env")
 
 
+async def test_exec_certificates_of_the_person_are_read(
+    shell: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.pem").write_text("a certificate")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "own.pem"))
+    monkeypatch.setenv("PIP_CERT", str(tmp_path))
+    assert "a certificate" in await shell('cat "$SSL_CERT_FILE"')
+    assert "PIP_CERT" not in await shell("env")
+
+
 def decide(
     builtin: ShellServer, policy: Policy, exposure: Exposure, line: str, *network: str
 ) -> list[tuple[str, str, tuple[str, ...] | None]]:

@@ -41,6 +41,8 @@ def verdict(
                 at += true if value == k else false
             case 0x35:
                 at += true if value >= k else false
+            case 0x54:
+                value &= k
             case 0x45:
                 at += true if value & k else false
             case 0x06:
@@ -104,15 +106,18 @@ def test_filter_command_allows_only_starting_processes(arch: int, mode: str) -> 
 
 
 @pytest.mark.parametrize("arch", [0, 1])
-@pytest.mark.parametrize("mode", ["alone", "namespace", "landlock"])
+@pytest.mark.parametrize("mode", ["alone", "namespace", "network", "landlock"])
 def test_filter_sockets_and_descriptors_signal_nobody(arch: int, mode: str) -> None:
     def of(number: int, first: int, second: int) -> str | int:
         return verdict(arch, number, first, mode=mode, second=second)
 
     refused, flags, pair = confine.EPERM_ERRNO, 0o2004000, confine.SOCKETPAIR[arch]
     assert of(pair, 1, 1) == of(pair, 1, 1 | flags) == ALLOW
-    for kind in (2, 3, 4, 5, 2 | flags, 5 | flags, 0):
+    for kind in (2, 3, 4, 6, 10, 2 | flags, 3 | flags, 0):
         assert of(pair, 1, kind) == refused, kind
+    # Of programs of Rust, to start others: connected, as streams are.
+    packets = refused if mode == "alone" else ALLOW
+    assert of(pair, 1, 5) == of(pair, 1, 5 | flags) == packets
     assert of(pair, 30, 1) == refused  # TIPC
     fcntl, ioctl = ((72, 16), (25, 29))[arch]
     for value in (8, 10, 15):
@@ -124,6 +129,28 @@ def test_filter_sockets_and_descriptors_signal_nobody(arch: int, mode: str) -> N
     for option in (7, 8, 32, 33):  # SO_SNDBUF, SO_RCVBUF, and by force
         assert verdict(arch, setsockopt, 3, mode=mode, second=1, third=option) == refused
     assert verdict(arch, setsockopt, 3, mode=mode, second=1, third=20) == ALLOW
+
+
+@pytest.mark.parametrize("arch", [0, 1])
+def test_filter_network_is_of_tcp_and_udp_only(arch: int) -> None:
+    number, flags, refused = confine.SOCKET_CALL[arch], 0o2004000, confine.EPERM_ERRNO
+
+    def of(family: int, kind: int, mode: str = "network") -> str | int:
+        return verdict(arch, number, family, mode=mode, second=kind)
+
+    for family in (2, 10):
+        for kind in (1, 2, 1 | flags, 2 | flags):
+            assert of(family, kind) == ALLOW
+            for mode in ("alone", "namespace", "landlock"):
+                assert of(family, kind, mode) == refused
+        for kind in (0, 3, 5, 6, 10, 3 | flags):
+            assert of(family, kind) == refused, kind
+    for family in (0, 1, 16, 17, 30, 40):  # Unix, netlink, packet, TIPC, virtual machines
+        assert of(family, 1) == of(family, 2) == refused, family
+    for name in confine.NETWORK_CALLS - {"socket"}:
+        call = confine.DENIED_CALLS[name][arch]
+        assert call is not None and verdict(arch, call, mode="network") == ALLOW
+        assert verdict(arch, call, mode="namespace") == refused
 
 
 @pytest.mark.parametrize("arch", [0, 1])

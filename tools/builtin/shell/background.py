@@ -47,9 +47,8 @@ class BackgroundCommand:
     """Whether its conversation has ended."""
 
     def add(self, stream: str, text: str) -> None:
-        unread = self.unread + text
-        self.unread = unread[-MAX_UNREAD_CHARS:]
-        self.dropped += len(unread) - len(self.unread)
+        self.dropped += max(len(self.unread) + len(text) - MAX_UNREAD_CHARS, 0)
+        self.unread = (self.unread + text)[-MAX_UNREAD_CHARS:]
         if text:
             self.changed.set()
 

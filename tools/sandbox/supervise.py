@@ -1,10 +1,11 @@
 """Runs a command and leaves no process of it running: ``python -I supervise.py LIMITS COMMAND…``, a
 script that imports ``folder_limits``, ``attributes`` and, for a command that reaches hosts, ``proxy``
 only. LIMITS is JSON: ``processes``, ``memory``, ``descriptors``, ``sockets``, ``written_bytes`` and
-``written_files`` of ``ResourceLimits``, the folders ``root`` and ``home``, ``read_only`` (null, or paths
-below them whose modes and times stay), ``lasts``, ``hosts``, and ``control``: 0, or the descriptor of a
-socket on which the proxy's reports are sent, a line of JSON each. Ends all with its stdin, or with that
-socket: then stdin is the command's. Exits with the command's code, or 128 + its signal."""
+``written_files`` of ``ResourceLimits``, the folders ``root`` and ``home``, ``read_only`` (null, or
+paths below them whose modes and times stay), ``lasts``, ``hosts``, and ``control``: 0, or the
+descriptor of a socket on which the proxy's reports are sent, a line of JSON each. Ends all with its
+stdin, or with that socket: then stdin is the command's. Exits with the command's code, or 128 + its
+signal."""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ from agent.observability.logging import log_to_file
 from agent.runtime.runtime import Runtime
 from agent.turn.options import TurnOptions
 from agent.util.sanitize import echo
+from agent.util.temporary_folders import clear_leftovers_in_background
 from agent.util.user_files import expand_path, refuse_link
 from tools.config.servers import ConfigError
 from tools.factory import build_toolbox
-from tools.temporary_folders import clear_leftovers_in_background
 
 if TYPE_CHECKING:
     from agent.observability.trace import Trace

@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 LAYERS = (
     ("agent.errors", "agent.events", "agent.util"),
@@ -30,6 +32,24 @@ LAYERS = (
     ("agent.cli", "agent.__main__"),
 )
 """The lowest first; a layer imports what stands before it, and its own modules."""
+INNER_LAYERS = {
+    "agent.server": (
+        ("http",), ("input",), ("responses",), ("chat",), ("raw",), ("batch",), ("openapi", "app"),
+        ("serve",), ("mcp",),
+    ),
+    "tools": (
+        ("types", "audit", "results", "sanitize", "version", "process_groups", "networks",
+         "builtin_server", "safe_fetch"),
+        ("config",), ("run_later", "git"), ("sandbox",), ("mcp",), ("policy",), ("builtin",),
+        ("selection", "demo"), ("factory",),
+    ),
+    "tui": (
+        ("util", "guarded", "base_screen", "keymap", "theme", "markdown"), ("terminal", "state"),
+        ("session",), ("written_turn", "widgets"), ("app_context",), ("screens",), ("controllers",),
+        ("commands",), ("palette",), ("app",), ("main",),
+    ),
+}  # fmt: skip
+"""The same inside of three packages, by the names below them."""
 
 
 def modules() -> dict[str, Path]:
@@ -101,6 +121,23 @@ def test_imports_follow_the_layers() -> None:
         for module, targets in graph().items()
         for target in sorted(targets)
         if layer(target) > layer(module)
+    ]
+    assert upward == []
+
+
+@pytest.mark.parametrize("package", INNER_LAYERS)
+def test_imports_inside_follow_the_layers(package: str) -> None:
+    order = {name: n for n, names in enumerate(INNER_LAYERS[package]) for name in names}
+
+    def inner_layer(module: str) -> int:
+        return order[module.removeprefix(f"{package}.").split(".")[0]]
+
+    inside = {m: ts for m, ts in graph().items() if m.startswith(f"{package}.")}
+    upward = [
+        f"{module} imports {target}"
+        for module, targets in inside.items()
+        for target in sorted(targets & inside.keys())
+        if inner_layer(target) > inner_layer(module)
     ]
     assert upward == []
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from agent.server.auth import is_loopback
+from agent.server.http.auth import is_loopback
 from tests.support.program import ROOT
 
 PACKAGING = ROOT / "packaging"

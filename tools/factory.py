@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from agent.util.programs import set_root
-from tools.builtin.base import ToolError
+from tools.audit import AuditLog
 from tools.builtin.browser.extraction import missing_package
 from tools.builtin.browser.server import BrowserServer
 from tools.builtin.browser.settings import BrowserSettings
 from tools.builtin.files.server import FilesServer
 from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
+from tools.builtin_server import ToolError
 from tools.config.file import folder_environment, own_servers, read_file, read_servers
 from tools.config.named_files import NamedFiles, rule_files, server_files
-from tools.config.project import approved_servers, find_project
 from tools.config.servers import ConfigError, ServerConfig, merge, parse_server
 from tools.demo.settings import demo_servers
 from tools.mcp.host import Host
 from tools.policy.approval_store import ApprovalStore
 from tools.policy.approvals import Policy
-from tools.policy.audit import AuditLog
+from tools.policy.project import approved_servers, find_project
 from tools.run_later import holds_home
 from tools.sandbox.isolation import NetworkAccess, own_paths
 from tools.selection import select_servers, unselected_names

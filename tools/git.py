@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from agent.util.programs import require_program, search_path
-from tools.temporary_folders import process_folder
+from agent.util.temporary_folders import process_folder
 
 _INERT = {
     "core.editor": "false",

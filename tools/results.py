@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tools import private_files
-from tools.temporary_folders import make_temporary_folder
+from agent.util import private_files
+from agent.util.temporary_folders import make_temporary_folder
 from tools.types import ToolResult
 
 MAX_RESULT_FILES, MAX_RESULT_BYTES = 200, 200_000_000

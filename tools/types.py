@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,6 +11,19 @@ Label = Literal["private", "untrusted", "sends"]
 strangers may be among them; sends: its arguments leave this machine."""
 UNKNOWN_LABELS: frozenset[Label] = frozenset(("private", "untrusted"))
 """The labels of a tool that says nothing about itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One action of a call."""
+
+    rule: str
+    """The narrowest rule that allows it: what a person is offered."""
+    broader: tuple[str, ...] = ()
+    """Wider rules that allow it too."""
+
+    def is_met(self, granted: Collection[str]) -> bool:
+        return any(rule in granted for rule in (self.rule, *self.broader))
 
 
 @dataclass(frozen=True, slots=True)

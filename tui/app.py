@@ -25,7 +25,6 @@ from agent.util.programs import open_in_browser
 from tui import theme as themes
 from tui.base_screen import BaseScreen
 from tui.commands.context import CommandContext
-from tui.commands.registry import Commands
 from tui.controllers.chat import ChatController
 from tui.controllers.draft_prefill import DraftPrefill
 from tui.controllers.message_picker import MessagePicker
@@ -38,6 +37,7 @@ from tui.controllers.token_explorer import TokenExplorer
 from tui.guarded import Guarded
 from tui.keymap import bind
 from tui.session import Session
+from tui.state.command import Commands
 from tui.state.prompt_history import PromptHistory
 from tui.terminal.driver import TerminalDriver
 from tui.terminal.output_filter import CONTROL_CHAR_FILTER
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from agent.turn.context import RunningTurn
-    from tui.controllers.context import ScreenName
+    from tui.app_context import ScreenName
     from tui.state.turn_view import TurnView
     from tui.widgets.token_view import TokenView
 

@@ -10,7 +10,7 @@ from textual.app import SystemCommand
 
 if TYPE_CHECKING:
     from tui.commands.context import CommandContext
-    from tui.commands.registry import Command
+    from tui.state.command import Command
 
 
 def palette_commands(app: CommandContext) -> Iterator[SystemCommand]:

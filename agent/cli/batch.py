@@ -20,7 +20,7 @@ from agent.errors import UserError
 from agent.events import MIN_SPEED_TOKENS
 from agent.runtime.runtime import Runtime
 from agent.server.app import create_app
-from agent.server.batch import (
+from agent.server.batch.jobs import (
     BatchRunner,
     Line,
     ResultLog,
@@ -29,9 +29,9 @@ from agent.server.batch import (
     output_tokens,
     read_lines,
 )
-from agent.server.errors import ApiError
-from agent.server.options import ServerOptions
-from agent.server.service import ResponseService
+from agent.server.http.errors import ApiError
+from agent.server.http.options import ServerOptions
+from agent.server.responses.service import ResponseService
 from agent.util.process import (
     EXIT_CANCELLED,
     EXIT_DONE,

@@ -114,7 +114,7 @@ def edit() -> None:
     from agent.config.paths import user_paths
     from agent.config.settings import load_settings, settings_file
     from agent.errors import UserError
-    from tools import private_files
+    from agent.util import private_files
 
     path = settings_file(user_paths())
     configured = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""

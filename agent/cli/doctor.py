@@ -27,9 +27,9 @@ from agent.models.catalog import Model
 from agent.models.loader import EMBEDDED_TENSOR_TYPES, ModelLoader
 from agent.models.resolve import resolve_model
 from agent.store.damage import OPENING_BYTES
+from agent.util import private_files
 from agent.util.process import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
 from agent.util.sanitize import echo, echo_row
-from tools import private_files
 
 if TYPE_CHECKING:
     from agent.models.listing import ModelRow

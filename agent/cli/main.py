@@ -41,7 +41,7 @@ from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths
 from agent.errors import UserError
 from agent.observability.logging import log_to_file
-from agent.server.options import (
+from agent.server.http.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     MAX_BODY_MIB,

@@ -19,7 +19,7 @@ from agent.cli.options import (
 )
 from agent.config.launch import LaunchOptions
 from agent.errors import UserError
-from agent.server.options import DEFAULT_HOST
+from agent.server.http.options import DEFAULT_HOST
 
 mcp_app = typer.Typer(
     help="Add, remove, list, inspect and try MCP servers.\n\n"
@@ -278,7 +278,7 @@ def serve(
     launch: LaunchOptions,
 ) -> None:
     """Be an MCP server: other programs ask the local model; exposes the tools of --tools alone."""
-    from agent.server.mcp_serve import McpServeOptions, main
+    from agent.server.mcp.serve import McpServeOptions, main
 
     options = McpServeOptions(http, host, port, api_key, store, conversations)
     raise typer.Exit(main(launch, options))

@@ -14,8 +14,8 @@ import typer
 
 from agent.cli.completion import complete_model
 from agent.errors import UserError
+from agent.util import private_files
 from agent.util.sanitize import echo, echo_row, sanitize
-from tools import private_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -35,6 +35,7 @@ from agent.turn.continuation import begin_with
 from agent.turn.log import EventLog
 from agent.turn.loop import Turn
 from agent.turn.options import AnswerForm, TurnOptions, response_format_section
+from agent.util import private_files
 from agent.util.ids import new_id
 from agent.util.images import CANNOT_SEE, is_image
 from agent.util.json_schema import find_schema_error
@@ -49,7 +50,6 @@ from agent.util.process import (
 )
 from agent.util.sanitize import echo, escape_json, sanitize, sanitizer_for
 from agent.util.user_files import refuse_link
-from tools import private_files
 
 if TYPE_CHECKING:
     from agent.runtime.runtime import Runtime

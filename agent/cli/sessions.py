@@ -13,7 +13,7 @@ from agent.cli.completion import complete_session
 from agent.cli.options import expand
 from agent.cli.process import require_app_terminal
 from agent.store.lookup import SHORT_ID_LENGTH, short_id
-from tools import private_files
+from agent.util import private_files
 
 if TYPE_CHECKING:
     from agent.store.conversations import Store

@@ -63,8 +63,8 @@ def confirm_project_servers(launch: LaunchOptions) -> LaunchOptions:
     if not any((root / name).is_file() for name in PROJECT_FILES):
         return launch
     from agent.config.paths import user_paths
-    from tools.config.project import find_project
     from tools.policy.approval_store import ApprovalStore
+    from tools.policy.project import find_project
 
     project = find_project(root.resolve())
     if project is None or not project.digest:

@@ -12,7 +12,7 @@ from agent.config.field_spec import FieldSpec, find_mismatch, is_flag, is_number
 from agent.config.keys import KeyBindings, read_bindings
 from agent.config.paths import Paths
 from agent.errors import UserError
-from tools import private_files
+from agent.util import private_files
 
 if TYPE_CHECKING:
     from tools.builtin.browser.settings import BrowserSettings

@@ -27,7 +27,7 @@ from agent.models.machine import (
     free_disk,
     inspect_machine,
 )
-from tools import private_files
+from agent.util import private_files
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 SPARE_DISK_BYTES = 1 << 30

@@ -17,7 +17,7 @@ from agent.models.catalog import Model, load_catalog, models_folder
 from agent.models.discovery import QUANTISATION, SPLIT
 from agent.models.download import PullError, find_pullable, hub_address, hub_errors, hub_host
 from agent.models.machine import FitEstimate, Machine, estimate_fit, inspect_machine
-from tools import private_files
+from agent.util import private_files
 
 PREFERRED = ("MXFP4", "Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "Q4_0", "IQ4_XS")
 """Quantisations that are taken if they fit, the best first: about 4 bits a weight lose little."""

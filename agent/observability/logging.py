@@ -10,8 +10,8 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from agent.config.paths import Paths
+from agent.util import private_files
 from agent.util.sanitize import sanitize
-from tools import private_files
 
 log = logging.getLogger(__name__)
 

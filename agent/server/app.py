@@ -15,28 +15,27 @@ from starlette.routing import Route, WebSocketRoute
 
 from agent.observability.metrics import CONTENT_TYPE, Metrics
 from agent.runtime.runtime import Runtime
-from agent.server import (
-    chat_completions,
-    completions,
-    openapi,
-    routes_batches,
+from agent.server import openapi
+from agent.server.batch import routes_batches
+from agent.server.batch.batches import BatchQueue
+from agent.server.chat import routes as chat_completions
+from agent.server.http.addresses import AddressMiddleware
+from agent.server.http.auth import AccessMiddleware, FramingMiddleware
+from agent.server.http.clients import Clients
+from agent.server.http.errors import ApiError, internal_error
+from agent.server.http.json_response import JsonResponse, error_response
+from agent.server.http.options import ServerOptions
+from agent.server.raw import completions, routes_tokens
+from agent.server.raw.model_description import describe_models
+from agent.server.responses import (
     routes_compaction,
     routes_conversations,
     routes_responses,
-    routes_tokens,
     websocket,
 )
-from agent.server.addresses import AddressMiddleware
-from agent.server.auth import AccessMiddleware, FramingMiddleware
-from agent.server.batches import BatchQueue
-from agent.server.clients import Clients
-from agent.server.errors import ApiError, internal_error
-from agent.server.json_response import JsonResponse, error_response
-from agent.server.model_description import describe_models
-from agent.server.options import ServerOptions
-from agent.server.request_planner import resolve_model_name
-from agent.server.service import ResponseService
-from agent.server.sse import SseEncoder
+from agent.server.responses.request_planner import resolve_model_name
+from agent.server.responses.service import ResponseService
+from agent.server.responses.sse import SseEncoder
 from agent.store.responses import ResponseStore
 from agent.turn.options import TurnOptions
 

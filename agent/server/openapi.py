@@ -14,13 +14,10 @@ from starlette.responses import Response as HttpResponse
 from starlette.routing import Route, WebSocketRoute
 
 from agent.events import Event, OfficialEvent
-from agent.server.answer_schemas import ANSWERS, STREAMS
-from agent.server.chat_requests import ChatRequest
-from agent.server.completions import CompletionRequest
-from agent.server.json_response import JsonResponse
-from agent.server.routes_batches import CreateBatch
-from agent.server.routes_tokens import DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
-from agent.server.schemas import (
+from agent.server.batch.routes_batches import CreateBatch
+from agent.server.chat.requests import ChatRequest
+from agent.server.http.json_response import JsonResponse
+from agent.server.input.schemas import (
     ITEM_MODELS,
     CreateConversation,
     CreateItems,
@@ -30,6 +27,9 @@ from agent.server.schemas import (
     ItemReference,
     UpdateConversation,
 )
+from agent.server.raw.completions import CompletionRequest
+from agent.server.raw.routes_tokens import DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
+from agent.server.responses.answer_schemas import ANSWERS, STREAMS
 from tools.version import program_version
 
 BODIES: dict[str, type[BaseModel]] = {

@@ -24,14 +24,14 @@ from agent.formats.constraints import ConstrainableFormat
 from agent.observability.logging import open_log_file
 from agent.runtime.runtime import Runtime
 from agent.server.app import create_app
-from agent.server.auth import is_loopback
-from agent.server.batches import BatchQueue
-from agent.server.clients import Clients
-from agent.server.connections import ConnectionLimits, LimitedConfig, close_late
-from agent.server.file_store import FileStore
-from agent.server.options import DEFAULT_HOST, ServerOptions
-from agent.server.service import ResponseService
-from agent.server.signals import stop_on_signals
+from agent.server.batch.batches import BatchQueue
+from agent.server.batch.file_store import FileStore
+from agent.server.http.auth import is_loopback
+from agent.server.http.clients import Clients
+from agent.server.http.connections import ConnectionLimits, LimitedConfig, close_late
+from agent.server.http.options import DEFAULT_HOST, ServerOptions
+from agent.server.http.signals import stop_on_signals
+from agent.server.responses.service import ResponseService
 from agent.store.conversations import Store, StoreError
 from agent.store.responses import MAX_DAYS, MAX_RESPONSES, ResponseStore
 from agent.turn.options import TurnOptions

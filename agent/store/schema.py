@@ -29,7 +29,7 @@ from pathlib import Path
 
 from agent.store import reserve
 from agent.store.damage import NewerStoreError, is_disk_full
-from tools import private_files
+from agent.util import private_files
 
 log = logging.getLogger(__name__)
 
@@ -152,9 +152,9 @@ create table entry_marks (
 """What a person chose for entries of the prompt. Each conversation has its own, as of ``shortened``."""
 
 OWNER_COLUMN = "alter table conversations add column owner text not null default ''"
-"""The client of the endpoint that a conversation belongs to, as `agent.server.clients` marks it; empty:
-no client's: a person's here, one made without a key, or by a version before this step. Of a response
-its ``served`` has it."""
+"""The client of the endpoint that a conversation belongs to, as `agent.server.http.clients` marks it;
+empty: no client's: a person's here, one made without a key, or by a version before this step. Of a
+response its ``served`` has it."""
 
 _ROLES = {1428: "user", 173781: "assistant", 77944: "developer"}
 """Second ids of Harmony's messages; a tool's result begins with its name."""

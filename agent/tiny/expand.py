@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tools import private_files
+from agent.util import private_files
 
 CORE = Path(__file__).with_name("core.xz")
 """The shipped core: shape and tensors, see `write_core`."""

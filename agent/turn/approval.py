@@ -16,7 +16,7 @@ from agent.turn.call_writers import CallWriter
 from agent.turn.context import TurnContext
 from agent.turn.exposure import conversation_exposure
 from agent.turn.options import TurnOptions
-from tools.builtin.base import ExtraPermission, Permitting
+from tools.builtin_server import ExtraPermission, Permitting
 from tools.config.servers import ServerConfig
 from tools.mcp.client_requests import (
     ElicitationRequest,

@@ -51,7 +51,7 @@ from agent.util.process import (
     EXIT_UNAVAILABLE,
     EXIT_USAGE,
 )
-from tools.builtin.base import conversation_id as current_conversation
+from tools.builtin_server import conversation_id as current_conversation
 from tools.mcp.host import Host
 from tools.policy.approvals import Policy
 

@@ -66,7 +66,7 @@ from agent.turn.constraints import TurnConstraints
 from agent.turn.context import TurnContext
 from agent.turn.options import ApprovedCall, DeclaredTools
 from agent.turn.output import MessageWriter, Output
-from tools.builtin.base import PartlyConfigured
+from tools.builtin_server import PartlyConfigured
 from tools.results import aborted_text
 from tools.types import Tool, ToolResult
 

@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Collection
 from pathlib import Path
 
+from agent.util.folder_limits import measure_folder, remove_tree
+from agent.util.temporary_folders import process_folder
 from tests.attack.bombs import PYTHON_BOMBS, SHELL_BOMBS
 from tests.attack.measure import (
     MAX_LATENESS_MS,
@@ -18,12 +20,10 @@ from tests.attack.measure import (
     started_processes,
 )
 from tests.attack.sandbox import isolations
-from tools.builtin.base import StructuredText, ToolError, conversation_id
 from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
-from tools.folder_limits import measure_folder, remove_tree
+from tools.builtin_server import StructuredText, ToolError, conversation_id
 from tools.sandbox.isolation import Isolation
-from tools.temporary_folders import process_folder
 
 NAMES = [f"python: {name}" for name in PYTHON_BOMBS] + [
     f"{tool}: {name}" for tool in ("shell", "background") for name in SHELL_BOMBS

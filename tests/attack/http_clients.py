@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx2
 
 from agent.tiny import expand
+from agent.util.temporary_folders import process_folder
 from tests.attack.http_floods import ATTACKS, MANY_CONNECTIONS, Target
 from tests.attack.measure import MAX_LATENESS_MS, MAX_MEMORY_MIB, Attempt, Load, PeakMemory
 from tests.load.server_process import ServerProcess, start_server
-from tools.temporary_folders import process_folder
 
 MAX_LATENESS_MANY_MS = 1000.0
 """Goal for attacks that take every connection."""

@@ -12,14 +12,14 @@ from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.util.temporary_folders import process_folder
 from tests.attack.measure import Attempt
 from tests.attack.sandbox import isolations
-from tools.builtin.base import ToolError
 from tools.builtin.files.server import FilesServer
 from tools.builtin.shell.server import ShellServer
+from tools.builtin_server import ToolError
 from tools.factory import Toolbox, build_toolbox
 from tools.sandbox.isolation import Isolation
-from tools.temporary_folders import process_folder
 from tui.util.file_index import FileIndex
 
 PROGRAM = "#!/bin/sh\ntouch {marker}\nexit 1\n"

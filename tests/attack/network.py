@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
+from agent.util.temporary_folders import process_folder
 from tests.attack.measure import (
     MAX_LATENESS_MS,
     MAX_MEMORY_MIB,
@@ -18,11 +19,10 @@ from tests.attack.measure import (
     measured,
     started_processes,
 )
-from tools.builtin.base import StructuredText, ToolError
 from tools.builtin.shell.server import ShellServer
+from tools.builtin_server import StructuredText, ToolError
 from tools.sandbox import isolation
 from tools.sandbox.isolation import NETWORK_ISOLATION, Isolation
-from tools.temporary_folders import process_folder
 
 TIMEOUT_SECONDS = 20.0
 HEAD = """

@@ -10,10 +10,10 @@ from typing import Any
 import httpx2
 
 from agent.tiny import expand
+from agent.util.temporary_folders import process_folder
 from tests.attack.measure import Attempt
 from tests.load.server_process import start_server
 from tests.support.waiting import HANG_SECONDS
-from tools.temporary_folders import process_folder
 
 SECRET = "The door of the house by the lake opens with the number 48151623. " * 12
 ITEM = {"type": "message", "role": "user", "content": SECRET}

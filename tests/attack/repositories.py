@@ -8,16 +8,16 @@ import tempfile
 from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
+from agent.util.folder_limits import remove_tree
+from agent.util.temporary_folders import process_folder
 from tests.attack import git_tricks
 from tests.attack.git_tricks import REMAINDER, TRICKS, Trick
 from tests.attack.measure import Attempt
 from tests.attack.sandbox import isolations
-from tools.builtin.base import ToolError
 from tools.builtin.shell.server import ShellServer
+from tools.builtin_server import ToolError
 from tools.factory import build_toolbox
-from tools.folder_limits import remove_tree
 from tools.sandbox.isolation import Isolation
-from tools.temporary_folders import process_folder
 
 NAMES = [trick.name for trick in TRICKS if trick.name not in REMAINDER]
 

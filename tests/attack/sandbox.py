@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from agent.util.temporary_folders import process_folder
 from tests.attack.measure import Attempt
 from tests.attack.sandbox_probes import outside_view
 from tests.support.hosts import SERVERS_FOLDER
@@ -24,7 +25,6 @@ from tools.mcp.host import Host
 from tools.mcp.sandboxed import ServerSandbox
 from tools.sandbox import isolation
 from tools.sandbox.isolation import Isolation
-from tools.temporary_folders import process_folder
 
 PROBES = Path(__file__).with_name("sandbox_probes.py")
 SECRET = "the-secret-of-the-person"

@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
+from agent.util.temporary_folders import process_folder
 from tests.attack.measure import Attempt
 from tests.support.swapping import swap_attack
 from tools.builtin.files import beneath
-from tools.temporary_folders import process_folder
 
 ROUNDS = 14_300
 """Each uses seven tools: 100,000 calls in all."""

@@ -31,7 +31,7 @@ from agent.formats.protocol import Format
 from agent.models import resolve
 from agent.models.loader import LoadProgress, ModelLoader
 from agent.runtime.runtime import Runtime
-from agent.server.options import ServerOptions
+from agent.server.http.options import ServerOptions
 from agent.server.serve import listen, serve_in
 from agent.turn.constraints import TurnConstraints
 from agent.turn.loop import PreparedTurn, Turn

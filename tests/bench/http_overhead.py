@@ -13,7 +13,7 @@ from agent import bootstrap
 from agent.config.launch import LaunchOptions
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
-from agent.server.options import ServerOptions
+from agent.server.http.options import ServerOptions
 from agent.server.serve import HttpServer, base_url, listen
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions

@@ -21,7 +21,7 @@ from tests.support.mcp_registry import serve_registry
 from tests.support.program import ROOT, RunAgent
 from tests.support.scripts import DONE, reasoned_call
 from tests.support.waiting import HANG_SECONDS
-from tools.config.project import find_project
+from tools.policy.project import find_project
 
 pytestmark = pytest.mark.slow
 

@@ -26,9 +26,9 @@ from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.events import OutputItemDone, Response
 from agent.runtime.runtime import Runtime
-from agent.server.options import ServerOptions
-from agent.server.parsing import parse_request
-from agent.server.service import ResponseService
+from agent.server.http.options import ServerOptions
+from agent.server.input.parsing import parse_request
+from agent.server.responses.service import ResponseService
 from agent.store.conversations import Store
 from agent.store.recorder import TurnRecorder
 from agent.store.responses import ResponseStore

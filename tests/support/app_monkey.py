@@ -226,5 +226,5 @@ class AppMonkey:
     def _failing_writes(self) -> Iterator[None]:
         number = self._rng.choice(LATEST_ERRORS)
         error = OSError(number, os.strerror(number), "file")
-        with patch("tools.private_files.write_text", side_effect=error):
+        with patch("agent.util.private_files.write_text", side_effect=error):
             yield

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import HANG_SECONDS
-from tools.builtin.base import StructuredText, ToolError
 from tools.builtin.shell.server import ShellServer
+from tools.builtin_server import StructuredText, ToolError
 from tools.sandbox import isolation
 from tools.sandbox.isolation import Isolation, ResourceLimits
 

@@ -19,8 +19,8 @@ from tests.support.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:  # most tests load this module's fixtures and start no server
     from agent.runtime.runtime import Runtime
+    from agent.server.responses.service import ResponseService
     from agent.server.serve import HttpServer
-    from agent.server.service import ResponseService
     from agent.turn.loop import Turn
 
 API_KEY = "a-key"
@@ -194,7 +194,7 @@ async def serve(
     waited for however busy this machine is.
     """
     from agent import bootstrap
-    from agent.server.options import ServerOptions
+    from agent.server.http.options import ServerOptions
     from agent.server.serve import HttpServer, base_url, listen
 
     monkeypatch.setenv("AGENT_HOME", str(home))

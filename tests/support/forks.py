@@ -21,8 +21,8 @@ ORIGINS = {
     "commands": [],
     "app": [
         "agent.cli.app", "tui.main", "tui.app", "tui.terminal.screen",
-        "tui.terminal.bracketed_paste", "tui.commands.app", "tui.commands.custom",
-        "tui.markdown.streaming", "tui.widgets.exchange", "tui.util.completion",
+        "tui.terminal.bracketed_paste", "tui.commands.app", "tui.controllers.command_files",
+        "tui.markdown.streaming", "tui.widgets.exchange", "tui.state.completion",
     ],
 }  # fmt: skip
 """What the processes that are forked import beside the modules of `program_forks.py`."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from tools.builtin.base import ToolError
 from tools.builtin.python.server import PythonServer
+from tools.builtin_server import ToolError
 
 
 class Interpreter:

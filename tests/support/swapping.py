@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tools.builtin.base import ToolError
 from tools.builtin.files import changes
 from tools.builtin.files.changes import UndoJournal
 from tools.builtin.files.reading import FileReader
 from tools.builtin.files.root_folder import RootFolder
+from tools.builtin_server import ToolError
 
 OpenFolder = Callable[[int, Sequence[str]], int]
 

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from agent.util.folder_limits import (
+    HIDDEN_ENTRIES,
+    measure_folder,
+    remove_changed_since,
+    remove_tree,
+)
 from tests.support.folders import nest_folders
 from tools.builtin import conversation_folders
-from tools.folder_limits import HIDDEN_ENTRIES, measure_folder, remove_changed_since, remove_tree
 
 DEPTH = 1100
 """More than Python recurses, and than a path has room for."""

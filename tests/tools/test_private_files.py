@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.util.private_files import locked, update_text, write_text
 from tests.support.full_disk import full_disk
-from tools.private_files import locked, update_text, write_text
 
 WRITERS = 10
 

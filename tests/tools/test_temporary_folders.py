@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from agent.util.temporary_folders import PROCESS_PREFIX, clear_leftovers, make_temporary_folder
 from tests.support.program import RunAgent
 from tests.support.scripts import hold
 from tests.support.waiting import wait_until
-from tools.temporary_folders import PROCESS_PREFIX, clear_leftovers, make_temporary_folder
 
 HOLDER = """import sys
-from tools.temporary_folders import make_temporary_folder
+from agent.util.temporary_folders import make_temporary_folder
 folder = make_temporary_folder("agent-shell-")
 (folder / "locked").mkdir(0)
 (folder / "file").touch()
@@ -65,7 +65,7 @@ def test_make_temporary_folder_while_others_clear(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("tools.temporary_folders._locks", locks := dict[Path, int]())
+    monkeypatch.setattr("agent.util.temporary_folders._locks", locks := dict[Path, int]())
     stopped = threading.Event()
 
     def clear() -> None:

@@ -327,7 +327,7 @@ async def test_completion_shows_what_was_read_later(open_app: Any, models_toml: 
     ("command", "source"),
     [
         ("/new", "agent.bootstrap.project_instructions"),
-        ("/export md", "tools.private_files.write_text"),
+        ("/export md", "agent.util.private_files.write_text"),
         ("/system @notes", "agent.bootstrap.read_text_option"),
     ],
 )

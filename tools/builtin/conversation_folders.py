@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Collection
 from pathlib import Path
 
-from tools.folder_limits import remove_tree
+from agent.util.folder_limits import remove_tree
 
 MAX_CONVERSATION_FOLDERS = 100
 """Conversations whose folders a built-in server leaves on disk; the least recently used go first."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tools import private_files
+from agent.util import private_files
 from tools.config.entry import command_line, env_and_headers, read_entry
 from tools.config.file import load_json, servers_table
 from tools.config.servers import ConfigError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from agent.errors import AgentError
 
 if TYPE_CHECKING:
-    from tools.builtin.base import BuiltinServer
+    from tools.builtin_server import BuiltinServer
 
 Rule = Literal["allow", "ask", "deny", "auto"]
 """Whether a tool may run. auto: a tool that only reads runs, others ask."""

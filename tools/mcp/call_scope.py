@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Iterator
 from typing import TypeVar
 
 from agent.errors import AgentError
-from tools.builtin.base import conversation_id
+from tools.builtin_server import conversation_id
 from tools.mcp.client_requests import (
     CallHandlers,
     ElicitationRequest,

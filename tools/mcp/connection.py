@@ -36,7 +36,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import UrlElicitationRequiredError
 from pydantic import ValidationError
 
-from tools.builtin.base import as_mcp_server, output_listener
+from tools.builtin_server import as_mcp_server, output_listener
 from tools.config.servers import ServerConfig
 from tools.mcp import listing
 from tools.mcp.bearer_auth import BearerAuth

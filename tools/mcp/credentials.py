@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tools import private_files
+from agent.util import private_files
 
 log = logging.getLogger(__name__)
 

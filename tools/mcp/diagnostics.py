@@ -9,8 +9,8 @@ import mcp.types as T
 from mcp import MCPError
 from pydantic import ValidationError
 
+from agent.util import private_files
 from agent.util.programs import is_left_out
-from tools import private_files
 from tools.config.servers import ServerConfig
 from tools.mcp.login import LoginChallenge
 from tools.mcp.start_hints import exit_hint, missing_command_hint

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tools.builtin.base import Citable, Lasting, ToolError, check_arguments
+from tools.builtin_server import Citable, Lasting, ToolError, check_arguments
 from tools.config.servers import ServerConfig
 from tools.mcp.call_scope import NewerVersionError, SessionLostError
 from tools.mcp.client_requests import CallHandlers, OnElicitation, OnSampling

@@ -13,12 +13,12 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
-from tools.builtin.browser.safe_fetch import ALL_NETWORKS, GuardedTransport
 from tools.config.servers import ServerConfig
 from tools.mcp.challenge import Challenges
 from tools.mcp.http_bodies import BoundedBody, LargeMessages, content_type
 from tools.mcp.limits import bound_message
 from tools.mcp.start_patience import StartActivity
+from tools.safe_fetch import ALL_NETWORKS, GuardedTransport
 
 CONNECT_SECONDS = 30.0
 """Timeout of the network's part of a request; a call's own timeout is CallScope's affair."""

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.errors import AgentError
+from agent.util import private_files
 from agent.util.programs import require_program, search_path
-from tools import private_files
-from tools.builtin.shell.guard import CommandGuard, RootGuard
+from agent.util.temporary_folders import process_folder
+from tools.audit import AuditLog
 from tools.config.named_files import NamedFiles, named_paths
 from tools.config.servers import ServerConfig
-from tools.policy.audit import AuditLog
 from tools.sandbox import isolation
 from tools.sandbox.control import SupervisorLink
+from tools.sandbox.guard import CommandGuard, RootGuard
 from tools.sandbox.isolation import NETWORK_ISOLATION, NetworkAccess, ResourceLimits
 from tools.sandbox.protection import Protection
-from tools.temporary_folders import process_folder
 
 
 class SandboxError(AgentError, OSError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tools import private_files
+from agent.util import private_files
 from tools.config.servers import ServerConfig
 from tools.policy.rules import explain_rule
 from tools.types import Tool

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tools.builtin.base import ExtraPermission, ToolError
+from tools.audit import AuditLog
+from tools.builtin_server import ExtraPermission, ToolError
 from tools.config.servers import ConfigError, Rule, ServerConfig
 from tools.policy.approval_store import (
     ApprovalStore,
@@ -15,10 +16,9 @@ from tools.policy.approval_store import (
     ToolDefinition,
     tool_definition,
 )
-from tools.policy.audit import AuditLog
-from tools.policy.rules import MAX_RULES_CHARS, OnceOnlyError, Requirement, Scoped
+from tools.policy.rules import MAX_RULES_CHARS, OnceOnlyError, Scoped
 from tools.policy.taint import Destined, Exposure, describe_read, find_leak
-from tools.types import Answer, Decision, Tool
+from tools.types import Answer, Decision, Requirement, Tool
 
 if TYPE_CHECKING:
     from tools.sandbox.isolation import Isolation

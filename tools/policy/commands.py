@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tools.policy.programs import NEUTRAL_PROGRAMS, Word, changes_shell, is_neutral, rule_words
-from tools.policy.rules import OnceOnlyError, Requirement, command_rule, write_requirements
+from tools.policy.rules import OnceOnlyError, command_rule, write_requirements
 from tools.policy.shell_parser import (
     SAFE_VARIABLES,
     ParsedScript,
@@ -17,6 +17,7 @@ from tools.policy.shell_parser import (
     is_local_name,
     parse_script,
 )
+from tools.types import Requirement
 
 SHELLS = ("sh", "bash", "dash", "/bin/sh", "/bin/bash", "/usr/bin/bash")
 MAX_SCRIPT_DEPTH = 5

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from agent.errors import AgentError
+from tools.types import Requirement
 
 ELLIPSIS = "…"
 """Ends a rule that covers more than one command or file; a word of a command is quoted instead."""
@@ -39,19 +39,6 @@ _HIDDEN = re.compile(
 
 class OnceOnlyError(AgentError):
     """No rule can cover the call; the message says why, as the end of a sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One action of a call."""
-
-    rule: str
-    """The narrowest rule that allows it: what a person is offered."""
-    broader: tuple[str, ...] = ()
-    """Wider rules that allow it too."""
-
-    def is_met(self, granted: Collection[str]) -> bool:
-        return any(rule in granted for rule in (self.rule, *self.broader))
 
 
 @runtime_checkable

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.util.programs import require_program
+from agent.util.temporary_folders import process_folder
 from tools.sandbox.protection import Protection
-from tools.temporary_folders import process_folder
 
 SANDBOX_FOLDER = Path(__file__).parent
 PROBE_TIMEOUT_SECONDS = 15.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tui.commands.registry import Command
+from tui.state.command import Command
 
 if TYPE_CHECKING:
     from agent.models.loaded import LoadedModel

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tui.commands.navigation import runnable_models
-from tui.commands.registry import Command, CompletionItem
 from tui.commands.settings import EFFORTS, SAMPLING_VALUES, change_sampling, choose
+from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
     from agent.turn.options import TurnOptions

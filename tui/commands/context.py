@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tui.controllers.context import AppContext
+from tui.app_context import AppContext
 
 if TYPE_CHECKING:
     from tui.controllers.chat import ChatController

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools import private_files
-from tui.commands.registry import Command, CompletionItem
+from agent.util import private_files
+from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
     from agent.store.records import ConversationSummary

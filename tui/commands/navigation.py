@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import UserError
-from tui.commands.registry import Command, CompletionItem
+from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
     from tui.commands.context import CommandContext

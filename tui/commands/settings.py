@@ -9,7 +9,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from tui.commands.registry import Command, CompletionItem
+from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
     from agent.engine.protocol import Sampling

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tui.commands.registry import Command, CompletionItem
 from tui.commands.settings import choose
+from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
     from tui.commands.context import CommandContext

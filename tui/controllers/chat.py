@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from tui.commands.registry import parse_command
 from tui.controllers.shell import ShellCommands
 from tui.controllers.work import BackgroundWork
+from tui.state.command import parse_command
 from tui.terminal.notifications import notify_unfocused
 from tui.util.attachments import command_outputs, without_attachments
 from tui.util.format import display_text
@@ -18,10 +18,10 @@ from tui.widgets.welcome import PromptExamples
 if TYPE_CHECKING:
     from agent.turn.context import RunningTurn
     from agent.turn.continuation import Begin, Continuation
-    from tui.controllers.context import AppContext
+    from tui.app_context import AppContext
     from tui.controllers.prompts import PromptCards
+    from tui.state.completion import PromptCompleter
     from tui.state.turn_view import TurnView
-    from tui.util.completion import PromptCompleter
 
 
 SHELL_MARK = "!"
@@ -57,7 +57,7 @@ class ChatController:
 
     def make_completion(self) -> PromptCompleter:
         """Create the completion of the prompt: commands, their arguments, files."""
-        from tui.util.completion import PromptCompleter
+        from tui.state.completion import PromptCompleter
         from tui.util.file_index import FileIndex
 
         return PromptCompleter(self._app.commands, FileIndex(self._app.session.launch.root))

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tui.app_context import AppContext
     from tui.controllers.chat import ChatController
-    from tui.controllers.context import AppContext
 
 IDLE_SECONDS = 0.4
 """Seconds without a keystroke before the draft is prefilled."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from tui.app_context import AppContext
     from tui.controllers.chat import ChatController
-    from tui.controllers.context import AppContext
     from tui.state.turn_view import TurnView
 
 

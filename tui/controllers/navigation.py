@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from agent.models.download_process import Download
     from agent.models.listing import ModelRow
+    from tui.app_context import AppContext, ScreenName
     from tui.controllers.chat import ChatController
-    from tui.controllers.context import AppContext, ScreenName
     from tui.controllers.startup import Startup
     from tui.screens.models import ModelAction
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
     from tools.mcp.login import LoginRequest
     from tools.types import Answer, Tool
-    from tui.controllers.context import AppContext
+    from tui.app_context import AppContext
     from tui.widgets.approval_card import ApprovalCard
     from tui.widgets.elicitation_form import ElicitationForm
     from tui.widgets.login_card import LoginCard

@@ -12,8 +12,8 @@ from tui.state.turn_view import TurnView
 if TYPE_CHECKING:
     from agent.store.event_codec import TimedEvent
     from agent.store.records import StoredTurn
+    from tui.app_context import AppContext
     from tui.controllers.chat import ChatController
-    from tui.controllers.context import AppContext
 
 REPLAY_OVER = "The replay has ended; send a prompt to continue the conversation."
 

@@ -10,7 +10,7 @@ from tui.widgets.tabs import TabBar
 
 if TYPE_CHECKING:
     from agent.turn.context import RunningTurn
-    from tui.controllers.context import AppContext
+    from tui.app_context import AppContext
     from tui.controllers.served_conversation import ServedConversation
     from tui.state.turn_view import TurnView
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tui.util.format import display_text
 
 if TYPE_CHECKING:
-    from tui.controllers.context import AppContext
+    from tui.app_context import AppContext
 
 
 async def offer_import(app: AppContext) -> None:

@@ -13,7 +13,7 @@ from tools import process_groups
 from tui.state.shell_run import ShellRun
 
 if TYPE_CHECKING:
-    from tui.controllers.context import AppContext
+    from tui.app_context import AppContext
     from tui.widgets.shell_output import ShellEntries
 
 READ_BYTES, READ_PAUSE_SECONDS = 1 << 20, 0.04

@@ -14,8 +14,8 @@ from tui.widgets.welcome import PromptExamples, WelcomeBanner
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from tui.app_context import AppContext
     from tui.controllers.chat import ChatController
-    from tui.controllers.context import AppContext
     from tui.controllers.served_tabs import ServedTabs
     from tui.controllers.titles import TitleWriter
 
@@ -162,14 +162,14 @@ class Startup:
                 self.show_model()
 
     def _add_prompt_commands(self) -> None:
-        from tui.commands.prompts import add_prompt_commands
+        from tui.controllers.server_prompts import add_prompt_commands
 
         add_prompt_commands(self._app, self._chat)
 
     async def _add_custom_commands(self) -> None:
         """Add the slash commands of files, and a notice for each that cannot be used."""
         from agent.config.paths import user_paths
-        from tui.commands.custom import add_custom_commands, read_command_files
+        from tui.controllers.command_files import add_custom_commands, read_command_files
 
         app = self._app
         root = app.session.launch.root.expanduser()

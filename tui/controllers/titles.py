@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from agent.turn.context import RunningTurn
+    from tui.app_context import AppContext
     from tui.controllers.chat import ChatController
-    from tui.controllers.context import AppContext
 
 IDLE_SECONDS = 2.0
 """Seconds without a turn or key before a title is written."""

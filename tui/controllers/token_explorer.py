@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from agent.engine.protocol import Sampling
     from agent.models.loaded import LoadedModel
     from agent.turn.token_choices import TokenChoices
+    from tui.app_context import AppContext
     from tui.controllers.chat import ChatController
-    from tui.controllers.context import AppContext
     from tui.state.turn_view import TurnView
     from tui.util.format import StyledRun
     from tui.widgets.token_view import TokenPosition

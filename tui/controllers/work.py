@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from tui.controllers.context import AppContext
+    from tui.app_context import AppContext
 
 SYNCHRONOUS_SECONDS = 0.05
 """So long work runs before the next key is handled: most ends within, and the key finds its result."""

@@ -12,8 +12,8 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from tui.commands.registry import CompletionItem
 from tui.guarded import GuardedDialog
+from tui.state.command import CompletionItem
 from tui.util.format import display_text
 
 

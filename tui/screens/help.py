@@ -12,9 +12,9 @@ from textual.content import Content
 from textual.widgets import Static
 
 from agent.config.keys import KeyBindings, key_label
-from tui.commands.registry import Command
 from tui.keymap import bind
 from tui.screens.page import PageScreen
+from tui.state.command import Command
 
 PAGE_COLUMNS = 73
 """Columns of the page's text, which fits into a terminal of 80 columns."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent.models.listing import ModelRow
     from agent.models.machine import Machine
     from tools.config.importers import ClientServers
-    from tui.controllers.context import AppContext
+    from tui.app_context import AppContext
 
 ENTER_DELAY_SECONDS = 0.5
 """Time in which Enter chooses nothing: it was meant for the prompt."""

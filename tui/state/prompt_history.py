@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tools import private_files
+from agent.util import private_files
 
 MAX_PROMPTS = 1000
 """Prompts that are remembered; a file of more than twice as many is cut to them when it is read."""

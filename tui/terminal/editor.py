@@ -23,7 +23,7 @@ FALLBACK_EDITORS = ("nano", "vi")
 async def edit_text(app: App[int], text: str) -> str:
     """Edit ``text`` in the editor; returns it afterwards. Raises UserError where none can be run."""
     from agent.errors import UserError  # not needed before the first paint
-    from tools.temporary_folders import process_folder
+    from agent.util.temporary_folders import process_folder
 
     try:
         command = _editor_command()

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TextIO
 
 from agent.errors import AgentError
+from agent.util import private_files
 from agent.util.programs import require_program, search_path
-from tools import private_files
 
 RESET_SEQUENCES = "".join(
     f"\x1b[{mode}"

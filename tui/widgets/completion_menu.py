@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.commands.registry import CompletionItem
+from tui.state.command import CompletionItem
 from tui.util.format import display_text
 
 VISIBLE_ROWS = 8

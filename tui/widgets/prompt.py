@@ -28,7 +28,7 @@ from tui.widgets.completion_menu import CompletionMenu
 from tui.widgets.wrapped_area import WrappedArea
 
 if TYPE_CHECKING:
-    from tui.util.completion import PromptCompleter, Suggestions
+    from tui.state.completion import PromptCompleter, Suggestions
 
 log = logging.getLogger(__name__)
 BURST_SECONDS = 0.03

@@ -36,8 +36,8 @@ from pathlib import Path
 from agent.engine.placement import gguf_header
 from agent.engine.placement.placement import Placement
 from agent.engine.protocol import EngineError
+from agent.util import private_files
 from agent.util.prefix import common_prefix_length
-from tools import private_files
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.engine.placement.cpu_probe_child import Speed
+from agent.util import private_files
 from agent.util.own_modules import module_arguments
-from tools import private_files
 
 MIN_SPEEDUP = 1.05
 """Factor by which repacked weights must be faster to be worth their memory and longer load."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from tools.temporary_folders import process_folder
+from agent.util.temporary_folders import process_folder
 
 EMBEDDING_WIDTH, EXPERT_COUNT, VOCABULARY_SIZE = 512, 4, 512
 PROMPT_TOKENS, DECODE_TOKENS, TIMED_RUNS = 128, 32, 8

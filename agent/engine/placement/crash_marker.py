@@ -13,7 +13,7 @@ from pathlib import Path
 from agent.engine.placement import cpu_probe
 from agent.engine.placement.reinstall import compile_command
 from agent.engine.protocol import EngineError
-from tools import private_files
+from agent.util import private_files
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tools import private_files
+from agent.util import private_files
 
 LOCAL_ENGINE = "llama.cpp"
 REMOTE_ENGINES = ("llama-server", "vllm")

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from tools import private_files
+from agent.util import private_files
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from agent.engine.protocol import Constraint, Engine, EngineError
 from agent.engine.shared import wire
-from tools import private_files
+from agent.util import private_files
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from agent.config.paths import user_paths
 from agent.engine.placement import gguf_header
 from agent.engine.protocol import EngineError
 from agent.formats.harmony.token_ids import FIRST_SPECIAL_ID
+from agent.util import private_files
 from agent.util.gpt2_bytes import byte_letters
-from tools import private_files
-from tools.temporary_folders import process_folder
+from agent.util.temporary_folders import process_folder
 
 if TYPE_CHECKING:
     from openai_harmony import HarmonyEncoding

@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from agent.server.batch import (
+from agent.server.batch.file_store import ObjectFolder
+from agent.server.batch.jobs import (
     BatchRequest,
     BatchRunner,
     Line,
@@ -22,7 +23,6 @@ from agent.server.batch import (
     read_lines,
     status_of,
 )
-from agent.server.file_store import ObjectFolder
 
 URL = "/v1/responses"
 

@@ -13,7 +13,7 @@ import httpx2
 import openai
 import pytest
 
-from agent.server import batches, file_store
+from agent.server.batch import batches, file_store
 from tests.support.endpoint import API_KEY, Serve, Served
 from tests.support.requests import ENDLESS
 from tests.support.scripts import HELLO

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent.server.options import ServerOptions
+from agent.server.http.options import ServerOptions
 from agent.server.serve import base_url, listen, serve_in
 from agent.turn.options import TurnOptions
 from tests.support.endpoint import API_KEY, Serve, Served, api_error, engine_markup

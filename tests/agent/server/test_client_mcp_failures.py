@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.server import client_mcp
+from agent.server.input import client_mcp
 from tests.support.endpoint import Serve, api_error
 from tests.support.invariants import check
 from tests.support.requests import plain_option

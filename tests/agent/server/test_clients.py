@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from websockets.asyncio.client import connect
 
-from agent.server.clients import BLOCK_TOKENS, Clients
+from agent.server.http.clients import BLOCK_TOKENS, Clients
 from tests.support.endpoint import Serve, Served, http_client
 from tests.support.requests import ENDLESS
 from tests.support.scripts import HELLO

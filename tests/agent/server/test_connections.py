@@ -13,7 +13,7 @@ import h11
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from agent.server.connections import (
+from agent.server.http.connections import (
     CLOSE_POLICY,
     CLOSE_TOO_BIG,
     CLOSE_TRY_AGAIN,

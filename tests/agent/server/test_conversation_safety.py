@@ -12,7 +12,7 @@ from openai import NotFoundError
 from websockets.asyncio.client import connect
 
 from agent.events import AgentSteered, Response
-from agent.server.conversation_items import turn_items, without_item
+from agent.server.input.conversation_items import turn_items, without_item
 from agent.store.api_conversations import ItemTurn
 from agent.store.conversations import Store
 from agent.store.event_codec import encode_line, pack, read_record

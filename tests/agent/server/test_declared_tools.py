@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.server.declared_tools import MAX_ADDED_TOOLS
+from agent.server.input.declared_tools import MAX_ADDED_TOOLS
 from tests.support.endpoint import Serve, Served, api_error, engine_markup
 from tests.support.invariants import check
 from tests.support.scripts import HELLO, WEATHER, call, final

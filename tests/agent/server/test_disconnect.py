@@ -10,11 +10,11 @@ import pytest
 from starlette.types import Message
 
 from agent.errors import UserError
-from agent.server.auth import is_loopback
-from agent.server.options import ServerOptions
-from agent.server.parsing import parse_request
+from agent.server.http.auth import is_loopback
+from agent.server.http.options import ServerOptions
+from agent.server.input.parsing import parse_request
+from agent.server.responses.sse import EventStream, SseEncoder
 from agent.server.serve import base_url, listen, serve_in
-from agent.server.sse import EventStream, SseEncoder
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.endpoint import Serve, events_of, first_turn, open_request

@@ -9,8 +9,8 @@ import httpx2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.server.errors import ApiError
-from agent.server.parsing import parse_request
+from agent.server.http.errors import ApiError
+from agent.server.input.parsing import parse_request
 from tests.support.endpoint import Serve
 from tests.support.request_fuzzer import RequestFuzzer
 from tests.support.scripts import HELLO

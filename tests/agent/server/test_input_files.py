@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from agent.server import pdf_texts
-from agent.server.errors import ApiError
-from agent.server.input_files import MAX_FILE_BYTES
-from agent.server.pdf_texts import PDF_LIMITS, PdfReader
-from agent.server.schemas import InputMessage
+from agent.server.http.errors import ApiError
+from agent.server.input import pdf_texts
+from agent.server.input.files import MAX_FILE_BYTES
+from agent.server.input.pdf_texts import PDF_LIMITS, PdfReader
+from agent.server.input.schemas import InputMessage
 from tests.support.endpoint import Serve, api_error, engine_markup
 from tests.support.invariants import check
 from tests.support.pdf import blank_pdf, encrypted_pdf, pdf

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.server.errors import ApiError
+from agent.server.http.errors import ApiError
 from tests.support.endpoint import Serve, Served, events_of, http_client
 from tests.support.invariants import check
 from tests.support.scripts import HELLO, hold

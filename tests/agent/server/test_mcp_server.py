@@ -22,7 +22,7 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from agent.runtime.runtime import Runtime
-from agent.server.mcp_server import create_mcp_server
+from agent.server.mcp.server import create_mcp_server
 from agent.store.conversations import Store
 from agent.turn.options import TurnOptions
 from tests.support.hosts import SERVERS_FOLDER, server_option
@@ -300,7 +300,7 @@ LONG_DRAIN_SECONDS = 3600
 PATIENT = f"""
 import sys
 from agent.config.launch import LaunchOptions
-from agent.server.mcp_serve import McpServeOptions, main
+from agent.server.mcp.serve import McpServeOptions, main
 
 launch = LaunchOptions(engine=next(iter(sys.argv[1:]), None))
 sys.exit(main(launch, McpServeOptions(http=True), drain_seconds={LONG_DRAIN_SECONDS}))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from agent.server.answer_schemas import ANSWERS, STREAMS
+from agent.server.responses.answer_schemas import ANSWERS, STREAMS
 from tests.agent.server.test_openapi import fetch_document, schema_validator
 from tests.support.endpoint import Serve, Served, http_client
 from tests.support.scripts import WEATHER, call, final, preamble, thought

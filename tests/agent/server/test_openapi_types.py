@@ -25,8 +25,8 @@ from openai.types.responses import response_create_params
 from openai.types.responses.input_token_count_response import InputTokenCountResponse
 from pydantic import TypeAdapter
 
+from agent.server.input.schemas import ITEM_MODELS
 from agent.server.openapi import STREAM_EVENTS
-from agent.server.schemas import ITEM_MODELS
 from tests.agent.server.test_openapi import fetch_document
 from tests.support.endpoint import Serve
 

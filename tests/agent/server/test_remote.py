@@ -15,7 +15,7 @@ from agent.engine.remote.health import RemoteTiming
 from agent.events import AgentNotice
 from agent.formats.harmony import encoding
 from agent.formats.harmony.format import HarmonyFormat
-from agent.server.options import ServerOptions
+from agent.server.http.options import ServerOptions
 from agent.server.serve import HttpServer, base_url, listen
 from agent.tiny import vocabulary as tiny
 from agent.turn.options import TurnOptions

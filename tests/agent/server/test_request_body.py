@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from agent.server.errors import ApiError
-from agent.server.request_body import MAX_JSON_VALUES, SCAN_BYTES, check_json_size
+from agent.server.http.errors import ApiError
+from agent.server.http.request_body import MAX_JSON_VALUES, SCAN_BYTES, check_json_size
 from tests.support.endpoint import Serve, Served, api_error, open_request
 from tests.support.scripts import HELLO, LONG
 from tests.support.waiting import wait_until

@@ -9,7 +9,7 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError, UnprocessableEntityError
 
 from agent.conversation.compaction import SUMMARY
-from agent.server.compaction_token import decode_summary, encode_summary
+from agent.server.input.compaction_token import decode_summary, encode_summary
 from agent.turn.loop import Turn
 from tests.support.endpoint import API_KEY, Serve, Served, api_error, engine_markup
 from tests.support.scripts import HELLO, LONG, final, thought

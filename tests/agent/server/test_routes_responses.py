@@ -12,10 +12,10 @@ from agent.conversation.conversation import Conversation, Entry
 from agent.conversation.messages import User
 from agent.engine.protocol import Request
 from agent.events import Response
-from agent.server.input_items import InputHistory
-from agent.server.response_cache import ResponseCache
-from agent.server.stored_response import TOKEN_ID_BYTES, StoredResponse
-from agent.server.token_memo import TokenMemo
+from agent.server.input.items import InputHistory
+from agent.server.input.response_cache import ResponseCache
+from agent.server.input.stored_response import TOKEN_ID_BYTES, StoredResponse
+from agent.server.input.token_memo import TokenMemo
 from tests.support.endpoint import Serve, api_error, comparable, engine_markup, first_turn
 from tests.support.invariants import check
 from tests.support.requests import CODE_INTERPRETER, plain_option

@@ -16,7 +16,7 @@ from tests.support.runtimes import MakeRuntime
 
 STUCK = """
 import asyncio, sys, time
-from agent.server.signals import stop_on_signals
+from agent.server.http.signals import stop_on_signals
 
 def stop():
     print("stops", flush=True)

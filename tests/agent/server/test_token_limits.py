@@ -11,11 +11,11 @@ from agent.conversation.conversation import Conversation
 from agent.conversation.messages import ToolCallMessage, User
 from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.tokenizer_text import CHUNK_CHARS
-from agent.server import request_planner
-from agent.server.errors import ApiError
-from agent.server.parsing import MAX_ITEMS, MAX_SCHEMA_VALUES
-from agent.server.token_limits import pretokenise
-from agent.server.token_memo import TokenMemo
+from agent.server.http.errors import ApiError
+from agent.server.input.parsing import MAX_ITEMS, MAX_SCHEMA_VALUES
+from agent.server.input.token_limits import pretokenise
+from agent.server.input.token_memo import TokenMemo
+from agent.server.responses import request_planner
 from tests.support.endpoint import Serve, api_error, http_client
 from tests.support.invariants import check
 from tests.support.scripts import HELLO, LONG, WEATHER, final

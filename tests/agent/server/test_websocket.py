@@ -14,8 +14,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from agent.engine.protocol import EngineError, Generation, Request
-from agent.server.sse import SseEncoder
-from agent.server.websocket import WebSocketConnection
+from agent.server.responses.sse import SseEncoder
+from agent.server.responses.websocket import WebSocketConnection
 from tests.support.endpoint import API_KEY, Serve, comparable, engine_markup, first_turn
 from tests.support.invariants import TERMINAL, check
 from tests.support.scripts import HELLO, LONG, WEATHER, call, final, hold, thought

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.swapping import OpenFolder, swap_attack
-from tools.builtin.base import ToolError
 from tools.builtin.files import beneath, changes
 from tools.builtin.files.changes import UndoJournal
 from tools.builtin.files.reading import FileReader
 from tools.builtin.files.root_folder import RootFolder
+from tools.builtin_server import ToolError
 
 ATTEMPTS = 400
 """Rounds of the real attack: without the descriptors some of them get out."""

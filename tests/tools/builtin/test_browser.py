@@ -22,14 +22,14 @@ from tests.support.hosts import server
 from tests.support.invariants import check
 from tests.support.pdf import pdf
 from tests.support.program import RunAgent
-from tools.builtin.base import ToolError, conversation_id
-from tools.builtin.browser import safe_fetch
+from tools import safe_fetch
 from tools.builtin.browser.page import matches_page, text_page
-from tools.builtin.browser.safe_fetch import FetchedPage, GuardedTransport
 from tools.builtin.browser.server import BrowserServer
 from tools.builtin.browser.settings import BrowserSettings
+from tools.builtin_server import ToolError, conversation_id
 from tools.config.servers import ConfigError
 from tools.factory import build_toolbox
+from tools.safe_fetch import FetchedPage, GuardedTransport
 from tools.sandbox.isolation import Isolation
 from tools.types import Source
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tools.builtin.base import ToolError, check_arguments
 from tools.builtin.files import reading
 from tools.builtin.files.reading import FileReader, SearchCancellation
 from tools.builtin.files.root_folder import RootFolder
 from tools.builtin.files.server import FilesServer
+from tools.builtin_server import ToolError, check_arguments
 
 
 @pytest.fixture

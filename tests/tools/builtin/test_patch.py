@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.invariants import check
 from tests.support.program import RunAgent
-from tools.builtin.base import ToolError, conversation_id
 from tools.builtin.files import changes, patch
 from tools.builtin.files.root_folder import RootFolder
 from tools.builtin.files.server import FilesServer
+from tools.builtin_server import ToolError, conversation_id
 
 CODE = """import os
 

@@ -15,8 +15,8 @@ import pytest
 from tests.support.interpreter import Interpreter, Starting, worker
 from tests.support.waiting import wait_until
 from tools import process_groups
-from tools.builtin.base import ToolError, conversation_id, output_listener
 from tools.builtin.python.server import PythonServer
+from tools.builtin_server import ToolError, conversation_id, output_listener
 from tools.sandbox import isolation
 from tools.sandbox.isolation import Isolation
 
@@ -286,7 +286,7 @@ async def test_worker_ends_when_host_is_killed(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(root)!r})\n"
         "import asyncio\n"
-        "from tools.builtin.base import output_listener\n"
+        "from tools.builtin_server import output_listener\n"
         "from tools.builtin.python.server import PythonServer\n"
         "async def main():\n"
         "    output_listener.set(lambda stream, text: print(text, flush=True))\n"

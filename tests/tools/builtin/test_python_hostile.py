@@ -13,8 +13,8 @@ import pytest
 from tests.support.folders import nest_folders
 from tests.support.interpreter import Interpreter, Starting, worker
 from tests.support.waiting import HANG_SECONDS, wait_until
-from tools.builtin.base import ToolError, output_listener
 from tools.builtin.python.call_limits import CallLimits
+from tools.builtin_server import ToolError, output_listener
 from tools.sandbox import isolation
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="uses /proc")

@@ -12,16 +12,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from agent.util.temporary_folders import process_folder
 from tests.support.commands import LIMITS, Commands
 from tests.support.hosts import Children
 from tests.support.invariants import check as check_stream
 from tests.support.program import RunAgent
 from tests.support.waiting import wait_until
-from tools.builtin.base import ToolError, check_arguments, output_listener
 from tools.builtin.files.server import FilesServer
 from tools.builtin.shell.server import ShellServer
+from tools.builtin_server import ToolError, check_arguments, output_listener
 from tools.sandbox.isolation import Isolation
-from tools.temporary_folders import process_folder
 
 LONG = f"4711.{os.getpid()}"
 """Seconds to sleep, as no other process of this machine does."""

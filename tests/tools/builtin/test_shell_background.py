@@ -14,17 +14,18 @@ from typing import Any
 import psutil
 import pytest
 
+from agent.util.temporary_folders import process_folder
 from tests.support.commands import Commands
 from tests.support.hosts import Children
 from tests.support.runtimes import MakeRuntime
 from tests.support.turns import FINAL, run_turn, write_script
 from tests.support.waiting import HANG_SECONDS, wait_until
-from tools.builtin.base import StructuredText, ToolError, conversation_id
 from tools.builtin.shell.background import (
     MAX_PER_CONVERSATION,
     MAX_UNREAD_CHARS,
     BackgroundCommand,
 )
+from tools.builtin_server import StructuredText, ToolError, conversation_id
 from tools.config.servers import ServerConfig
 from tools.mcp.host import Host
 from tools.policy.approvals import Policy
@@ -32,7 +33,6 @@ from tools.policy.rules import OnceOnlyError
 from tools.policy.taint import Exposure
 from tools.sandbox import isolation
 from tools.sandbox.isolation import NETWORK_ISOLATION
-from tools.temporary_folders import process_folder
 from tools.types import Tool
 
 LONG = f"4712.{os.getpid()}"

@@ -16,9 +16,9 @@ from tests.support.commands import Commands
 from tests.support.interpreter import Interpreter
 from tests.support.invariants import check as check_stream
 from tests.support.program import RunAgent
-from tools.builtin.base import ToolError
 from tools.builtin.files.server import FilesServer
 from tools.builtin.shell.server import ShellServer
+from tools.builtin_server import ToolError
 from tools.config.named_files import rule_files
 from tools.factory import Toolbox, build_toolbox
 from tools.policy.approval_store import ApprovalStore

@@ -21,12 +21,12 @@ from tests.support.commands import Commands
 from tests.support.invariants import check
 from tests.support.runtimes import MakeRuntime
 from tests.support.turns import FINAL, read_events, write_script
-from tools.builtin.base import ExtraPermission
+from tools.audit import AuditLog
 from tools.builtin.shell.server import ShellServer
+from tools.builtin_server import ExtraPermission
 from tools.config.servers import ServerConfig
 from tools.factory import build_toolbox
 from tools.policy.approvals import Policy
-from tools.policy.audit import AuditLog
 from tools.policy.safety import safety_report
 from tools.policy.taint import Exposure
 from tools.sandbox import isolation

@@ -16,9 +16,9 @@ import pytest
 from tests.support.commands import Commands
 from tests.support.invariants import check as check_stream
 from tests.support.program import RunAgent
+from tools.audit import AuditLog
 from tools.builtin.shell.server import ShellServer
 from tools.factory import build_toolbox
-from tools.policy.audit import AuditLog
 from tools.sandbox.changes import take_snapshot
 from tools.sandbox.repositories import RepositoryFinder
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tools.config.project import ProjectConfig, approved_servers, find_project
 from tools.policy.approval_store import ApprovalStore
+from tools.policy.project import ProjectConfig, approved_servers, find_project
 
 
 def make_project(folder: Path, servers: Any) -> ProjectConfig:

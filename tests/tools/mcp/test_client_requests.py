@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from tests.support.hosts import MakeHost, server, tool
 from tests.support.waiting import wait_until
-from tools.builtin.base import conversation_id
+from tools.builtin_server import conversation_id
 from tools.mcp.call_scope import MAX_ELICITATIONS, CallScope
 from tools.mcp.client_requests import (
     CallHandlers,

@@ -16,13 +16,13 @@ import pytest
 
 from tests.support.hosts import SERVERS_FOLDER, Children, MakeHost
 from tests.support.waiting import wait_until
+from tools.audit import AuditLog
 from tools.config.entry import read_entry
-from tools.config.project import find_project
 from tools.config.servers import ConfigError, SandboxSettings, ServerConfig
 from tools.factory import build_toolbox
 from tools.mcp.host import Host
 from tools.mcp.sandboxed import ServerSandbox
-from tools.policy.audit import AuditLog
+from tools.policy.project import find_project
 from tools.policy.safety import safety_report
 from tools.sandbox import isolation
 from tools.sandbox.isolation import NETWORK_ISOLATION, Isolation

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tools.audit import AuditLog
 from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
 from tools.config.servers import Rule, ServerConfig
 from tools.mcp.credentials import CredentialStore
 from tools.policy.approval_store import ApprovalStore
 from tools.policy.approvals import CHANGED_REASON, Policy
-from tools.policy.audit import AuditLog
 from tools.sandbox.isolation import Isolation
 from tools.types import Answer, Tool
 

@@ -12,7 +12,7 @@ from agent.conversation.project_instructions import ProjectInstructions
 from agent.engine.protocol import Sampling
 from tests.support.fake_app import FakeSession, drive_app, emit_message, make_app, screen_text
 from tools.types import Prompt, ServerState
-from tui.commands.registry import parse_command
+from tui.state.command import parse_command
 from tui.theme import THEMES
 
 

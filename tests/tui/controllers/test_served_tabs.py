@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from agent import bootstrap
 from agent.config.launch import LaunchOptions
 from agent.conversation.conversation import Conversation
-from agent.server.options import ServerOptions
+from agent.server.http.options import ServerOptions
 from agent.server.serve import base_url, listen, serve_in
 from tests.support.endpoint import http_client
 from tests.support.fake_app import (

@@ -11,7 +11,8 @@ from textual import events
 from agent.config.keys import read_bindings
 from agent.errors import UserError
 from tests.support.fake_app import AppDriver, FakeSession, drive_app, screen_text
-from tui.commands.registry import Commands
+from tui.state.command import Commands
+from tui.state.completion import PromptCompleter
 from tui.util.attachments import (
     MAX_FILE_BYTES,
     attach_files,
@@ -19,7 +20,6 @@ from tui.util.attachments import (
     missing_files,
     without_attachments,
 )
-from tui.util.completion import PromptCompleter
 from tui.util.file_index import FileIndex
 
 

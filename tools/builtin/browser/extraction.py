@@ -12,9 +12,9 @@ import signal
 from pathlib import Path
 
 from agent.errors import AgentError
+from agent.util.temporary_folders import make_temporary_folder
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.isolation import Isolation, ResourceLimits
-from tools.temporary_folders import make_temporary_folder
 
 EXTRACT_SCRIPT = Path(__file__).with_name("extract.py")
 EXTRACT_TIMEOUT_SECONDS = 30.0

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import httpx2
 
-from tools import private_files
-from tools.builtin.base import ToolError
+from agent.util import private_files
 from tools.builtin.browser.page import Page, results_page, text_page
+from tools.builtin_server import ToolError
 from tools.types import Tool, ToolResult
 
 SEARCH_TIMEOUT_SECONDS = 20.0

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urldefrag, urlsplit
 
-from tools import private_files
-from tools.builtin.base import ToolError, conversation_id, object_schema
+from agent.util import private_files
+from agent.util.temporary_folders import make_temporary_folder
 from tools.builtin.browser.extraction import MAX_EXTRACT_BYTES, ExtractionError, run_extract
 from tools.builtin.browser.settings import BrowserSettings
 from tools.builtin.conversation_folders import (
@@ -22,9 +22,9 @@ from tools.builtin.conversation_folders import (
     mark_used,
     prune_folders,
 )
+from tools.builtin_server import ToolError, conversation_id, object_schema
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.isolation import Isolation
-from tools.temporary_folders import make_temporary_folder
 from tools.types import Access, Label, Source, Tool
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class BrowserServer:
         """Search, open or find; raises ToolError."""
         # Imported when it is first used: other runs do not pay for it.
         await asyncio.to_thread(import_module, "tools.builtin.browser.search")
-        await asyncio.to_thread(import_module, "tools.builtin.browser.safe_fetch")
+        await asyncio.to_thread(import_module, "tools.safe_fetch")
         match name:
             case "search":
                 return await self._search(**arguments)
@@ -226,7 +226,7 @@ class BrowserServer:
     # --- pages ---
 
     async def _fetch(self, url: str, view_source: bool) -> Page:
-        from tools.builtin.browser.safe_fetch import GuardedTransport, fetch
+        from tools.safe_fetch import GuardedTransport, fetch
 
         # A linked address says nothing of the model's, so it may lead anywhere.
         stays = not self._is_linked(url)

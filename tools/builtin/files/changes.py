@@ -14,10 +14,10 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools import private_files
-from tools.builtin.base import ToolError
+from agent.util import private_files
 from tools.builtin.files import patch
 from tools.builtin.files.root_folder import RootFolder
+from tools.builtin_server import ToolError
 
 MAX_DIFF_LINES = 400
 """Lines of a diff that a person is shown."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO
 
 from agent.util.programs import find_program
-from tools.builtin.base import ToolError
 from tools.builtin.files.root_folder import RootFolder
+from tools.builtin_server import ToolError
 
 MAX_READ_BYTES = 2_000_000
 """How much one read returns; more must be read in ranges of lines."""

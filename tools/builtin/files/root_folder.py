@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from tools.builtin.base import ToolError
 from tools.builtin.files import beneath
+from tools.builtin_server import ToolError
 from tools.run_later import key_paths
 
 MAX_FILE_BYTES = 5_000_000

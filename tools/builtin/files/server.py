@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.builtin.base import ExtraPermission, ToolError, conversation_id, object_schema
+from agent.util.temporary_folders import make_temporary_folder
 from tools.builtin.conversation_folders import (
     MAX_CONVERSATION_FOLDERS,
     conversation_folder,
@@ -21,11 +21,11 @@ from tools.builtin.files import changes
 from tools.builtin.files.changes import MAX_UNDO_STEPS, FileChange, UndoJournal
 from tools.builtin.files.reading import FileReader, SearchCancellation
 from tools.builtin.files.root_folder import RootFolder
+from tools.builtin_server import ExtraPermission, ToolError, conversation_id, object_schema
 from tools.config.named_files import NamedFiles
-from tools.policy.rules import Requirement, write_requirements
+from tools.policy.rules import write_requirements
 from tools.run_later import names_run_later, root_paths
-from tools.temporary_folders import make_temporary_folder
-from tools.types import UNKNOWN_LABELS, Access, Label, Tool
+from tools.types import UNKNOWN_LABELS, Access, Label, Requirement, Tool
 
 
 def _tool(name: str, description: str, required: list[str], **properties: str) -> Tool:

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.folder_limits import measure_folder, remove_changed_since
+from agent.util.folder_limits import measure_folder, remove_changed_since
 
 POLL_SECONDS = 0.05
 """Pause between two looks at the worker."""

@@ -9,7 +9,8 @@ from contextvars import Context
 from pathlib import Path
 from typing import Any
 
-from tools.builtin.base import ToolError, conversation_id
+from agent.util.folder_limits import remove_tree
+from agent.util.temporary_folders import make_temporary_folder
 from tools.builtin.conversation_folders import (
     MAX_CONVERSATION_FOLDERS,
     conversation_folder,
@@ -19,10 +20,9 @@ from tools.builtin.conversation_folders import (
 from tools.builtin.python.call_limits import CallLimits
 from tools.builtin.python.session import PythonSession
 from tools.builtin.python.worker_process import INTERRUPT_GRACE_SECONDS
-from tools.folder_limits import remove_tree
+from tools.builtin_server import ToolError, conversation_id
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.isolation import Isolation, ResourceLimits
-from tools.temporary_folders import make_temporary_folder
 from tools.types import Access, Tool
 
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tools import private_files
-from tools.builtin.base import ToolError
+from agent.util import private_files
 from tools.builtin.python.call_limits import CallLimits
 from tools.builtin.python.worker_process import INTERRUPT_GRACE_SECONDS, WorkerProcess
+from tools.builtin_server import ToolError
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.isolation import Isolation, ResourceLimits
 

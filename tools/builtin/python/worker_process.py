@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tools import process_groups
-from tools.builtin.base import ToolError, output_listener
 from tools.builtin.python.call_limits import CallLimits, WorkerWatch
 from tools.builtin.python.worker import FRAME_HEADER
+from tools.builtin_server import ToolError, output_listener
 from tools.sandbox import isolation
 
 log = logging.getLogger(__name__)

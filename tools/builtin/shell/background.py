@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context
 from dataclasses import dataclass, field
 
-from tools.builtin.base import ToolError
 from tools.builtin.shell.process import SandboxedCommand
+from tools.builtin_server import ToolError
 from tools.sandbox.isolation import NetworkAccess
 
 MAX_PER_CONVERSATION, MAX_COMMANDS = 4, 16

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.folder_limits import remove_tree
+from agent.util.folder_limits import remove_tree
+from agent.util.temporary_folders import make_temporary_folder
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.control import OnContact, SupervisorLink
-from tools.temporary_folders import make_temporary_folder
 from tools.types import OnOutput
 
 EXIT_GRACE_SECONDS = 12.0

@@ -12,7 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tools.builtin.base import (
+from tools.audit import AuditLog
+from tools.builtin.files.patch import rebase_paths
+from tools.builtin.files.server import FilesServer
+from tools.builtin.shell.background import BackgroundCommand, BackgroundCommands
+from tools.builtin.shell.process import SandboxedCommand
+from tools.builtin_server import (
     ExtraPermission,
     StructuredText,
     ToolError,
@@ -20,29 +25,19 @@ from tools.builtin.base import (
     object_schema,
     output_listener,
 )
-from tools.builtin.files.patch import rebase_paths
-from tools.builtin.files.server import FilesServer
-from tools.builtin.shell.background import BackgroundCommand, BackgroundCommands
-from tools.builtin.shell.guard import CommandGuard, RootGuard
-from tools.builtin.shell.process import SandboxedCommand
 from tools.config.named_files import NamedFiles
-from tools.policy.audit import AuditLog
 from tools.policy.commands import SHELLS, command_requirements, display_line
-from tools.policy.rules import (
-    OnceOnlyError,
-    Requirement,
-    command_rule,
-    reach_requirements,
-)
+from tools.policy.rules import OnceOnlyError, command_rule, reach_requirements
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.changes import SNAPSHOT_SECONDS
+from tools.sandbox.guard import CommandGuard, RootGuard
 from tools.sandbox.isolation import (
     NETWORK_ISOLATION,
     Isolation,
     NetworkAccess,
     ResourceLimits,
 )
-from tools.types import Access, OnOutput, Tool
+from tools.types import Access, OnOutput, Requirement, Tool
 
 MAX_HEAD_CHARS, MAX_TAIL_CHARS = 1_000_000, 100_000
 """Beginning and end of a command's output that are returned; what is between is dropped."""

@@ -1,0 +1,1 @@
+"""``/v1/files`` and ``/v1/batches``."""

@@ -1,0 +1,160 @@
+"""``/v1/files`` and ``/v1/batches`` over HTTP: https://platform.openai.com/docs/api-reference/files,
+https://platform.openai.com/docs/api-reference/batch"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive
+
+from agent.server.batch.batches import PURPOSE, BatchQueue
+from agent.server.batch.file_store import public_fields
+from agent.server.batch.jobs import Endpoint
+from agent.server.http.clients import current_client
+from agent.server.http.errors import ApiError, body_too_large, invalid
+from agent.server.http.json_response import JsonResponse
+from agent.server.http.list_page import list_page
+from agent.server.http.request_body import read_body
+from agent.server.input.parsing import parse_json_object, validate
+from agent.server.input.schemas import ConfigModel, Metadata
+from agent.server.responses.service import ResponseService
+
+MAX_FILE_BYTES = 200 * 1024 * 1024
+"""Of an uploaded file, as OpenAI bounds the input of a batch."""
+FORM_BYTES = 64 * 1024
+"""What the form around it may have besides."""
+
+
+class CreateBatch(ConfigModel):
+    """The body of ``POST /v1/batches``."""
+
+    input_file_id: str
+    endpoint: Endpoint
+    completion_window: Literal["24h"]
+    metadata: Metadata | None = None
+
+
+def routes(service: ResponseService, queue: BatchQueue | None) -> list[Route]:
+    """The routes of files and batches; ``queue``: None where the server stores nothing."""
+    files, batches = _FileRoutes(queue), _BatchRoutes(service, queue)
+    return [
+        Route("/v1/files", files.create, methods=["POST"]),
+        Route("/v1/files", files.list, methods=["GET"]),
+        Route("/v1/files/{id}", files.get, methods=["GET"]),
+        Route("/v1/files/{id}", files.delete, methods=["DELETE"]),
+        Route("/v1/files/{id}/content", files.content, methods=["GET"]),
+        Route("/v1/batches", batches.create, methods=["POST"]),
+        Route("/v1/batches", batches.list, methods=["GET"]),
+        Route("/v1/batches/{id}", batches.get, methods=["GET"]),
+        Route("/v1/batches/{id}/cancel", batches.cancel, methods=["POST"]),
+    ]
+
+
+def _require(queue: BatchQueue | None) -> BatchQueue:
+    """The queue. Raises ApiError where the server has none."""
+    if queue is None:
+        message = "This server stores nothing, so it has no files and no batches."
+        raise ApiError(400, message, code="unsupported_parameter")
+    return queue
+
+
+class _FileRoutes:
+    def __init__(self, queue: BatchQueue | None) -> None:
+        self._queue = queue
+
+    async def create(self, request: Request) -> Response:
+        """POST /v1/files: store a file (a form with ``file`` and ``purpose``)."""
+        files = _require(self._queue).files
+        bounded = Request(request.scope, _bounded(request.receive))
+        try:
+            async with bounded.form(max_files=1, max_fields=10) as form:
+                upload, purpose = form.get("file"), form.get("purpose")
+                if not isinstance(upload, UploadFile):
+                    message = "Missing required parameter: 'file', of a multipart/form-data body."
+                    raise invalid("file", message, "missing_required_parameter")
+                if purpose != PURPOSE:
+                    message = (
+                        f"'purpose' must be '{PURPOSE}': files of this server are for batches."
+                    )
+                    raise invalid("purpose", message)
+                name = upload.filename or "file"
+                entry = await asyncio.to_thread(
+                    files.add, name, PURPOSE, upload.file, current_client().name
+                )
+        except HTTPException as error:
+            raise invalid("file", f"The form cannot be read: {error.detail}") from error
+        return JsonResponse(public_fields(entry))
+
+    async def list(self, request: Request) -> Response:
+        """GET /v1/files: the latest first unless ``order=asc``, of one ``purpose``."""
+        entries = _require(self._queue).files.entries()
+        purpose = request.query_params.get("purpose")
+        wanted = [entry for entry in entries if purpose in (None, entry["purpose"])]
+        return JsonResponse(list_page(wanted, request.query_params))
+
+    async def get(self, request: Request) -> Response:
+        """GET /v1/files/{id}: the description of a file."""
+        return JsonResponse(
+            public_fields(_require(self._queue).files.find(request.path_params["id"]))
+        )
+
+    async def delete(self, request: Request) -> Response:
+        """DELETE /v1/files/{id}: delete a file."""
+        name = request.path_params["id"]
+        _require(self._queue).files.delete(name)
+        return JsonResponse({"id": name, "object": "file", "deleted": True})
+
+    async def content(self, request: Request) -> Response:
+        """GET /v1/files/{id}/content: the bytes of a file."""
+        files, name = _require(self._queue).files, request.path_params["id"]
+        files.find(name)
+        return FileResponse(files.content(name), media_type="application/octet-stream")
+
+
+class _BatchRoutes:
+    def __init__(self, service: ResponseService, queue: BatchQueue | None) -> None:
+        self._service, self._queue = service, queue
+
+    async def create(self, request: Request) -> Response:
+        """POST /v1/batches: answer the requests of a file in the background."""
+        queue = _require(self._queue)
+        wanted = validate(
+            CreateBatch, parse_json_object(await read_body(request, self._service.body_budget))
+        )
+        if self._service.draining:
+            raise ApiError(503, "This server is shutting down.", code="server_error")
+        batch = await queue.create(wanted.input_file_id, wanted.endpoint, wanted.metadata)
+        return JsonResponse(public_fields(batch))
+
+    async def list(self, request: Request) -> Response:
+        """GET /v1/batches: the latest first unless ``order=asc``."""
+        return JsonResponse(list_page(_require(self._queue).entries(), request.query_params))
+
+    async def get(self, request: Request) -> Response:
+        """GET /v1/batches/{id}: a batch as it is now."""
+        return JsonResponse(public_fields(_require(self._queue).find(request.path_params["id"])))
+
+    async def cancel(self, request: Request) -> Response:
+        """POST /v1/batches/{id}/cancel: end a batch; what is done by then stays."""
+        return JsonResponse(public_fields(_require(self._queue).cancel(request.path_params["id"])))
+
+
+def _bounded(receive: Receive) -> Receive:
+    """Count the bytes of a body, which go to a temporary file. The result raises ApiError, 413."""
+    size = 0
+
+    async def receive_bounded() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > MAX_FILE_BYTES + FORM_BYTES:
+            raise body_too_large(MAX_FILE_BYTES)
+        return message
+
+    return receive_bounded

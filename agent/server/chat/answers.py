@@ -1,0 +1,276 @@
+"""Answers of ``POST /v1/chat/completions``, with llama.cpp's and vLLM's names for reasoning. Reference:
+https://platform.openai.com/docs/api-reference/chat/object"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from agent import events as ev
+from agent.server.chat.requests import ChatRequest
+from agent.server.http.errors import failed
+from tools.version import program_version
+
+PART_SEPARATOR = "\n\n"
+"""Joins the messages of a turn, which are one message here."""
+
+
+class ChatAnswer:
+    """What the body or the chunks of one request have in common."""
+
+    def __init__(self, chat: ChatRequest) -> None:
+        self.with_usage = chat.with_usage
+        self.legacy = bool(chat.functions)
+        """Whether the client knows one ``function_call`` in place of ``tool_calls``."""
+        self._metadata = chat.metadata
+        self._service_tier = None if chat.service_tier is None else {"service_tier": "default"}
+
+    def head(self, response: ev.Response, kind: str) -> dict[str, Any]:
+        """The fields that every object begins with; ``response``: the first choice's."""
+        fingerprint = hashlib.blake2b(
+            f"{program_version()} {response.model}".encode(), digest_size=5
+        )
+        return {
+            "id": response.id.replace("resp_", "chatcmpl-"),
+            "object": kind,
+            "created": response.created_at,
+            "model": response.model,
+            "system_fingerprint": f"fp_{fingerprint.hexdigest()}",
+            **(self._service_tier or {}),
+        }
+
+    def body(self, responses: Sequence[ev.Response]) -> bytes:
+        """The body that final responses become, one choice each. Raises ApiError if one failed."""
+        for response in responses:
+            if response.status == "failed" and response.error is not None:
+                raise failed(response.error.code, response.error.message)
+        value = self.head(responses[0], "chat.completion") | {
+            "choices": [self._choice(response, i) for i, response in enumerate(responses)],
+            "usage": _usage(responses),
+        }
+        if self._metadata is not None:
+            value["metadata"] = self._metadata
+        return json.dumps(value, ensure_ascii=False).encode()
+
+    def usage_chunk(self, responses: Sequence[ev.Response]) -> bytes:
+        """The last chunk of a stream; empty where no usage was asked for."""
+        if not self.with_usage:
+            return b""
+        head = self.head(responses[0], "chat.completion.chunk")
+        return _sse_data(head | {"choices": [], "usage": _usage(responses)})
+
+    def _choice(self, response: ev.Response, index: int) -> dict[str, Any]:
+        reasoning: list[str] = []
+        texts: list[str] = []
+        calls: list[dict[str, Any]] = []
+        logprobs: list[dict[str, Any]] = []
+        annotations: list[dict[str, Any]] = []
+        for item in response.output:
+            match item:
+                case ev.ReasoningItem(content=parts):
+                    reasoning.append("".join(part.text for part in parts))
+                case ev.MessageItem(content=parts):
+                    offset = sum(len(text) + len(PART_SEPARATOR) for text in texts)
+                    for part in parts:
+                        logprobs += part.logprobs
+                        annotations += [_annotation(one, offset) for one in part.annotations]
+                    texts.append("".join(part.text for part in parts))
+                case ev.FunctionCallItem() | ev.CustomToolCallItem() if _counts(item, response):
+                    calls.append(_call(item))
+                case _:
+                    pass
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": PART_SEPARATOR.join(texts) if texts else None,
+            "refusal": None,
+            "annotations": annotations,
+        }
+        if reasoning:
+            message |= _reasoning(PART_SEPARATOR.join(reasoning))
+        if calls and self.legacy:
+            message["function_call"] = calls[0]["function"]
+        elif calls:
+            message["tool_calls"] = calls
+        return {
+            "index": index,
+            "message": message,
+            "logprobs": _logprobs(logprobs),
+            "finish_reason": self.finish_reason(response),
+            **_repairs(response),
+        }
+
+    def finish_reason(self, response: ev.Response) -> str:
+        if response.status == "incomplete":
+            return "length"
+        if any(_counts(item, response) for item in response.output):
+            return "function_call" if self.legacy else "tool_calls"
+        return "stop"
+
+
+def _counts(item: ev.Item, response: ev.Response) -> bool:
+    """Whether an item is a call for the client, not one that the model cut off and wrote again."""
+    match item:
+        case ev.FunctionCallItem(status=status) | ev.CustomToolCallItem(status=status):
+            return status != "incomplete" or response.status == "incomplete"
+        case _:
+            return False
+
+
+class ChatChunkEncoder:
+    """Writes a turn's events as ``chat.completion.chunk`` objects; each choice needs an encoder."""
+
+    def __init__(self, answer: ChatAnswer, index: int = 0) -> None:
+        self._answer, self._index = answer, index
+        self._head: dict[str, Any] = {}
+        """What every chunk begins with; known with the first event, that the response is created."""
+        self._call_indexes: dict[str, int] = {}
+        """Positions in ``tool_calls``, by item id."""
+        self._completed: set[str] = set()
+        """Types of the texts that were completed: a further one follows after `PART_SEPARATOR`."""
+        self._offset = 0
+        """Characters of the messages before the one that is being written."""
+
+    def __call__(self, event: ev.OfficialEvent) -> bytes:
+        """Write an event; empty if chunks have nothing like it."""
+        match event:
+            case ev.ResponseCreated(response=response):
+                self._head = self._answer.head(response, "chat.completion.chunk")
+                return self._chunk({"role": "assistant", "content": ""})
+            case ev.ReasoningTextDelta(delta=delta):
+                return self._chunk(_reasoning(delta))
+            case ev.OutputTextDone(text=text):
+                self._completed.add(event.type)
+                self._offset += len(text) + len(PART_SEPARATOR)
+                return b""
+            case ev.ReasoningTextDone():
+                self._completed.add(event.type)
+                return b""
+            case ev.OutputItemAdded(item=item):
+                return self._item_added(item)
+            case ev.OutputTextDelta(delta=delta, logprobs=logprobs):
+                return self._chunk({"content": delta}, logprobs=logprobs)
+            case ev.OutputTextAnnotationAdded(annotation=annotation):
+                return self._chunk({"annotations": [_annotation(annotation, self._offset)]})
+            case ev.FunctionCallArgumentsDelta(item_id=item_id, delta=delta):
+                return self._call_delta(item_id, {"function": {"arguments": delta}})
+            case ev.CustomToolCallInputDelta(item_id=item_id, delta=delta):
+                return self._call_delta(item_id, {"custom": {"input": delta}})
+            case ev.ResponseFailed(response=response) if response.error:
+                error = {"message": response.error.message, "type": "server_error"}
+                return _sse_data({"error": error | {"param": None, "code": response.error.code}})
+            case ev.ResponseCompleted(response=response) | ev.ResponseIncomplete(response=response):
+                reason = self._answer.finish_reason(response)
+                return self._chunk({}, reason, more=_repairs(response))
+            case _:
+                return b""
+
+    def _item_added(self, item: ev.Item) -> bytes:
+        match item:
+            case ev.FunctionCallItem() | ev.CustomToolCallItem():
+                self._call_indexes[item.id] = len(self._call_indexes)
+                return self._call_delta(item.id, _call(item))
+            case ev.MessageItem() if "response.output_text.done" in self._completed:
+                return self._chunk({"content": PART_SEPARATOR})
+            case ev.ReasoningItem() if "response.reasoning_text.done" in self._completed:
+                return self._chunk(_reasoning(PART_SEPARATOR))
+            case _:
+                return b""
+
+    def _call_delta(self, item_id: str, call: Mapping[str, Any]) -> bytes:
+        if self._answer.legacy:
+            return self._chunk({"function_call": call["function"]})
+        return self._chunk({"tool_calls": [{"index": self._call_indexes[item_id], **call}]})
+
+    def _chunk(
+        self,
+        delta: dict[str, Any],
+        finish_reason: str | None = None,
+        logprobs: Sequence[dict[str, Any]] = (),
+        more: Mapping[str, Any] = MappingProxyType({}),
+    ) -> bytes:
+        choice = {
+            "index": self._index,
+            "delta": delta,
+            "logprobs": _logprobs(logprobs),
+            "finish_reason": finish_reason,
+            **more,
+        }
+        usage = {"usage": None} if self._answer.with_usage else {}
+        return _sse_data({**self._head, "choices": [choice], **usage})
+
+
+def _call(item: ev.FunctionCallItem | ev.CustomToolCallItem) -> dict[str, Any]:
+    """A call; while it is being written, with what it has so far. This API has no namespaces."""
+    name = ev.qualified_name(item.name, item.namespace)
+    if isinstance(item, ev.CustomToolCallItem):
+        called = {"name": name, "input": item.input}
+        return {"id": item.call_id, "type": "custom", "custom": called}
+    function = {"name": name, "arguments": item.arguments}
+    return {"id": item.call_id, "type": "function", "function": function}
+
+
+def _repairs(response: ev.Response) -> dict[str, Any]:
+    """What was mended in a choice, as `Response.repairs`; items of this API that have ids are calls."""
+    calls = {
+        item.id: {"tool_call_id": item.call_id}
+        for item in response.output
+        if isinstance(item, ev.FunctionCallItem | ev.CustomToolCallItem)
+    }
+    repairs = [
+        {"rule": repair.rule, "text": repair.text, **calls.get(repair.item_id or "", {})}
+        for repair in response.repairs or ()
+    ]
+    return {"repairs": repairs} if repairs else {}
+
+
+def _annotation(annotation: Mapping[str, Any], offset: int) -> dict[str, Any]:
+    """A citation of the web; its message begins at ``offset`` of the text here."""
+    fields = {name: value for name, value in annotation.items() if name != "type"}
+    fields |= {name: fields[name] + offset for name in ("start_index", "end_index")}
+    return {"type": annotation["type"], annotation["type"]: fields}
+
+
+def _reasoning(text: str) -> dict[str, str]:
+    """Reasoning under both names that clients read: llama.cpp's, and vLLM's and OpenRouter's."""
+    return {"reasoning_content": text, "reasoning": text}
+
+
+def _logprobs(tokens: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    if not tokens:
+        return None
+    content = [
+        _logprob(token)
+        | {"top_logprobs": [_logprob(alternative) for alternative in token["top_logprobs"]]}
+        for token in tokens
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _logprob(token: dict[str, Any]) -> dict[str, Any]:
+    """A token with its bytes, by default its text's if that is no part of a character (U+FFFD)."""
+    text = token["token"]
+    raw = token.get("bytes", None if "\ufffd" in text else list(text.encode()))
+    return {"token": text, "logprob": token["logprob"], "bytes": raw}
+
+
+def _sse_data(value: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode()
+
+
+def _usage(responses: Sequence[ev.Response]) -> dict[str, Any] | None:
+    """The tokens of all choices, whose prompt is counted once."""
+    used = [response.usage for response in responses if response.usage is not None]
+    if not used:
+        return None
+    prompt, completion = used[0].input_tokens, sum(usage.output_tokens for usage in used)
+    reasoning = sum(usage.output_tokens_details.reasoning_tokens for usage in used)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": used[0].input_tokens_details.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": reasoning},
+    }

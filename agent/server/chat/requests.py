@@ -1,0 +1,515 @@
+"""Requests to ``POST /v1/chat/completions``, translated to the Responses API: the fields of
+https://platform.openai.com/docs/api-reference/chat/create, each done or refused (``docs/chat.md``), and
+``reasoning_content``, ``reasoning``, ``top_k``, ``min_p``, ``repeat_penalty`` of other servers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from agent.server.http.errors import ApiError, client_param, client_params, invalid, unsupported
+from agent.server.input.parsing import validate, without_unknown_values
+from agent.server.input.schemas import (
+    CacheRetention,
+    CreateResponse,
+    MetadataKey,
+    MetadataValue,
+    OutputLimit,
+    RequestModel,
+    ToolName,
+    TopK,
+)
+from agent.server.input.turn_options import INCLUDE_LOGPROBS
+from agent.util.images import CANNOT_SEE
+
+MAX_CHOICES = 16
+"""Choices of one request; each is a turn of its own."""
+SEED_COUNT = 2**32
+FORWARDED_FIELDS = (
+    "model", "parallel_tool_calls", "temperature", "top_p", "top_k", "min_p", "stop", "metadata",
+    "presence_penalty", "frequency_penalty", "repeat_penalty", "logit_bias", "safety_identifier",
+    "prompt_cache_key", "top_logprobs", "stream",
+)  # fmt: skip
+"""Fields that the Responses API has too."""
+PARAM_NAMES = (
+    ("input", "messages"),
+    ("text.format.", "response_format.json_schema."),
+    ("tool_choice.tools", "tool_choice.allowed_tools.tools"),
+    ("reasoning.effort", "reasoning_effort"),
+    ("text.verbosity", "verbosity"),
+)
+"""Beginnings of parameters in the Responses API, and what they are here."""
+UNSEEN_PARTS = {"image_url": "input_image", "input_audio": "input_audio", "file": "input_file"}
+"""What unreadable parts become in outputs of tools and in messages before the newest."""
+REFUSED_PARTS = {
+    "image_url": f"is an image, and {CANNOT_SEE}: send text",
+    "input_audio": "is a recording, and this model cannot hear: send text",
+    "file": "is a file, and this server reads no files: send its text",
+}
+"""The same, and the sentence that refuses them."""
+TEXT_PARTS = {
+    "text": "input_text", "refusal": "refusal", "input_text": "input_text",
+    "output_text": "input_text",
+}  # fmt: skip
+"""Types of the other content parts, and what they become; the last two are the Responses API's own."""
+
+
+class CalledFunction(RequestModel):
+    """The function of a resent call, and its arguments in JSON."""
+
+    name: str
+    arguments: str
+
+
+class CalledCustom(RequestModel):
+    """The custom tool of a resent call, and its input."""
+
+    name: str
+    input: str
+
+
+class ChatToolCall(RequestModel):
+    """A call that the client sends back with its assistant message."""
+
+    id: str
+    function: CalledFunction | None = None
+    custom: CalledCustom | None = None
+
+
+class ChatContentPart(RequestModel):
+    """``text`` or, of an assistant, ``refusal``; of a tool anything."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+
+class ChatMessage(RequestModel):
+    """A message; an assistant's may have reasoning and calls, a tool's answers the call of its id."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[ChatContentPart] | None = None
+    name: str | None = None
+    """Of a user: comes before the text. Of a function: the called one. Of others: not read."""
+    refusal: str | None = None
+    audio: Any = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    """The same; of two different ones this is read."""
+    tool_calls: list[ChatToolCall] | None = None
+    function_call: CalledFunction | None = None
+    tool_call_id: str | None = None
+
+
+class ToolReference(RequestModel):
+    """The name of a function or custom tool."""
+
+    name: str
+
+
+class AllowedChatTools(RequestModel):
+    """The tools that may be called, each as ``{"type": "function", "function": {"name"}}``."""
+
+    mode: Literal["auto", "required"] | None = None
+    tools: list[dict[str, Any]]
+
+
+class ChatToolChoice(RequestModel):
+    """A choice among the tools; the flat forms of the Responses API are read too."""
+
+    type: str
+    function: ToolReference | None = None
+    custom: ToolReference | None = None
+    allowed_tools: AllowedChatTools | None = None
+    name: str | None = None
+    server_label: str | None = None
+    mode: Literal["auto", "required"] | None = None
+    tools: list[dict[str, Any]] | None = None
+
+
+class LegacyFunction(RequestModel):
+    """A function of ``functions``, which ``tools`` has replaced."""
+
+    name: ToolName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class ResponseFormat(RequestModel):
+    """The form of the answer; ``json_schema`` is an object with ``name``, ``schema``, ``strict``."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: dict[str, Any] | None = None
+
+
+class StreamOptions(RequestModel):
+    """Options of a stream: a last chunk with the usage."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class PromptCacheOptions(RequestModel):
+    """How prompts are cached; here always as far as they are alike."""
+
+    mode: Literal["implicit", "explicit"] | None = None
+
+
+class WebSearchOptions(RequestModel):
+    """Asks for a web search before the answer."""
+
+    search_context_size: Literal["low", "medium", "high"] | None = None
+    user_location: Any = None
+
+
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Identifier = Annotated[str, StringConstraints(max_length=1000)]
+
+
+class ChatRequest(RequestModel):
+    """The body of ``POST /v1/chat/completions``; a field that is None was not sent."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    model: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ChatToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    functions: list[LegacyFunction] | None = None
+    function_call: Literal["none", "auto"] | ToolReference | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: OutputLimit = None
+    max_completion_tokens: OutputLimit = None
+    response_format: ResponseFormat | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
+        None
+    )
+    verbosity: Literal["low", "medium", "high"] | None = None
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    top_k: TopK = None
+    min_p: float | None = None
+    seed: Seed | None = None
+    n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
+    stop: str | list[str] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repeat_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    metadata: dict[MetadataKey, MetadataValue] | None = Field(default=None, max_length=16)
+    store: bool | None = None
+    user: Identifier | None = None
+    safety_identifier: Identifier | None = None
+    prompt_cache_key: Identifier | None = None
+    prompt_cache_retention: CacheRetention | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
+    modalities: list[Literal["text", "audio"]] | None = None
+    audio: Any = None
+    prediction: Any = None
+    moderation: Any = None
+    web_search_options: WebSearchOptions | None = None
+
+    @property
+    def with_usage(self) -> bool:
+        """Whether a stream ends with the usage."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+
+def parse_chat(
+    value: dict[str, Any], *, has_browser: bool, lenient: bool
+) -> tuple[ChatRequest, list[CreateResponse]]:
+    """Translate a parsed body into a request of the Responses API for each choice. ``lenient``: name
+    what this server does not have instead of refusing it. Raises ApiError."""
+    ignored: list[str] | None = None
+    if lenient:
+        value, ignored = without_unknown_values(ChatRequest, value)
+    with client_params((*(ignored or ()),)):
+        chat = validate(ChatRequest, value)
+        return chat, _to_response_requests(chat, has_browser, ignored)
+
+
+def _to_response_requests(
+    chat: ChatRequest, has_browser: bool, ignored: list[str] | None
+) -> list[CreateResponse]:
+    """Translate a request; ``ignored``: gets the paths of what is passed over, None refuses it."""
+    _refuse(chat, has_browser, ignored)
+    limit = chat.max_completion_tokens or chat.max_tokens
+    fields = {
+        **{name: getattr(chat, name) for name in FORWARDED_FIELDS},
+        "input": _input_items(chat.messages, ignored),
+        "tools": _tools(chat),
+        "tool_choice": _tool_choice(chat),
+        "max_output_tokens": limit,
+        "reasoning": {"effort": chat.reasoning_effort} if chat.reasoning_effort else None,
+        "text": {"format": _text_format(chat.response_format), "verbosity": chat.verbosity},
+        "include": [INCLUDE_LOGPROBS] if chat.logprobs else None,
+        "store": False,
+    }
+    if chat.functions:
+        fields["parallel_tool_calls"] = False  # the older message has one call
+    seeds = [
+        None if chat.seed is None else (chat.seed + i) % SEED_COUNT for i in range(chat.n or 1)
+    ]
+    with chat_params(chat):
+        if ignored is not None:
+            fields, more = without_unknown_values(CreateResponse, fields)
+            ignored += more
+        requests = [validate(CreateResponse, {**fields, "seed": seed}) for seed in seeds]
+    for request in requests:
+        request.set_ignored(ignored or (), refuses_unseen=False)
+        if chat.stream:
+            request.end_at_cut_call()
+    return requests
+
+
+@contextmanager
+def chat_params(chat: ChatRequest) -> Iterator[None]:
+    """Name the parameters of an ApiError as they are called here."""
+    try:
+        yield
+    except ApiError as error:
+        old = new = error.param or ""
+        for theirs, ours in PARAM_NAMES:
+            if old.startswith(theirs):
+                new = ours if theirs == "input" else ours + old.removeprefix(theirs)
+        if old == "tool_choice" and chat.functions:
+            new = "function_call"
+        if (index := re.match(r"tools\[(\d+)\]", old)) and chat.tools:
+            kind = chat.tools[int(index[1])].get("type")
+            if kind in chat.tools[int(index[1])]:
+                new = f"{index[0]}.{kind}{old.removeprefix(index[0])}"
+        if old == "max_output_tokens":
+            new = "max_tokens" if chat.max_completion_tokens is None else "max_completion_tokens"
+        if new == old:
+            raise
+        message = str(error).replace(f"'{old}'", f"'{new}'")
+        raise ApiError(
+            error.status, message, code=error.code, param=new, headers=error.headers
+        ) from None
+
+
+def _refuse(chat: ChatRequest, has_browser: bool, ignored: list[str] | None) -> None:
+    """Refuse what cannot be done; what is unsupported is noted in ``ignored``. Raises ApiError."""
+    cache, search = chat.prompt_cache_options, chat.web_search_options
+    unsupported_fields = {
+        "audio": (chat.audio is not None, "Audio output"),
+        "modalities": (chat.modalities not in (None, [], ["text"]), "An output other than text"),
+        "moderation": (chat.moderation is not None, "Moderation"),
+        "prompt_cache_options.mode": (
+            cache is not None and cache.mode == "explicit",
+            "Explicit caching of prompts",
+        ),
+        "web_search_options": (
+            search is not None and not has_browser,
+            "Web search (it needs --tools browser)",
+        ),
+        "web_search_options.user_location": (
+            search is not None and search.user_location is not None,
+            "A place of the search",
+        ),
+    }
+    for param, (is_sent, feature) in unsupported_fields.items():
+        if is_sent and ignored is None:
+            raise unsupported(param, feature)
+        if is_sent and ignored is not None:
+            ignored.append(param)
+    if chat.top_logprobs and not chat.logprobs:
+        raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs': true.")
+    if chat.functions and chat.tools:
+        raise invalid("functions", "'functions' and 'tools' cannot be sent together: send 'tools'.")
+    if isinstance(chat.function_call, ToolReference) and not chat.functions:
+        raise invalid("function_call", "'function_call' needs 'functions'.")
+
+
+# --- messages ---
+
+
+def _input_items(
+    messages: Sequence[ChatMessage], ignored: list[str] | None
+) -> list[dict[str, Any]]:
+    """Translate messages into input items. Raises ApiError."""
+    items: list[dict[str, Any]] = []
+    parts = _PartReader(ignored, _newest_prompt(messages))
+    legacy_calls: dict[str, str] = {}
+    """call_id of the latest call of each function that came in the older form."""
+    for index, message in enumerate(messages):
+        param = f"messages[{index}]"
+        if message.audio is not None:
+            parts.pass_over(f"{param}.audio", unsupported(f"{param}.audio", "Audio"))
+        if message.function_call is not None:
+            legacy_calls[message.function_call.name] = f"call_{index}"
+        if message.role in ("tool", "function"):
+            items.append(_output_item(message, param, legacy_calls, parts))
+        else:
+            items += _message_items(message, index, parts)
+    return items
+
+
+def _newest_prompt(messages: Sequence[ChatMessage]) -> int:
+    """Index of the newest user message, if the model wrote nothing after it; else their number."""
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].role == "assistant":
+            break
+        if messages[index].role == "user":
+            return index
+    return len(messages)
+
+
+def _output_item(
+    message: ChatMessage, param: str, legacy_calls: dict[str, str], parts: _PartReader
+) -> dict[str, Any]:
+    if message.role == "tool":
+        call_id = message.tool_call_id or ""
+    elif (known := legacy_calls.get(message.name or "")) is not None:
+        call_id = known
+    else:
+        raise invalid(f"{param}.name", f"'{param}.name' names no function that was called before.")
+    output = parts.content(message, param, is_newest=False)
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def _message_items(message: ChatMessage, index: int, parts: _PartReader) -> list[dict[str, Any]]:
+    """A message's reasoning, content and calls, which are items of their own."""
+    param = f"messages[{index}]"
+    is_newest = index >= parts.newest or message.role in ("developer", "system")
+    content = parts.content(message, param, is_newest=is_newest)
+    items: list[dict[str, Any]] = []
+    if reasoning := message.reasoning or message.reasoning_content:
+        part = {"type": "reasoning_text", "text": reasoning}
+        items.append({"type": "reasoning", "content": [part]})
+    if content or message.role != "assistant":
+        items.append({"type": "message", "role": message.role, "content": content})
+    for number, call in enumerate(message.tool_calls or ()):
+        if call.custom is not None:
+            called = {"type": "custom_tool_call", **call.custom.model_dump()}
+        elif call.function is not None:
+            called = {"type": "function_call", **call.function.model_dump()}
+        else:
+            raise _missing(f"{param}.tool_calls[{number}].function")
+        items.append({"call_id": call.id, **called})
+    if message.function_call is not None:
+        called = message.function_call.model_dump()
+        items.append({"type": "function_call", "call_id": f"call_{index}", **called})
+    return items
+
+
+class _PartReader:
+    """Translates the contents of messages."""
+
+    def __init__(self, ignored: list[str] | None, newest: int) -> None:
+        """``ignored``: gets paths; None: refuse. ``newest``: index of the message to be answered."""
+        self._ignored, self.newest, self._dropped = ignored, newest, (*(ignored or ()),)
+
+    def pass_over(self, param: str, error: ApiError) -> None:
+        """Note what is passed over, or raise the error."""
+        if self._ignored is None:
+            raise error
+        self._ignored.append(client_param(param, self._dropped))
+
+    def content(
+        self, message: ChatMessage, param: str, *, is_newest: bool
+    ) -> str | list[dict[str, Any]]:
+        """A message's content for the Responses API; a user's name comes first. ``is_newest``: what the
+        model cannot read is refused. Raises ApiError."""
+        name = f"{message.name}: " if message.role == "user" and message.name else ""
+        if not isinstance(message.content, list):
+            return name + (message.content or message.refusal or "")
+        parts = [
+            part
+            for index, sent in enumerate(message.content)
+            if (part := self._part(sent, f"{param}.content[{index}]", is_newest))
+        ]
+        first = next((part for part in parts if part["type"] == "input_text"), None)
+        if name and first is not None:
+            first["text"] = name + first["text"]
+        return parts
+
+    def _part(self, part: ChatContentPart, param: str, is_newest: bool) -> dict[str, Any] | None:
+        """A part; None for one that is passed over."""
+        if why := REFUSED_PARTS.get(part.type):
+            if is_newest:
+                self.pass_over(param, invalid(param, f"'{param}' {why}.", "unsupported_content"))
+            return {**part.model_dump(), "type": UNSEEN_PARTS[part.type]}
+        if (kind := TEXT_PARTS.get(part.type)) is None:
+            message = f"'{param}.type' must be text or refusal."
+            self.pass_over(param, invalid(f"{param}.type", message))
+            return None
+        if (part.refusal if kind == "refusal" else part.text) is None:
+            raise _missing(f"{param}.{'refusal' if kind == 'refusal' else 'text'}")
+        return {"type": kind, "text": part.text, "refusal": part.refusal}
+
+
+# --- tools ---
+
+
+def _tools(chat: ChatRequest) -> list[dict[str, Any]]:
+    """All tools, as the Responses API declares them. Raises ApiError."""
+    tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(chat.tools or ())]
+    tools += [{"type": "function", **one.model_dump()} for one in chat.functions or ()]
+    if (search := chat.web_search_options) is not None:
+        tools.append({"type": "web_search", "search_context_size": search.search_context_size})
+    return tools
+
+
+def _tool(tool: dict[str, Any], param: str) -> dict[str, Any]:
+    """A function or custom tool made flat; tools of the Responses API are accepted as they are."""
+    kind = tool.get("type")
+    nested = tool.get(kind) if kind in ("function", "custom") else None
+    if kind not in ("function", "custom") or (nested is None and "name" in tool):
+        return tool
+    if not isinstance(nested, dict):
+        raise _missing(f"{param}.{kind}")
+    flat = {"type": kind, **nested}
+    format = nested.get("format")
+    if kind == "custom" and isinstance(format, dict) and isinstance(format.get("grammar"), dict):
+        flat["format"] = {"type": "grammar", **format["grammar"]}
+    return flat
+
+
+def _tool_choice(chat: ChatRequest) -> Any:
+    """The choice as the Responses API writes it. Raises ApiError."""
+    if chat.functions:
+        legacy = chat.function_call
+        return (
+            {"type": "function", "name": legacy.name}
+            if isinstance(legacy, ToolReference)
+            else legacy
+        )
+    choice = chat.tool_choice
+    if not isinstance(choice, ChatToolChoice):
+        return choice
+    if (allowed := choice.allowed_tools) is not None:
+        tools = [_reference(tool) for tool in allowed.tools]
+        return {"type": "allowed_tools", "mode": allowed.mode, "tools": tools}
+    flat = _reference(choice.model_dump(exclude_none=True))
+    if choice.type in ("function", "custom") and "name" not in flat:
+        raise _missing(f"tool_choice.{choice.type}")
+    return flat
+
+
+def _reference(tool: dict[str, Any]) -> dict[str, Any]:
+    kind = tool.get("type")
+    nested = tool.get(kind) if isinstance(kind, str) else None
+    return {"type": kind, **nested} if isinstance(nested, dict) else tool
+
+
+def _text_format(format: ResponseFormat | None) -> dict[str, Any]:
+    if format is None:
+        return {"type": "text"}
+    if format.type == "json_schema":
+        if format.json_schema is None:
+            raise _missing("response_format.json_schema")
+        return {**format.json_schema, "type": "json_schema"}
+    return {"type": format.type}
+
+
+def _missing(param: str) -> ApiError:
+    message = f"Missing required parameter: '{param}'."
+    return invalid(param, message, "missing_required_parameter")

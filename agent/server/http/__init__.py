@@ -1,0 +1,1 @@
+"""What all routes share: connections, bodies, keys, errors, options."""

@@ -1,0 +1,113 @@
+"""Access control: the API keys, local host names, origins of web pages, the framing of bodies."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agent.server.http.clients import CLIENT_SCOPE_KEY, Client, Clients, act_for
+from agent.server.http.errors import ApiError
+from agent.server.http.json_response import error_response
+
+PATHS_WITHOUT_KEY = frozenset({"/", "/health"})
+"""What a probe asks before it knows a key: that this server is here, and whether it is ready."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address reaches this machine only."""
+    name = host.strip("[]").rstrip(".").lower()
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+class FramingMiddleware:
+    """Refuses a body with two lengths, and closes the connection: a proxy may take the other one, and
+    read different requests (request smuggling; RFC 9112, section 6.3)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = {name for name, _ in scope.get("headers", ())}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            message = "A request has either a Content-Length or a Transfer-Encoding."
+            error = ApiError(400, message, code="bad_framing", headers={"connection": "close"})
+            await error_response(error)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+class AccessMiddleware:
+    """Refuses requests before the application sees them. A web page can make a browser send requests
+    here, also under its own host name (DNS rebinding): a server on loopback answers only requests to
+    loopback's names (``Host``), and of pages (``Origin``) only its own and those that were allowed."""
+
+    def __init__(
+        self, app: ASGIApp, *, clients: Clients, loopback_only: bool, origins: Collection[str]
+    ) -> None:
+        """``origins``: web pages that may use the server, as ``https://host``."""
+        self._app, self._loopback_only = app, loopback_only
+        self._clients = clients
+        self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        try:
+            act_for(self._check(scope, Headers(scope=scope)))
+        except ApiError as error:
+            await error_response(error)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope, headers: Headers) -> Client:
+        """The client of a request. Raises ApiError."""
+        inside: Client | None = scope.get(CLIENT_SCOPE_KEY)
+        if inside is not None:
+            return inside
+        host = headers.get("host", "")
+        if self._loopback_only and not is_loopback(_hostname(host)):
+            message = (
+                f"This server answers to local names only, not to {host[:80]!r}: start it with"
+                " --host 0.0.0.0 and --api-key KEY to have it answer to others."
+            )
+            raise ApiError(403, message, code="host_not_allowed")
+        origins = headers.getlist("origin")
+        if len(origins) > 1 or not all(
+            self._is_allowed_origin(origin.lower(), host.lower()) for origin in origins
+        ):
+            message = "Pages of this origin may not use this server; --allow-origin allows them."
+            raise ApiError(403, message, code="origin_not_allowed")
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        sent = key.strip().encode("latin-1", "replace") if scheme.lower() == "bearer" else b""
+        client = self._clients.with_key(sent)
+        if client is not None:
+            return client
+        if scope["path"] in PATHS_WITHOUT_KEY:
+            return Client(has_unowned=False)
+        raise ApiError(
+            401,
+            "Incorrect or missing API key; send it in the Authorization header.",
+            code="invalid_api_key",
+            headers={"www-authenticate": "Bearer"},
+        )
+
+    def _is_allowed_origin(self, origin: str, host: str) -> bool:
+        return origin in self._origins or origin in (f"http://{host}", f"https://{host}")
+
+
+def _hostname(host: str) -> str:
+    """The host name in a ``Host`` header, without the port; empty where there is none."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,294 @@
+"""Bounds connections: how many there are, and how long a request may take to arrive.
+
+uvicorn has no such limits. Its protocol classes are extended here by what they know of a connection::
+
+    connected ──▶ head ──▶ body ──▶ answer ──▶ idle ──▶ head …
+                 HEAD_SECONDS  │              uvicorn's keep-alive timer
+                           STALL_SECONDS without a byte, MIN_BYTES_PER_SECOND on average
+
+At the limit of connections a new one takes the place of the idlest; those being answered stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import time
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from agent.server.http.body_budget import BodyBudget, BodyShare, LimitLog
+from agent.server.http.errors import RETRY_AFTER_SECONDS, ApiError
+
+HEAD_SECONDS = 15.0
+"""Time for a request's head, from the connection or the head's first byte."""
+STALL_SECONDS = 20.0
+"""Time between two pieces of a body or of a WebSocket's message."""
+GRACE_SECONDS = 30.0
+MIN_BYTES_PER_SECOND = 32 * 1024
+"""A body or message may take `GRACE_SECONDS`, and as long as it takes at this speed."""
+READ_BYTES = 4 * 1024
+"""Bytes read at a time: h11 takes some 35 µs for any chunk, and meanwhile nobody is answered."""
+MAX_CONNECTIONS = 512
+"""Twice as many as responses run at once."""
+TRIM_SECONDS = 0.1
+MAX_FRAGMENTS = 16_384
+"""Fragments of a WebSocket's message: an empty one still takes memory."""
+CLOSE_TRY_AGAIN, CLOSE_TOO_BIG, CLOSE_POLICY = 1013, 1009, 1008
+"""Codes of RFC 6455."""
+
+
+class ConnectionLimits:
+    """What all connections of a server share."""
+
+    def __init__(self, body_budget: BodyBudget) -> None:
+        self.body_budget = body_budget
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.max_connections = min(MAX_CONNECTIONS, descriptors // 2)
+        self.head_seconds, self.stall_seconds = HEAD_SECONDS, STALL_SECONDS
+        self.limit_log = LimitLog()
+        self.trimming = False
+        """Whether those that are too many are about to be closed."""
+
+
+class LimitedConfig(uvicorn.Config):
+    """uvicorn's configuration, with the limits that its protocols read there."""
+
+    def __init__(self, app: Any, limits: ConnectionLimits, **options: Any) -> None:
+        super().__init__(app, http=HttpConnection, ws=WebSocketTransport, **options)
+        self.limits = limits
+
+
+class Arrival:
+    """How far a head, body or message has arrived, and until when the next piece must."""
+
+    def __init__(self, allowed_seconds: float | None = None) -> None:
+        """``allowed_seconds``: for all of it; None: as long as it keeps its pace."""
+        self.began = self._latest = time.monotonic()
+        self._allowed_seconds, self._size = allowed_seconds, 0
+
+    def add(self, size: int) -> None:
+        self._latest, self._size = time.monotonic(), self._size + size
+
+    def is_late(self, now: float, stall_seconds: float) -> bool:
+        if self._allowed_seconds is not None:
+            return now > self.began + self._allowed_seconds
+        pace = self.began + GRACE_SECONDS + self._size / MIN_BYTES_PER_SECOND
+        return now > min(pace, self._latest + stall_seconds)
+
+
+class ChunkingConnection(h11.Connection):
+    """h11, which takes 2 µs more than its framing for each chunk of an answer that streams."""
+
+    _chunked = False
+
+    def send(self, event: h11.Event) -> bytes | None:  # type: ignore[override]  # all of its overloads
+        if self._chunked and isinstance(event, h11.Data) and event.data:
+            return b"%x\r\n%b\r\n" % (len(event.data), event.data)
+        written = super().send(event)
+        if not isinstance(event, h11.Data):
+            self._chunked = b"\r\ntransfer-encoding: chunked\r\n" in (written or b"").lower()
+        return written
+
+
+class HttpConnection(H11Protocol):
+    """An HTTP connection whose requests have to arrive in time."""
+
+    def __init__(self, config: uvicorn.Config, *arguments: Any, **options: Any) -> None:
+        super().__init__(config, *arguments, **options)
+        assert isinstance(config, LimitedConfig)
+        self.limits = config.limits
+        self.conn = ChunkingConnection(h11.SERVER)
+        self._arrival: Arrival | None = None
+        """Of the head or body that is not complete."""
+        self._arriving: Any = None
+        """h11's state of the client meanwhile: IDLE for a head, SEND_BODY for a body."""
+        self._active_at = time.monotonic()
+        """When something was last read, or could no longer be written."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Make room for the connection, or refuse it (extends uvicorn's)."""
+        has_room = make_room(self)
+        super().connection_made(transport)
+        transport.max_size = READ_BYTES
+        if not has_room:
+            self._refuse(503, "Too many connections are open: try again later.")
+        self._note_arrival()
+
+    def data_received(self, data: bytes) -> None:
+        """Note that the request goes on (extends uvicorn's)."""
+        self._active_at = time.monotonic()
+        if self._arrival is not None:
+            self._arrival.add(len(data))
+        super().data_received(data)
+
+    def handle_events(self) -> None:
+        """Read, and note how far the request is (extends uvicorn's)."""
+        super().handle_events()
+        self._note_arrival()
+
+    def pause_writing(self) -> None:
+        """Note since when the client does not read (extends uvicorn's)."""
+        self._active_at = time.monotonic()
+        super().pause_writing()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Refuse a WebSocket where these have half of the connections (extends uvicorn's)."""
+        sockets = sum(isinstance(c, WebSocketTransport) for c in self.connections)
+        if sockets < max(1, self.limits.max_connections // 2):
+            super().handle_websocket_upgrade(event)
+        else:
+            self._refuse(503, "Too many WebSockets are open: try again later.")
+
+    def _note_arrival(self) -> None:
+        """Begin or end the arrival of what h11 waits for."""
+        state = self.conn.their_state
+        is_idle = (
+            state is h11.IDLE
+            and self.timeout_keep_alive_task is not None
+            and not self.conn.trailing_data[0]
+        )
+        if self.transport.is_closing() or is_idle or state not in (h11.IDLE, h11.SEND_BODY):
+            self._arrival = self._arriving = None
+        elif self._arriving is not state:
+            self._arriving = state
+            self._arrival = Arrival(self.limits.head_seconds if state is h11.IDLE else None)
+
+    @property
+    def idle_rank(self) -> tuple[int, float] | None:
+        """The order in which connections make room for new ones; None: this one is being answered."""
+        if self.cycle is None or self.cycle.response_complete:
+            return 0, self._active_at
+        if self._arriving is h11.SEND_BODY and self._arrival is not None:
+            return 1, self._arrival.began
+        return (2, self._active_at) if self.flow.write_paused else None
+
+    def close_late(self, now: float) -> None:
+        """Close the connection if its request does not arrive in time."""
+        if self._arrival is None or self.flow.read_paused:
+            return
+        if self._arrival.is_late(now, self.limits.stall_seconds):
+            self._refuse(408, "The request did not arrive in time.")
+
+    def abort(self) -> None:
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer with an error if no answer has begun, and close the connection."""
+        self._arrival = None
+        if self.cycle is not None:  # the application sees a client that has left
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        body = json.dumps({"error": ApiError(status, message).body}).encode()
+        headers = [
+            ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+            ("retry-after", RETRY_AFTER_SECONDS),
+            ("connection", "close"),
+        ]
+        response = h11.Response(status_code=status, headers=headers)
+        try:
+            answer = [
+                self.conn.send(e) for e in (response, h11.Data(data=body), h11.EndOfMessage())
+            ]
+        except h11.LocalProtocolError:  # an answer has begun, or may have no body
+            self.transport.abort()
+            return
+        self.transport.write(b"".join(part or b"" for part in answer))
+        self.transport.close()
+
+
+class WebSocketTransport(WebSocketsSansIOProtocol):
+    """A WebSocket whose messages have to arrive in time, and are bounded together with all bodies."""
+
+    def __init__(self, config: uvicorn.Config, *arguments: Any, **options: Any) -> None:
+        super().__init__(config, *arguments, **options)
+        assert isinstance(config, LimitedConfig)
+        self.limits = config.limits
+        self._share = BodyShare(config.limits.body_budget)
+        self._arrival: Arrival | None = None
+        """Of the message that is not complete."""
+
+    def data_received(self, data: bytes) -> None:
+        """Read, and note how far the message is (extends uvicorn's)."""
+        super().data_received(data)
+        if not self.frames and not self.conn.reader.buffer:
+            self._share.release()
+            self._arrival = None
+            return
+        self._arrival = self._arrival or Arrival()
+        self._arrival.add(len(data))
+        try:
+            self._share.add(len(data))
+        except ApiError:
+            self._fail(CLOSE_TRY_AGAIN)
+        if len(self.frames) > MAX_FRAGMENTS:
+            self._fail(CLOSE_TOO_BIG)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give back what the message took (extends uvicorn's)."""
+        self._share.release()
+        super().connection_lost(exc)
+
+    def close_late(self, now: float) -> None:
+        """Close the connection if a message does not arrive in time."""
+        if self._arrival is None or self.read_paused:
+            return
+        if self._arrival.is_late(now, self.limits.stall_seconds):
+            self._fail(CLOSE_POLICY)
+
+    def _fail(self, code: int) -> None:
+        self._share.release()
+        self._arrival = None
+        if self.handshake_complete and not self.close_sent and not self.transport.is_closing():
+            self.conn.send_close(code)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+        self.transport.close()
+
+
+def make_room(newcomer: HttpConnection) -> bool:
+    """Close the idlest connection where there are too many; False: all are being answered. Some more
+    may stay for `TRIM_SECONDS`, until those that came at once have been read."""
+    limits, connections = newcomer.limits, newcomer.connections
+    if len(connections) < limits.max_connections:
+        return True
+    limits.limit_log.warning(
+        f"{limits.max_connections} connections are open; idle and slow ones make way for new ones"
+    )
+    idlest = _idlest(connections)
+    if idlest is None:
+        return False
+    if len(connections) >= limits.max_connections * 3 // 2:
+        idlest.abort()
+    elif not limits.trimming:
+        limits.trimming = True
+        asyncio.get_running_loop().call_later(TRIM_SECONDS, _trim, limits, connections)
+    return True
+
+
+def _trim(limits: ConnectionLimits, connections: Any) -> None:
+    limits.trimming = False
+    while len(connections) > limits.max_connections and (idlest := _idlest(connections)):
+        idlest.abort()
+
+
+def _idlest(connections: Any) -> HttpConnection | None:
+    """The connection that makes way first; None: all are being answered."""
+    ranked = [
+        (rank, connection)
+        for connection in connections
+        if isinstance(connection, HttpConnection) and (rank := connection.idle_rank) is not None
+    ]
+    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+
+
+def close_late(connections: Any) -> None:
+    now = time.monotonic()
+    for connection in list(connections):
+        connection.close_late(now)

@@ -1,0 +1,33 @@
+"""The ``encrypted_content`` of a compaction item: a summary that clients send back unread."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from agent.server.http.errors import invalid
+
+TOKEN_PREFIX = "agent-1:"
+"""Prefix of a summary before it is encoded; another encoding would have another number."""
+
+
+def encode_summary(text: str) -> str:
+    """Encode a summary in base64. It is not encrypted: the conversation is the client's own."""
+    return base64.urlsafe_b64encode(f"{TOKEN_PREFIX}{text}".encode()).decode()
+
+
+def decode_summary(content: str, param: str) -> str:
+    """Decode `encode_summary`, or return plain text. Raises ApiError for another server's token."""
+    try:
+        text = base64.urlsafe_b64decode(content.encode()).decode()
+    except (binascii.Error, ValueError):
+        text = ""
+    if text.startswith(TOKEN_PREFIX):
+        return text.removeprefix(TOKEN_PREFIX)
+    if len(content.split()) > 1:  # no encoding has blanks
+        return content
+    message = (
+        "Another server made the compaction item, and only that server can read it: send the messages"
+        " that it stands for instead, or leave it out."
+    )
+    raise invalid(f"{param}.encrypted_content", message, "invalid_encrypted_content")

@@ -1,0 +1,115 @@
+"""The tools that hold for a request: its own, and those that items (``additional_tools``,
+``tool_search_output``) added from there on, also for requests that continue the response."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from agent.server.http.errors import invalid
+from agent.server.input.foreign_items import searched_tools
+from agent.server.input.parsing import has_few_values
+from agent.server.input.schemas import (
+    CreateResponse,
+    InputAdditionalTools,
+    InputForeignItem,
+    InputItem,
+    RequestMcp,
+    RequestNamespace,
+    RequestOther,
+    RequestTool,
+)
+
+MAX_ADDED_TOOLS, MAX_ADDED_VALUES = 1_000, 15_000
+"""Tools that the items of a whole history may add, and their JSON values: each request renders them."""
+_TOOLS: TypeAdapter[list[RequestTool]] = TypeAdapter(list[RequestTool])
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTool:
+    """A tool that holds for a request."""
+
+    param: str
+    """Its path in the request, ``input`` for one of an earlier request."""
+    tool: RequestTool
+    is_own: bool = False
+    """Whether it is one of the request's own ``tools``, which its response repeats."""
+
+
+AddedTools = dict[tuple[str, str], RequestTool]
+"""Tools by type and name."""
+
+
+def add_tools(added: AddedTools, item: InputItem) -> None:
+    """Add an item's tools that hold for later requests, too, but no MCP servers, with their secrets."""
+    for name, declared in _tools_of(item, ""):
+        if isinstance(declared.tool, RequestMcp):
+            continue
+        added[name] = _merged(added.get(name), declared.tool)
+
+
+def declared_tools(
+    request: CreateResponse, items: str | Sequence[InputItem], earlier: AddedTools
+) -> list[DeclaredTool]:
+    """The request's tools and those that items added, ``earlier`` too. Raises ApiError for too many."""
+    added = {name: DeclaredTool("input", tool) for name, tool in earlier.items()}
+    for index, item in enumerate(() if isinstance(items, str) else items):
+        for name, declared in _tools_of(item, f"input[{index}]"):
+            known = added[name].tool if name in added else None
+            added[name] = DeclaredTool(declared.param, _merged(known, declared.tool))
+    own = [
+        DeclaredTool(f"tools[{index}]", tool, is_own=True)
+        for index, tool in enumerate(request.tools or ())
+        if _name(tool) not in added
+    ]
+    tools = [declared.tool for declared in added.values()]
+    number = sum(len(tool.tools) if isinstance(tool, RequestNamespace) else 1 for tool in tools)
+    if number > MAX_ADDED_TOOLS or not has_few_values(tools_json(tools), MAX_ADDED_VALUES):
+        message = (
+            f"The input items add more than {MAX_ADDED_TOOLS:,} tools, or tools of more than"
+            f" {MAX_ADDED_VALUES:,} JSON values."
+        )
+        raise invalid("input", message, "array_above_max_length")
+    return [*own, *added.values()]
+
+
+def tools_json(tools: Iterable[RequestTool]) -> list[dict[str, Any]]:
+    return [tool.model_dump(exclude_none=True) for tool in tools]
+
+
+def tools_from_json(stored: Sequence[dict[str, Any]]) -> AddedTools:
+    return {_name(tool): tool for tool in _TOOLS.validate_python(stored)}
+
+
+def _tools_of(item: InputItem, param: str) -> Iterable[tuple[tuple[str, str], DeclaredTool]]:
+    tools: Sequence[RequestTool] = ()
+    if isinstance(item, InputAdditionalTools):
+        tools = item.tools
+    elif isinstance(item, InputForeignItem) and item.type == "tool_search_output":
+        tools = searched_tools(item)
+    for index, tool in enumerate(tools):
+        yield _name(tool), DeclaredTool(f"{param}.tools[{index}]", tool)
+
+
+def _name(tool: RequestTool) -> tuple[str, str]:
+    match tool:
+        case RequestMcp(server_label=name):
+            return "mcp", name
+        case RequestOther():
+            return tool.type, ""
+        case _:
+            # A function and a custom tool of one name are the same to the model.
+            return "namespace" if isinstance(tool, RequestNamespace) else "function", tool.name
+
+
+def _merged(known: RequestTool | None, tool: RequestTool) -> RequestTool:
+    """A namespace with the tools that an earlier one of its name had, too; any other as it is."""
+    if not (isinstance(known, RequestNamespace) and isinstance(tool, RequestNamespace)):
+        return tool
+    if len(known.tools) > MAX_ADDED_TOOLS:
+        return known  # which is refused in the end
+    inner = {part.name: part for part in (*known.tools, *tool.tools)}
+    return tool.model_copy(update={"tools": list(inner.values())})

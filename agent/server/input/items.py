@@ -1,0 +1,659 @@
+"""Reads a request's input items as messages of a conversation.
+
+A client that does not use ``previous_response_id`` resends everything; the model must then read what
+it would have read anyway. An example of such an input, and the messages that it becomes::
+
+    {"role": "developer", …}                  instructions (before any other item), else Developer
+    {"role": "user", …}                       User
+    {"type": "reasoning", …}                  left out: an answer or a user follows
+    {"role": "assistant", …}                  Assistant, commentary: a call follows before the answer
+    {"type": "function_call", "call_id": 1}   ToolCallMessage
+    {"type": "function_call", "call_id": 2}   ToolCallMessage, ToolResultMessage "Error: … not run":
+                                              no item has its output
+    {"type": "function_call_output", 1}       ToolResultMessage
+    {"role": "assistant", …}                  Assistant, final_answer
+    {"role": "user", …}                       User: the model has not answered it, so here the turn's
+                                              prompt begins (`unanswered_start`)
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic_core import from_json
+
+from agent import events as ev
+from agent.conversation.compaction import summary_message
+from agent.conversation.messages import (
+    NO_RESULT,
+    Assistant,
+    Developer,
+    Message,
+    ReasoningMessage,
+    ToolCallMessage,
+    ToolResultMessage,
+    User,
+)
+from agent.conversation.reasoning_token import decode_reasoning
+from agent.formats.recipients import PYTHON_TOOL, plain_name
+from agent.server.http.errors import ApiError, invalid
+from agent.server.input.compaction_token import decode_summary
+from agent.server.input.declared_tools import AddedTools, add_tools
+from agent.server.input.files import PdfText, file_text
+from agent.server.input.foreign_items import CALLS, call_text, output_text, own_result
+from agent.server.input.listed_items import KNOWN_PART_TYPES, TEXT_PART_TYPES
+from agent.server.input.schemas import (
+    ITEM_MODELS,
+    ContentPart,
+    Effort,
+    InputAdditionalTools,
+    InputApprovalRequest,
+    InputApprovalResponse,
+    InputCodeInterpreterCall,
+    InputCompaction,
+    InputConfigurationUpdate,
+    InputCustomToolCall,
+    InputForeignItem,
+    InputFunctionCall,
+    InputFunctionCallOutput,
+    InputItem,
+    InputMcpCall,
+    InputMcpListTools,
+    InputMessage,
+    InputReasoning,
+    ItemReference,
+    TextFormat,
+)
+from agent.turn.decoder import CALL_HEDGE
+from agent.turn.options import ApprovedCall
+from agent.util.images import CANNOT_SEE
+from tools.types import Tool
+
+UNSEEN_REASONS = {
+    "input_image": CANNOT_SEE,
+    "input_file": "this server could not read it",
+    "input_audio": "this model cannot hear",
+}
+"""Types of content parts that the model cannot read, and why."""
+UNSEEN_PLACEHOLDERS = {
+    kind: f"[There was {what} here; {UNSEEN_REASONS[kind]}.]"
+    for kind, what in (
+        ("input_image", "an image"),
+        ("input_file", "a file"),
+        ("input_audio", "a recording"),
+    )
+}
+"""Texts in place of content parts that the model cannot read."""
+UNREADABLE_SUMMARY = "[There was a summary of earlier messages here; this server cannot read it.]"
+NO_PDFS: Mapping[str, PdfText] = MappingProxyType({})
+_INPUT_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
+
+
+@dataclass(slots=True)
+class InputHistory:
+    """What the items read so far say, also those of the responses that this request continues."""
+
+    messages: list[Message] = field(default_factory=list)
+    instructions: list[str] = field(default_factory=list)
+    """Developer messages before any other item; they join the instructions in the prompt's header."""
+    call_names: dict[str, str] = field(default_factory=dict)
+    """call_id → the called function, under the name that the model knows."""
+    listed_servers: set[str] = field(default_factory=set)
+    """MCP servers whose tools were listed to the client already."""
+    pending_approvals: dict[str, ApprovedCall] = field(default_factory=dict)
+    """Calls that wait for the client's approval, by the ids of their mcp_approval_request items."""
+    approved: list[ApprovedCall] = field(default_factory=list)
+    """Calls that the client has approved with this request; they run first."""
+    pending_calls: dict[str, str] = field(default_factory=dict)
+    """call_id → the function, of calls without an output so far."""
+    answered_calls: set[str] = field(default_factory=set)
+    """call_ids of calls whose output was sent."""
+    added_tools: AddedTools = field(default_factory=dict)
+    """Tools that items have added to those of the request."""
+    effort: Effort | None = None
+    """The reasoning effort that an item has set."""
+    text_format: TextFormat | None = None
+    """The form of the answer that an item has set."""
+    unread: list[int] = field(default_factory=list)
+    """Positions of items of other servers that a lenient server could not read."""
+
+    def copy(self) -> InputHistory:
+        """A copy without messages and without the calls that the client has approved."""
+        return InputHistory(
+            [],
+            list(self.instructions),
+            dict(self.call_names),
+            set(self.listed_servers),
+            dict(self.pending_approvals),
+            pending_calls=dict(self.pending_calls),
+            answered_calls=set(self.answered_calls),
+            added_tools=dict(self.added_tools),
+            effort=self.effort,
+            text_format=self.text_format,
+        )
+
+
+def read_input(
+    items: str | Sequence[InputItem],
+    earlier: InputHistory,
+    tools: Sequence[Tool],
+    find: Callable[[str], InputItem | None],
+    *,
+    first: bool,
+    refuse_unseen: bool = False,
+    is_answered: bool = True,
+    pdfs: Mapping[str, PdfText] = NO_PDFS,
+) -> InputHistory:
+    """Read an input as messages. Raises ApiError.
+
+    ``earlier``: the history that it continues. ``tools``: those that run here. ``find``: looks up a
+    reference. ``first``: the request continues no response. ``refuse_unseen``: refuse a newest user
+    message with content that the model cannot read, instead of telling the model of it.
+    ``is_answered``: the model answers the newest message. ``pdfs``: as they were read.
+    """
+    history = earlier.copy()
+    names = {(tool.server, tool.name): tool.model_name for tool in tools}
+    reader = ItemReader(history, names, find, leading=first, refuse_unseen=refuse_unseen, pdfs=pdfs)
+    if isinstance(items, str):
+        history.messages.append(User(items))
+        items = ()
+    newest = newest_prompt(items) if is_answered else len(items)
+    for index, item in enumerate(items):
+        reader.unread = False
+        reader.add(item, f"input[{index}]", is_newest=index >= newest)
+        history.unread += [index] * reader.unread
+    reader.answer_open_calls()
+    history.messages = _without_old_reasoning(infer_phases(history.messages))
+    for message in history.messages:
+        if (error := reader.unreadable.get(id(message))) is not None:
+            raise error
+    return history
+
+
+def name_calls(history: InputHistory, functions: Set[str]) -> None:
+    """Give calls the names of declared functions, of what is ``functions.f`` or ``f..commentary``."""
+    for index, message in enumerate(history.messages):
+        if isinstance(message, ToolCallMessage | ToolResultMessage):
+            name = plain_name(message.tool)
+            if message.tool not in functions and name in functions:
+                history.messages[index] = replace(message, tool=name)
+
+
+def messages_by_item(items: Iterable[ev.Item], tools: Sequence[Tool]) -> dict[str, Message]:
+    """The messages that output items become when a client sends them back, by item id."""
+    names = {(tool.server, tool.name): tool.model_name for tool in tools}
+    messages = {}
+    for item in items:
+        if item.type in ITEM_MODELS:
+            reader = ItemReader(InputHistory(), names, lambda _: None, leading=False)
+            reader.add(input_item(item), item.id)
+            if reader.history.messages:
+                messages[item.id] = reader.history.messages[0]
+    return messages
+
+
+def input_item(item: ev.Item) -> InputItem:
+    """An output item as the input item that a client would send."""
+    return _INPUT_ITEM.validate_python(item.model_dump())
+
+
+def items_by_id(items: Iterable[ev.Item]) -> dict[str, InputItem]:
+    """The output items that a reference can mean, as input items by id."""
+    return {item.id: input_item(item) for item in items if item.type in ITEM_MODELS}
+
+
+def unanswered_start(messages: Sequence[Message]) -> int:
+    """Index of the first message after the last one that the model wrote."""
+    for index in range(len(messages), 0, -1):
+        if isinstance(messages[index - 1], Assistant | ReasoningMessage | ToolCallMessage):
+            return index
+    return 0
+
+
+def newest_prompt(items: Sequence[InputItem]) -> int:
+    """Index of the newest user message if the model wrote nothing after it; else ``len(items)``."""
+    for index in range(len(items) - 1, -1, -1):
+        match items[index]:
+            case InputMessage(role="user"):
+                return index
+            case InputMessage(role="developer" | "system"):
+                pass
+            case InputAdditionalTools() | InputConfigurationUpdate() | InputMcpListTools():
+                pass
+            case _:  # what the model has written, or a result of it
+                break
+    return len(items)
+
+
+class ItemReader:
+    """Adds items to a history one by one."""
+
+    def __init__(
+        self,
+        history: InputHistory,
+        names: Mapping[tuple[str, str], str],
+        find: Callable[[str], InputItem | None],
+        *,
+        leading: bool,
+        refuse_unseen: bool = False,
+        pdfs: Mapping[str, PdfText] = NO_PDFS,
+        abandoned: Collection[str] = (),
+    ) -> None:
+        """``leading``: nothing but developer messages was read so far. ``abandoned``: the call_ids of
+        `abandoned_calls`: the next message ends them."""
+        self._abandoned = abandoned
+        self._refuse_unseen, self._pdfs = refuse_unseen, pdfs
+        self.history, self._names, self._find, self._leading = history, names, find, leading
+        self.unreadable: dict[int, ApiError] = {}
+        """What is wrong with the reasoning that cannot be read, by the id() of its message: that of a
+        finished turn may come from another server, as nobody reads it."""
+        self.unread = False
+        """Whether an item was passed over that cannot be read."""
+        self._calls_of_input: dict[str, ToolCallMessage] = {}
+        """The calls of this input by call_id, or by the id of their mcp_approval_request."""
+        self._call_numbers = {call_id: n for n, call_id in enumerate(history.call_names)}
+        """Positions of all calls of functions, by call_id."""
+        self._foreign_calls: dict[str, str] = {}
+        """call_ids by themselves and by the ids of their items: outputs may have either as their id."""
+        self._row: list[int] = []
+        """Positions of the calls whose results come in a row, up to message ``_row_end``."""
+        self._row_end = 0
+
+    def answer_open_calls(self) -> None:
+        """Add a result that says so to each call that has none: the model never sees such a call."""
+        history = self.history
+        unapproved = {
+            request_id: self._call_message(call.server, call.name, call.arguments).tool
+            for request_id, call in history.pending_approvals.items()
+        }
+        missing: dict[int, list[Message]] = {}
+        messages: list[Message] = []
+        for call_id, tool in [*history.pending_calls.items(), *unapproved.items()]:
+            result = _no_result(tool)
+            if call_id in unapproved:
+                result = ToolResultMessage(tool, "Error: the call was not run: it was not approved")
+            if call_id in self._calls_of_input:
+                missing[id(self._calls_of_input[call_id])] = [result]
+            else:
+                messages.append(result)
+        for message in history.messages:
+            messages.append(message)
+            messages += missing.get(id(message), [])
+        history.messages = messages
+        history.pending_approvals.clear()
+        history.pending_calls.clear()
+
+    def _add_call(self, call_id: str, call: ToolCallMessage) -> None:
+        self._calls_of_input[call_id] = call
+        self.history.messages.append(call)
+
+    def _add_function_call(
+        self, item: InputFunctionCall | InputCustomToolCall, text: str, *, json: bool
+    ) -> None:
+        name = ev.qualified_name(item.name, item.namespace)
+        self._note_call(item.call_id, name, text, json=json)
+
+    def _note_call(self, call_id: str, name: str, text: str, *, json: bool) -> None:
+        """Add a call whose output is an item of its own."""
+        history = self.history
+        history.call_names[call_id] = history.pending_calls[call_id] = name
+        history.answered_calls.discard(
+            call_id
+        )  # clients number the calls of each turn from the start
+        self._call_numbers[call_id] = len(self._call_numbers) + len(history.messages)
+        self._add_call(call_id, ToolCallMessage(name, text, json, True, call_id))
+
+    def _add_result(self, call_id: str, result: ToolResultMessage) -> None:
+        """Add a result; those in a row come in the order of their calls, to be told apart."""
+        number, messages = self._call_numbers[call_id], self.history.messages
+        if len(messages) != self._row_end:
+            self._row = []
+        at = bisect_right(self._row, number)
+        messages.insert(len(messages) - len(self._row) + at, result)
+        self._row.insert(at, number)
+        self._row_end = len(messages)
+
+    def add(self, item: InputItem, param: str, *, is_newest: bool = True) -> None:
+        """Add an item. ``is_newest``: content that cannot be read may be refused. Raises ApiError."""
+        history, add = self.history, self.history.messages.append
+        add_tools(history.added_tools, item)
+        if isinstance(item, InputAdditionalTools):
+            return
+        if isinstance(item, InputConfigurationUpdate):
+            if item.reasoning is not None:
+                history.effort = item.reasoning.effort
+            if item.text is not None:
+                history.text_format = item.text.format
+            return
+        if isinstance(item, InputMessage):
+            for call_id in [each for each in history.pending_calls if each in self._abandoned]:
+                add(_no_result(history.pending_calls.pop(call_id)))
+        if isinstance(item, InputMessage) and item.role in ("developer", "system"):
+            text = self._message_text(item, param, self._refuse_unseen)
+            if self._leading:
+                history.instructions.append(text)
+            else:
+                add(Developer(text))
+            return
+        self._leading = False
+        match item:
+            case InputMessage(role="user"):
+                refuse = self._refuse_unseen and is_newest
+                add(User(self._message_text(item, param, refuse)))
+            case InputMessage():
+                text = self._message_text(item, param, False)
+                if text and text != CALL_HEDGE:  # which the model has not written
+                    add(
+                        _UnphasedAssistant(text)
+                        if item.phase is None
+                        else Assistant(text, item.phase)
+                    )
+            case InputReasoning():
+                try:
+                    text = _reasoning_text(item, param)
+                except ApiError as error:
+                    if self._refuse_unseen:
+                        add(message := ReasoningMessage(""))
+                        self.unreadable[id(message)] = error
+                    else:
+                        self.unread = True
+                else:
+                    if text:
+                        add(ReasoningMessage(text))
+            case InputFunctionCall():
+                self._add_function_call(item, item.arguments, json=True)
+            case InputCustomToolCall():
+                self._add_function_call(item, item.input, json=False)
+            case InputFunctionCallOutput():
+                # Codex's `exec` sends notices of a call that runs as further outputs.
+                again = item.type == "custom_tool_call_output"
+                late = self._missing_result(item.call_id)
+                name = self._call_name(item.call_id, param, again=again)
+                text = _content_text(item.output, f"{param}.output", self._pdfs)
+                self._add_result(item.call_id, ToolResultMessage(name, text, True, late))
+            case InputMcpCall() | InputCodeInterpreterCall():
+                history.messages += self._server_call(item)
+            case InputApprovalRequest():
+                pending = ApprovedCall(item.id, item.server_label, item.name, item.arguments)
+                history.pending_approvals[item.id] = pending
+                history.listed_servers.add(item.server_label)  # before it was asked for approval
+                self._add_call(
+                    item.id, self._call_message(item.server_label, item.name, item.arguments)
+                )
+            case InputApprovalResponse():
+                self._add_approval_response(item, param)
+            case InputMcpListTools():
+                history.listed_servers.add(item.server_label)
+            case InputCompaction(encrypted_content=None | ""):
+                pass
+            case InputCompaction(encrypted_content=str(token)):
+                try:
+                    summary = decode_summary(token, param)
+                except ApiError:
+                    if self._refuse_unseen:
+                        raise
+                    self.unread = True
+                    add(Developer(UNREADABLE_SUMMARY))
+                else:
+                    add(Developer(summary_message(summary)))
+            case InputForeignItem():
+                self._add_foreign(item, param)
+            case ItemReference():
+                referenced = self._find(item.id)
+                if referenced is None:
+                    raise invalid(
+                        param, f"Item with id '{item.id[:80]}' not found.", "item_not_found"
+                    )
+                self.add(referenced, param, is_newest=is_newest)
+            case _:
+                pass  # a web search: its results are in the message after it
+
+    def _message_text(self, item: InputMessage, param: str, refuse_unseen: bool) -> str:
+        """The text of a message. Raises ApiError for content that is refused."""
+        return _content_text(
+            item.content,
+            f"{param}.content",
+            self._pdfs,
+            refuse_unseen=refuse_unseen,
+            refuse_unknown=self._refuse_unseen,
+        )
+
+    def _add_foreign(self, item: InputForeignItem, param: str) -> None:
+        if item.type not in CALLS:
+            call_id = item.call_id or self._foreign_calls.get(item.id or "")
+            # What the other server ran itself has no call_id.
+            call_id = call_id or _unnamed_call(item.type)
+            name = self._call_name(call_id, param)
+            self._add_result(call_id, ToolResultMessage(name, output_text(item)))
+            return
+        name, arguments = CALLS[item.type]
+        text, is_json = call_text(arguments(item))
+        if (result := own_result(item)) is not None:
+            self.history.messages += [
+                ToolCallMessage(name, text, json=is_json),
+                ToolResultMessage(name, result),
+            ]
+            return
+        call_id = item.call_id or _unnamed_call(item.type)
+        self._foreign_calls |= {item.id or call_id: call_id, call_id: call_id}
+        self._note_call(call_id, name, text, json=is_json)
+
+    def _missing_result(self, call_id: str) -> tuple[int, int] | None:
+        """Which of its tool's results was added for this call, and of how many; None: none was."""
+        known = self.history
+        if call_id in known.pending_calls or call_id in known.answered_calls:
+            return None
+        name = known.call_names.get(call_id)
+        settled = known.pending_calls.keys() | known.answered_calls
+        calls = [c for c, tool in known.call_names.items() if tool == name and c not in settled]
+        return (calls.index(call_id), len(calls)) if call_id in calls else None
+
+    def _call_name(self, call_id: str, param: str, *, again: bool = False) -> str:
+        name = self.history.call_names.get(call_id)
+        if name is None:
+            message = f"No tool call found for function call output with call_id {call_id[:80]}."
+            raise ApiError(400, message, code="invalid_value", param=f"{param}.call_id")
+        if call_id in self.history.answered_calls and not again:
+            message = f"The function call with call_id {call_id[:80]} has an output already."
+            raise ApiError(400, message, code="invalid_value", param=f"{param}.call_id")
+        self.history.answered_calls.add(call_id)
+        self.history.pending_calls.pop(call_id, None)
+        return name
+
+    def _server_call(self, item: InputMcpCall | InputCodeInterpreterCall) -> list[Message]:
+        if isinstance(item, InputCodeInterpreterCall):
+            outputs = item.outputs or []
+            logs = "".join(str(output["logs"]) for output in outputs if "logs" in output)
+            return [
+                ToolCallMessage(PYTHON_TOOL, item.code or "", json=False),
+                ToolResultMessage(PYTHON_TOOL, logs),
+            ]
+        result = item.output if item.error is None else f"Error: {_error_text(item.error)}"
+        call = self._call_message(item.server_label, item.name, item.arguments)
+        returned = ToolResultMessage(call.tool, result or "")
+        approved = [
+            waiting
+            for waiting in self.history.approved
+            if waiting.request_id == item.approval_request_id
+        ]
+        if not approved:
+            return [call, returned]
+        # It ran already, and the item of its approval request was read as the call itself.
+        self.history.approved.remove(approved[0])
+        return [returned]
+
+    def _call_message(self, server: str, tool: str, arguments: str) -> ToolCallMessage:
+        """The call of a server's tool as the model writes it: for Python, bare code."""
+        name = self._names.get((server, tool)) or f"{server}__{tool}"
+        if name == PYTHON_TOOL and (code := _code_argument(arguments)) is not None:
+            return ToolCallMessage(name, code, json=False)
+        return ToolCallMessage(name, arguments)
+
+    def _add_approval_response(self, answer: InputApprovalResponse, param: str) -> None:
+        pending = self.history.pending_approvals.pop(answer.approval_request_id, None)
+        if pending is None:
+            message = f"No approval request with id '{answer.approval_request_id[:80]}' is pending."
+            raise invalid(f"{param}.approval_request_id", message)
+        if answer.approve:
+            self.history.approved.append(pending)
+            return
+        why = f": {answer.reason}" if answer.reason else ""
+        name = self._call_message(pending.server, pending.name, pending.arguments).tool
+        self.history.messages.append(
+            ToolResultMessage(name, f"Error: the user refused the call{why}")
+        )
+
+
+def _unnamed_call(kind: str) -> str:
+    """The call_id of a call that has none, and of its output."""
+    return kind.removesuffix("_output").removesuffix("_call")
+
+
+def _no_result(tool: str) -> ToolResultMessage:
+    return ToolResultMessage(tool, NO_RESULT, function=True)
+
+
+def abandoned_calls(items: Iterable[Mapping[str, Any]], pending: Iterable[str] = ()) -> set[str]:
+    """The call_ids of calls, of the items or ``pending``, that a message follows, but no output."""
+    followed = dict.fromkeys(pending, False)
+    for item in items:
+        match item["type"]:
+            case "function_call" | "custom_tool_call":
+                followed[item["call_id"]] = False
+            case "function_call_output" | "custom_tool_call_output":
+                followed.pop(item["call_id"], None)
+            case "message":
+                followed = dict.fromkeys(followed, True)
+    return {call_id for call_id, is_followed in followed.items() if is_followed}
+
+
+class _UnphasedAssistant(Assistant):
+    """An assistant's message that the client sent back without its ``phase``."""
+
+
+def infer_phases(messages: Sequence[Message]) -> list[Message]:
+    """Give each message without a phase one: commentary before a call, else the final answer."""
+    result: list[Message] = []
+    calls_follow = False
+    for message in reversed(messages):
+        match message:
+            case _UnphasedAssistant(text):
+                message = Assistant(text, "commentary" if calls_follow else "final_answer")
+            case User():
+                calls_follow = False
+            case ToolCallMessage():
+                calls_follow = True
+        if isinstance(message, Assistant) and message.phase == "final_answer":
+            calls_follow = False
+        result.append(message)
+    return result[::-1]
+
+
+def ends_turn(messages: Sequence[Message]) -> bool:
+    """Whether the reasoning before these messages belongs to a finished turn."""
+    return any(map(_ends_turn, messages))
+
+
+def _ends_turn(message: Message) -> bool:
+    final = isinstance(message, Assistant) and message.phase == "final_answer"
+    return final or isinstance(message, User)
+
+
+def _without_old_reasoning(messages: Sequence[Message]) -> list[Message]:
+    """Drop the reasoning of finished turns, as gpt-oss was trained ("Handling reasoning output in
+    subsequent sampling" in https://cookbook.openai.com/articles/openai-harmony)."""
+    last = max((i for i, message in enumerate(messages) if _ends_turn(message)), default=-1)
+    return [
+        message
+        for index, message in enumerate(messages)
+        if index > last or not isinstance(message, ReasoningMessage)
+    ]
+
+
+def _reasoning_text(item: InputReasoning, param: str) -> str:
+    """The text of a resent reasoning item; where nothing else can be read, what its summary says."""
+    if text := _content_text(item.content or [], f"{param}.content"):
+        return text
+    summary = "\n\n".join(part.text or "" for part in item.summary or ())
+    if not item.encrypted_content:
+        return summary
+    try:
+        return decode_reasoning(item.encrypted_content)
+    except ValueError:
+        if summary:
+            return summary
+        message = (
+            "The reasoning item was not made by this server, so it cannot be read: leave it out."
+        )
+        param = f"{param}.encrypted_content"
+        raise invalid(param, message, "invalid_encrypted_content") from None
+
+
+def _content_text(
+    content: str | Sequence[ContentPart],
+    param: str,
+    pdfs: Mapping[str, PdfText] = NO_PDFS,
+    *,
+    refuse_unseen: bool = False,
+    refuse_unknown: bool = True,
+) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(
+        _part_text(part, f"{param}[{index}]", pdfs, refuse_unseen)
+        for index, part in enumerate(content)
+        if refuse_unknown or part.type in KNOWN_PART_TYPES
+    )
+
+
+def _part_text(
+    part: ContentPart, param: str, pdfs: Mapping[str, PdfText], refuse_unseen: bool
+) -> str:
+    if part.type == "refusal":
+        return part.refusal or ""
+    if part.type in UNSEEN_PLACEHOLDERS:
+        try:
+            if part.type == "input_file":
+                return file_text(part, param, pdfs)
+            message = f"Unsupported content: {UNSEEN_REASONS[part.type]}."
+            raise invalid(f"{param}.type", message, "unsupported_value")
+        except ApiError:
+            if refuse_unseen:
+                raise
+            return UNSEEN_PLACEHOLDERS[part.type]
+    if part.type not in TEXT_PART_TYPES:
+        known = ", ".join(KNOWN_PART_TYPES)
+        raise invalid(f"{param}.type", f"'{param}.type' is none of {known}.")
+    if part.text is None:
+        message = f"Missing required parameter: '{param}.text'."
+        raise invalid(f"{param}.text", message, "missing_required_parameter")
+    return part.text
+
+
+def _error_text(error: object) -> str:
+    """The text of an mcp_call's ``error``, whichever form a client sends it in."""
+    match error:
+        case {"message": str(message)}:
+            return message
+        case {"content": [*blocks]}:
+            return "\n".join(
+                str(b.get("text", b)) if isinstance(b, dict) else str(b) for b in blocks
+            )
+        case str():
+            return error
+        case _:
+            return json.dumps(error, ensure_ascii=False)
+
+
+def _code_argument(arguments: str) -> str | None:
+    try:
+        value = from_json(arguments)
+    except ValueError:
+        return None
+    return value["code"] if isinstance(value, dict) and isinstance(value.get("code"), str) else None

@@ -1,0 +1,159 @@
+"""Parses and validates the JSON of requests; ApiError has one sentence about the deepest fault."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+import pydantic_core
+from pydantic import ValidationError
+
+from agent.server.http.errors import ApiError, client_params, from_validation, invalid
+from agent.server.http.unsupported import FOREIGN_TAG
+from agent.server.input.field_rules import (
+    check_minimum,
+    drop_ignorable,
+    unknown_item_fields,
+    unknown_parts,
+)
+from agent.server.input.schemas import (
+    ITEM_MODELS,
+    AllowedTools,
+    ApprovalFilter,
+    ConversationParam,
+    CreateResponse,
+    RequestModel,
+    ToolChoice,
+)
+
+MAX_ITEMS = {
+    "input": 5_000, "items": 5_000, "messages": 5_000, "tools": 1_000, "include": 100,
+    "metadata": 1_000, "logit_bias": 2_000, "stop": 1_000,
+}  # fmt: skip
+"""Items of lists and objects of a request, with their parts: reading them blocks the event loop, and
+each that is wrong is an error with a text."""
+MAX_SCHEMA_VALUES = 15_000
+"""JSON values of all tools together, and of the answer's form: rendering them takes some 5 µs each."""
+TOOL_ITEMS = ("additional_tools", "tool_search_output")
+"""Types of input items that declare tools."""
+RequestT = TypeVar("RequestT", bound=RequestModel)
+_UNION_TAGS = frozenset(
+    {
+        *ITEM_MODELS,
+        "custom_tool_call_output",
+        FOREIGN_TAG,
+        "function",
+        "custom",
+        "namespace",
+        "mcp",
+        "other",
+    }
+    | {AllowedTools.__name__, ApprovalFilter.__name__, ToolChoice.__name__, "text", "grammar"}
+    | {ConversationParam.__name__}
+)
+
+
+def parse_request(body: bytes | bytearray, *, lenient: bool = False) -> CreateResponse:
+    """Read the body of ``POST /v1/responses``. Raises ApiError: 400, with the parameter's path."""
+    return request_from_object(parse_json_object(body), len(body), lenient=lenient)
+
+
+def request_from_object(
+    value: dict[str, Any], size: int, *, lenient: bool = False
+) -> CreateResponse:
+    """Validate a parsed body of ``size`` bytes. Raises ApiError."""
+    _check_sizes(value)
+    ignored, dropped = unknown_item_fields(value.get("input")), list[str]()
+    if lenient:
+        ignored += unknown_parts(value.get("input"))
+        value, dropped = drop_ignorable(CreateResponse, value, _UNION_TAGS)
+    with client_params(dropped):
+        request = _validated(CreateResponse, value)
+    if not lenient:
+        check_minimum(value, request.max_output_tokens)
+    request.set_ignored(ignored, dropped, refuses_unseen=not lenient)
+    request.remember_body(value, size)
+    return request
+
+
+def parse_json_object(body: bytes | bytearray) -> dict[str, Any]:
+    """Parse a body that has to be a JSON object. Raises ApiError."""
+    try:
+        value = pydantic_core.from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        message = f"The body of the request is not valid JSON: {error}."
+        raise ApiError(400, message, code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, "The body of the request must be a JSON object.", code="invalid_type")
+    return value
+
+
+def validate(kind: type[RequestT], value: dict[str, Any]) -> RequestT:
+    """Make a request model of a parsed body; unknown fields are ignored. Raises ApiError."""
+    _check_sizes(value)
+    return _validated(kind, value, extra="ignore")
+
+
+def without_unknown_values(
+    kind: type[RequestModel], value: dict[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """A body without values and kinds that the model lacks, and their paths. Raises ApiError."""
+    _check_sizes(value)
+    return drop_ignorable(kind, value, _UNION_TAGS, extra="ignore")
+
+
+def _validated(
+    kind: type[RequestT], value: dict[str, Any], extra: Literal["ignore"] | None = None
+) -> RequestT:
+    try:
+        return kind.model_validate(value, extra=extra)
+    except ValidationError as error:
+        raise from_validation(error, _UNION_TAGS) from None
+
+
+def _check_sizes(value: dict[str, Any]) -> None:
+    """Raises ApiError for a body with more values than are read."""
+    for param, limit in MAX_ITEMS.items():
+        if (number := _count_items(value.get(param))) > limit:
+            message = (
+                f"Invalid '{param}': array too long. Expected at most {limit} items and"
+                f" parts of items, but got {number} instead."
+            )
+            raise invalid(param, message, "array_above_max_length")
+    schemas = {
+        name: value.get(name) for name in ("tools", "text", "response_format", "tool_choice")
+    }
+    schemas |= {name: _tools_of_items(value.get(name)) for name in ("input", "items")}
+    for param, schema in schemas.items():
+        if not has_few_values(schema, MAX_SCHEMA_VALUES):
+            tools = "its tools have " if param in ("input", "items") else ""
+            message = f"Invalid '{param}': {tools}more than {MAX_SCHEMA_VALUES:,} JSON values."
+            raise invalid(param, message, "array_above_max_length")
+
+
+def _tools_of_items(items: object) -> list[Any]:
+    return [
+        item.get("tools")
+        for item in (items if isinstance(items, list) else ())
+        if isinstance(item, dict) and item.get("type") in TOOL_ITEMS
+    ]
+
+
+def _count_items(value: object) -> int:
+    """Count an object's members, or a list's items and the elements of the lists in them."""
+    if isinstance(value, dict):
+        return len(value)
+    items = value if isinstance(value, list) else []
+    fields = (field for item in items if isinstance(item, dict) for field in item.values())
+    return len(items) + sum(len(field) for field in fields if isinstance(field, list))
+
+
+def has_few_values(value: object, most: int) -> bool:
+    pending = [value]
+    while pending and most >= len(pending):
+        most -= 1
+        match pending.pop():
+            case dict() as members:
+                pending += members.values()
+            case list() as elements:
+                pending += elements
+    return not pending

@@ -1,0 +1,60 @@
+"""Token ids of messages that clients may send back as input items. What the model wrote can be rendered
+in more than one way: with other ids the engine's cached prompt would not match, and everything behind
+them would be processed again. Other messages are remembered to save time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import replace
+
+from agent.conversation.conversation import Entry
+from agent.conversation.messages import Message, ToolCallMessage
+from agent.server.http.clients import current_client
+from agent.store.schema import ids_from_blob, ids_to_blob
+
+MAX_MEMO_TOKENS = 1_000_000
+
+_Key = tuple[str, Message, str | None]
+"""A client's mark (how it wrote a text tells that it did), a message, and a call's id."""
+
+
+class TokenMemo:
+    """Entries (a message's token ids) by message, of one vocabulary; an LRU cache bounded by tokens."""
+
+    def __init__(self, max_tokens: int = MAX_MEMO_TOKENS) -> None:
+        self._entries: OrderedDict[_Key, tuple[Entry, bytes]] = OrderedDict()
+        """Each entry without its ids, and these as bytes, which take a ninth of a list's memory."""
+        self._max_tokens, self._tokens = max_tokens, 0
+        self._vocabulary: str | None = None
+        self.tokenising = asyncio.Lock()
+        """Held while a part of a text is tokenised: one at a time, however many requests there are."""
+
+    def set_vocabulary(self, vocabulary: str) -> None:
+        """Name the vocabulary of the ids from now on; those of another one are dropped."""
+        if vocabulary != self._vocabulary:
+            self._vocabulary, self._tokens = vocabulary, 0
+            self._entries.clear()
+
+    def remember(self, message: Message, entry: Entry, call_id: str | None = None) -> None:
+        """Remember a message's entry, among the latest. ``call_id``: it is of this call only."""
+        key = current_client().name, message, call_id
+        if key in self._entries:
+            self._evict(key)
+        self._entries[key] = replace(entry, ids=[]), ids_to_blob(entry.ids)
+        self._tokens += len(entry.ids)
+        while self._tokens > self._max_tokens:
+            self._evict(next(iter(self._entries)))
+
+    def _evict(self, key: _Key) -> None:
+        self._tokens -= len(ids_from_blob(self._entries.pop(key)[1]))
+
+    def recall(self, message: Message) -> Entry | None:
+        call_id = message.call_id if isinstance(message, ToolCallMessage) else None
+        name = current_client().name
+        for key in ((name, message, call_id), (name, message, None)):
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                entry, ids = self._entries[key]
+                return replace(entry, ids=ids_from_blob(ids))
+        return None

@@ -1,0 +1,384 @@
+"""Selects a response's tools: the client's functions, and the exposed tools that its request names."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from agent.engine.grammars import Grammar
+from agent.formats.protocol import FunctionTool
+from agent.formats.recipients import PYTHON_TOOL
+from agent.runtime.runtime import Runtime
+from agent.server.http.errors import invalid, unsupported
+from agent.server.input.declared_tools import DeclaredTool
+from agent.server.input.listed_items import redact_url
+from agent.server.input.schemas import (
+    AllowedTools,
+    ApprovalFilter,
+    CreateResponse,
+    GrammarForm,
+    RequestCustom,
+    RequestFunction,
+    RequestMcp,
+    RequestNamespace,
+    RequestOther,
+    RequestTool,
+    ToolChoice,
+)
+from agent.turn.options import HostedTools
+from tools.mcp.host import Host
+from tools.types import Tool
+
+log = logging.getLogger(__name__)
+
+ALL_TOOLS = "*"
+"""The name in ``allowed_tools`` that means all of a server's."""
+HABITUAL_TOOLS = ("tool_search", "image_generation")
+"""Types that clients (Codex) add for every model whose name they know; nobody misses them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolExposure:
+    """Which of the operator's tools requests may name: none, or all that the runtime has."""
+
+    runtime: Runtime
+    exposed: bool
+    client_servers: bool = False
+    """Whether a request may bring servers of its own."""
+    private_urls: bool = False
+    """Whether the servers that a request brings may have addresses that are not public."""
+
+    def servers(self) -> list[str]:
+        """Names of the operator's servers that a request may name."""
+        states = self.runtime.host.server_states() if self.exposed else []
+        return [state.name for state in states if state.status != "disabled"]
+
+    def tools(self, host: Host) -> Sequence[Tool]:
+        """The exposed tools, and those of the servers that the request brought to ``host``."""
+        own = {state.name for state in self.runtime.host.server_states()}
+        return [tool for tool in host.tools() if self.exposed or tool.server not in own]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedTools:
+    """The tools of one response."""
+
+    functions: tuple[FunctionTool, ...] = ()
+    """Functions and custom tools, which the client runs."""
+    tools: tuple[Tool, ...] = ()
+    """Tools of MCP servers and built-in ones, which run here."""
+    servers: tuple[str, ...] = ()
+    """Labels of the request's ``mcp`` tools; what these servers have is listed to the client once."""
+    echo: list[dict[str, Any]] = field(default_factory=list)
+    """The request's tools as the response repeats them: every key, no secret."""
+    tool_choice: Literal["may", "must", "none"] = "may"
+    """Whether the model has to call a tool."""
+    hosted: HostedTools = field(default_factory=HostedTools)
+    declared_only: bool = False
+    """Whether ``tool_choice`` named tools, so that no others are called."""
+    excluded: frozenset[str] = frozenset()
+    """Labels of servers that have tools, but none that ``allowed_tools`` lets through."""
+    left_out: tuple[str, ...] = ()
+    """Paths of these tools in the request."""
+    unavailable: frozenset[str] = frozenset()
+    """Types of tools in the request that nobody can run here; they are not declared to the model."""
+
+
+def server_labels(declared: Sequence[DeclaredTool]) -> list[str]:
+    return [one.tool.server_label for one in declared if isinstance(one.tool, RequestMcp)]
+
+
+def select_tools(
+    request: CreateResponse, declared: Sequence[DeclaredTool], exposed: Sequence[Tool]
+) -> SelectedTools:
+    """Read a request's tools; ``exposed``: those that it may name. Raises ApiError."""
+    functions: list[FunctionTool] = []
+    selected: list[Tool] = []
+    labels: list[str] = []
+    echo: list[dict[str, Any]] = []
+    code_interpreter = web_search = False
+    approval_required: set[tuple[str, str]] = set()
+    unavailable: set[str] = set()
+    excluded: set[str] = set()
+    left_out: list[str] = []
+    for one in declared:
+        param, requested = one.param, one.tool
+        match requested:
+            case RequestFunction():
+                functions.append(_function(requested))
+            case RequestCustom():
+                functions.append(_custom(requested))
+            case RequestNamespace():
+                functions += [
+                    _custom(tool, requested.name)
+                    if isinstance(tool, RequestCustom)
+                    else _function(tool, requested.name)
+                    for tool in requested.tools
+                ]
+            case RequestMcp():
+                if requested.server_label in labels:
+                    raise invalid(param, f"The server {requested.server_label} is named twice.")
+                labels.append(requested.server_label)
+                allowed = [tool for tool in exposed if _allowed(tool, requested)]
+                selected += [tool for tool in allowed if tool not in selected]
+                if not allowed and _tools_of_server(exposed, requested.server_label):
+                    excluded.add(requested.server_label)
+                approval_required |= {
+                    (tool.server, tool.name) for tool in allowed if _needs_approval(tool, requested)
+                }
+            case RequestOther(type="code_interpreter"):
+                python = _tools_of_server(exposed, "code_interpreter")
+                if not python:
+                    message = "Python (the operator has not exposed it: --tools python)"
+                    raise unsupported(f"{param}.type", message)
+                if request.refuses_unseen:
+                    _check_options(requested, param)
+                    _check_container(requested.container, param)
+                selected += [tool for tool in python if tool not in selected]
+                code_interpreter = True
+            case RequestOther(type=kind) if kind.startswith("web_search"):
+                browser = _tools_of_server(exposed, "browser")
+                if requested.external_web_access is False:
+                    browser = []
+                if not browser:
+                    # Clients send it by habit: without a browser it is not declared to the model.
+                    log.info("%s: a tool of type %s is not offered", param, kind[:40])
+                    unavailable.add(kind)
+                    left_out.append(param)
+                elif request.refuses_unseen:
+                    _check_options(requested, param)
+                selected += [tool for tool in browser if tool not in selected]
+                web_search = bool(browser)
+            case RequestOther(type=kind) if request.refuses_unseen and kind not in HABITUAL_TOOLS:
+                raise unsupported(f"{param}.type", f"A tool of type '{kind[:40]}'")
+            case RequestOther(type=kind):
+                log.warning(
+                    "%s: there is no tool of type %r here: it is left out", param, kind[:40]
+                )
+                unavailable.add(kind)
+                left_out.append(param)
+                continue
+        if one.is_own:
+            echo.append(_echo_tool(requested))
+    _check_unique([f.model_name for f in functions])
+    _check_unique(
+        [f.model_name for f in functions if f.model_name != PYTHON_TOOL]
+        + [tool.model_name for tool in selected]
+    )
+    sources = "web_search_call.action.sources" in (request.include or ())
+    return SelectedTools(
+        tuple(functions),
+        tuple(selected),
+        tuple(labels),
+        echo,
+        hosted=HostedTools(
+            code_interpreter, web_search, sources, approval_required=frozenset(approval_required)
+        ),
+        excluded=frozenset(excluded),
+        unavailable=frozenset(unavailable),
+        left_out=tuple(left_out),
+    )
+
+
+def apply_tool_choice(selected: SelectedTools, request: CreateResponse) -> SelectedTools:
+    """Leave the tools that the request's ``tool_choice`` allows. Raises ApiError."""
+    match request.tool_choice:
+        case None | "auto":
+            return selected
+        case "none":
+            if not (selected.functions or selected.tools):
+                return selected
+            return replace(selected, functions=(), tools=(), tool_choice="none")
+        case "required":
+            chosen = replace(selected, tool_choice="must")
+        case ToolChoice(type="allowed_tools", mode=mode, tools=list(entries)):
+            choices = {
+                param: _tool_reference(entry, param)
+                for param, entry in (
+                    (f"tool_choice.tools[{index}]", entry) for index, entry in enumerate(entries)
+                )
+            }
+            available = {
+                param: choice
+                for param, choice in choices.items()
+                if choice.type not in selected.unavailable
+            }
+            chosen = _restricted_to(available, selected, "must" if mode == "required" else "may")
+        case ToolChoice(type=kind) if kind in selected.unavailable and not request.refuses_unseen:
+            return replace(selected, left_out=(*selected.left_out, "tool_choice"))
+        case choice:
+            chosen = _restricted_to({"tool_choice": choice}, selected, "must")
+    if chosen.tool_choice == "must" and not (chosen.functions or chosen.tools):
+        raise invalid("tool_choice", "'tool_choice' demands a call, but there is no tool to call.")
+    return chosen
+
+
+def _restricted_to(
+    choices: Mapping[str, ToolChoice], selected: SelectedTools, tool_choice: Literal["may", "must"]
+) -> SelectedTools:
+    """Leave the tools that the choices name; ``choices``: by their place in the request."""
+    matches = [_matching(selected, choice, param) for param, choice in choices.items()]
+    functions = [function for match in matches for function in match[0]]
+    tools = [tool for match in matches for tool in match[1]]
+    return replace(
+        selected,
+        functions=tuple(function for function in selected.functions if function in functions),
+        tools=tuple(tool for tool in selected.tools if tool in tools),
+        tool_choice=tool_choice,
+        declared_only=True,
+    )
+
+
+def _tool_reference(entry: dict[str, Any], param: str) -> ToolChoice:
+    try:
+        return ToolChoice.model_validate(entry, extra="ignore")
+    except ValueError:
+        raise invalid(param, f"'{param}' is no reference to a tool.") from None
+
+
+def _matching(
+    selected: SelectedTools, choice: ToolChoice, param: str
+) -> tuple[list[FunctionTool], list[Tool]]:
+    """The functions and tools that a choice names. Raises ApiError when there are none."""
+    functions: list[FunctionTool] = []
+    tools: list[Tool] = []
+    match choice.type:
+        case "function" | "custom":
+            is_custom = choice.type == "custom"
+            functions = [
+                f for f in selected.functions if choice.name == f.name and f.custom == is_custom
+            ]
+        case "code_interpreter" if selected.hosted.code_interpreter:
+            tools = _tools_of_server(selected.tools, "code_interpreter")
+        case kind if kind.startswith("web_search") and selected.hosted.web_search:
+            tools = _tools_of_server(selected.tools, "browser")
+        case "namespace":
+            functions = [f for f in selected.functions if choice.name == f.namespace]
+        case "mcp" if choice.server_label in selected.servers:
+            tools = [
+                tool
+                for tool in selected.tools
+                if tool.server == choice.server_label and choice.name in (None, tool.name)
+            ]
+            if choice.name is None:
+                return functions, tools
+    if not functions and not tools:
+        raise invalid(param, f"'{param}' names no tool of this request.")
+    return functions, tools
+
+
+def _check_options(tool: RequestOther, param: str) -> None:
+    """Refuse options that nothing here does; ``search_context_size`` is a hint. Raises ApiError."""
+    for name, value in (tool.model_extra or {}).items():
+        if value not in (None, [], {}, ["direct"] if name == "allowed_callers" else "medium"):
+            raise unsupported(f"{param}.{name}", f"{name} = {str(value)[:40]}")
+
+
+def _check_container(container: object, param: str) -> None:
+    """Refuse a container but for one of the conversation's own. Raises ApiError."""
+    match container:
+        case None | str():
+            return
+        case {"type": "auto", **options}:
+            for name, value in options.items():
+                if value:
+                    raise unsupported(f"{param}.container.{name}", f"container.{name}")
+        case _:
+            raise invalid(f"{param}.container", '\'container\' must be {"type": "auto"}.')
+
+
+# --- functions ---
+
+
+def _function(tool: RequestFunction, namespace: str | None = None) -> FunctionTool:
+    return FunctionTool(
+        tool.name,
+        tool.description or "",
+        tool.parameters or {},  # none: it takes none, as with OpenAI
+        namespace=namespace,
+        constrained=tool.strict is not False,
+        strict=tool.strict is True,
+    )
+
+
+def _custom(tool: RequestCustom, namespace: str | None = None) -> FunctionTool:
+    """A custom tool: a function with one string, which the model writes without JSON."""
+    description, grammar = tool.description or "", None
+    if isinstance(tool.format, GrammarForm):
+        grammar = Grammar(tool.format.syntax, tool.format.definition)
+        description += f"\n\nThe input has this form ({grammar.syntax}):\n{grammar.text}"
+    return FunctionTool(
+        tool.name,
+        f"{description}\n\nWrite the input itself, as plain text.".strip(),
+        {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]},
+        namespace=namespace,
+        constrained=False,
+        strict=grammar is not None,
+        custom=True,
+        grammar=grammar,
+    )
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    """Raises ApiError when two tools have the same name: the model could not tell them apart."""
+    duplicate = next((name for name, number in Counter(names).items() if number > 1), None)
+    if duplicate is not None:
+        raise invalid("tools", f"Two tools of this request are called {duplicate}.")
+
+
+# --- MCP servers ---
+
+
+def _tools_of_server(tools: Sequence[Tool], server: str) -> list[Tool]:
+    return [tool for tool in tools if tool.server == server]
+
+
+def _needs_approval(tool: Tool, requested: RequestMcp) -> bool:
+    match requested.require_approval:
+        case None | "never":
+            return False
+        case "always":
+            return True
+        case ApprovalFilter(always=always, never=never):
+            if never is not None and _matches_filter(tool, never):
+                return False
+            return always is None or _matches_filter(tool, always)
+
+
+def _allowed(tool: Tool, requested: RequestMcp) -> bool:
+    if tool.server != requested.server_label:
+        return False
+    match requested.allowed_tools:
+        case None:
+            return True
+        case AllowedTools() as filter:
+            return _matches_filter(tool, filter)
+        case names:
+            return tool.name in names or ALL_TOOLS in names
+
+
+def _matches_filter(tool: Tool, filter: AllowedTools) -> bool:
+    names, read_only = filter.tool_names, filter.read_only
+    return (names is None or tool.name in names or ALL_TOOLS in names) and (
+        read_only is None or tool.read_only == read_only
+    )
+
+
+# --- as the response repeats them ---
+
+
+def _echo_tool(tool: RequestTool) -> dict[str, Any]:
+    match tool:
+        case RequestFunction():
+            return tool.model_dump()
+        case RequestNamespace():
+            return tool.model_dump()
+        case RequestCustom():
+            return tool.model_dump(exclude_none=True)
+        case RequestMcp():
+            return {**tool.model_dump(), "server_url": redact_url(tool.server_url)}
+        case RequestOther():
+            return tool.model_dump(exclude_none=True)

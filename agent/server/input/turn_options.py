@@ -1,0 +1,163 @@
+"""Maps the fields of a request to the options of the turn that answers it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from agent.server.http.clients import current_client
+from agent.server.http.errors import invalid
+from agent.server.input.items import InputHistory
+from agent.server.input.schemas import (
+    CreateResponse,
+    RequestReasoning,
+    RequestText,
+    TextFormat,
+    ToolChoice,
+)
+from agent.server.input.tool_selection import SelectedTools
+from agent.turn.options import AnswerForm, TurnOptions, response_format_section
+from agent.turn.reasoning_summary import SummaryStyle
+from agent.util.json_schema import find_schema_error
+
+Effort = Literal["low", "medium", "high"]
+EFFORTS: dict[str, Effort] = {
+    "none": "low", "minimal": "low", "low": "low", "medium": "medium",
+    "high": "high", "xhigh": "high", "max": "high",
+}  # fmt: skip
+"""The API's reasoning efforts as the nearest of the three that gpt-oss was trained on."""
+VERBOSITY_SECTIONS = {
+    "low": "# Verbosity\n\nAnswer as briefly as you can.",
+    "high": "# Verbosity\n\nAnswer at length and in detail.",
+}
+"""What the developer message says of ``text.verbosity``; nothing of ``medium``."""
+SAMPLING_FIELDS = (
+    "temperature", "top_p", "top_k", "min_p", "seed",
+    "presence_penalty", "frequency_penalty", "repeat_penalty",
+)  # fmt: skip
+MAX_STOP_TEXTS, MAX_STOP_CHARACTERS = 4, 1000
+INCLUDE_REASONING = "reasoning.encrypted_content"
+"""The value of ``include`` that asks for reasoning as a token."""
+INCLUDE_LOGPROBS = "message.output_text.logprobs"
+"""The value of ``include`` that asks for log probabilities."""
+
+
+def turn_options(
+    request: CreateResponse, defaults: TurnOptions, tools: SelectedTools, history: InputHistory
+) -> TurnOptions:
+    """Build the options of a turn; a request can lower the operator's ``defaults``, not raise them.
+    ``tools``: those that ``tool_choice`` leaves. Raises ApiError."""
+    sampling = {
+        name: value for name in SAMPLING_FIELDS if (value := getattr(request, name)) is not None
+    }
+    if request.logit_bias:
+        biases = request.logit_bias.items()
+        sampling["logit_bias"] = tuple((int(token), bias) for token, bias in biases)
+    effort = history.effort or (request.reasoning.effort if request.reasoning else None)
+    own = defaults.instructions if request.instructions is None else request.instructions
+    parts = (own, *history.instructions, _format_section(request.text), _verbosity_section(request))
+    by_default = defaults.compact and request.truncation is None
+    return replace(
+        defaults,
+        instructions="\n\n".join(part for part in parts if part) or None,
+        effort=EFFORTS[effort] if effort else defaults.effort,
+        reasoning_summary=_summary_style(request.reasoning),
+        encrypted_reasoning=INCLUDE_REASONING in (request.include or ()),
+        sampling=replace(defaults.sampling, **sampling),
+        stop=stop_texts(request.stop),
+        max_output_tokens=_lower(request.max_output_tokens, defaults.max_output_tokens),
+        max_tool_calls=_lower(request.max_tool_calls, defaults.max_tool_calls),
+        functions=tools.functions,
+        tools=tools.tools,
+        tool_choice=tools.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        further_calls=request.parallel_tool_calls is True
+        and not _names_single_tool(request.tool_choice),
+        declared_tools_only=tools.declared_only,
+        answer_form=_answer_form(request.text),
+        logprobs=_alternative_count(request),
+        list_tools_of=tuple(name for name in tools.servers if name not in history.listed_servers),
+        excluded_servers=tools.excluded,
+        hosted_tools=tools.hosted,
+        ends_at_cut_call=request.ends_at_cut_call,
+        include_messages=request.enable_response_messages is True,
+        approved_calls=tuple(history.approved),
+        count_cached=prompts.limit if (prompts := current_client().prompts) else None,
+        private=defaults.private
+        or request.store is False
+        or request.prompt_cache_retention == "in_memory",
+        streamed=request.stream is True or bool(request.stop),  # read as they come
+        compact=request.truncation == "auto" or by_default,
+    )
+
+
+def _names_single_tool(choice: str | ToolChoice | None) -> bool:
+    """Whether ``tool_choice`` names one tool, of which OpenAI's reference allows one call."""
+    return isinstance(choice, ToolChoice) and choice.type != "allowed_tools"
+
+
+def _summary_style(reasoning: RequestReasoning | None) -> SummaryStyle | None:
+    match (reasoning.summary or reasoning.generate_summary) if reasoning else None:
+        case None:
+            return None
+        case "concise":
+            return "concise"
+        case _:
+            return "detailed"
+
+
+def stop_texts(stop: str | list[str] | None) -> tuple[str, ...]:
+    """The texts of ``stop``; an empty one ends nothing. Raises ApiError."""
+    texts = [stop] if isinstance(stop, str) else stop or []
+    if len(texts) > MAX_STOP_TEXTS or any(len(text) > MAX_STOP_CHARACTERS for text in texts):
+        limits = f"{MAX_STOP_TEXTS} texts of {MAX_STOP_CHARACTERS} characters"
+        raise invalid("stop", f"'stop' may have at most {limits}.")
+    return tuple(text for text in texts if text)
+
+
+def _answer_form(text: RequestText | None) -> AnswerForm | None:
+    match text.format if text else None:
+        case TextFormat(type="json_schema", schema_=schema, strict=strict) if schema is not None:
+            return AnswerForm(schema, strict=strict is True, binding=strict is True)
+        case TextFormat(type="json_object"):
+            return AnswerForm({"type": "object"})
+        case _:
+            return None
+
+
+def _alternative_count(request: CreateResponse) -> int | None:
+    """How many alternatives each token's log probability has; None: no log probabilities."""
+    wanted = request.top_logprobs or INCLUDE_LOGPROBS in (request.include or ())
+    return request.top_logprobs or 0 if wanted else None
+
+
+def _lower(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _verbosity_section(request: CreateResponse) -> str | None:
+    """gpt-oss was trained on no verbosity: the developer message asks for it."""
+    return VERBOSITY_SECTIONS.get(request.text.verbosity or "") if request.text else None
+
+
+def _format_section(text: RequestText | None) -> str | None:
+    """The section of the system prompt about the answer's form, worded as in gpt-oss's training:
+    "Structured output" in
+    https://cookbook.openai.com/articles/openai-harmony. Raises ApiError."""
+    match text.format if text else None:
+        case None:
+            return None
+        case form if form.type == "json_schema":
+            if form.schema_ is None:
+                message = "Missing required parameter: 'text.format.schema'."
+                raise invalid("text.format.schema", message, "missing_required_parameter")
+            if why := find_schema_error(form.schema_):
+                message = f"Invalid schema for response_format '{form.name or 'output'}': {why}."
+                raise invalid("text.format.schema", message, "invalid_json_schema")
+            return response_format_section(
+                form.schema_, form.name or "output", form.description or ""
+            )
+        case form if form.type == "json_object":
+            return "# Response Formats\n\n## output\n\nAnswer with one JSON object."
+        case _:
+            return None

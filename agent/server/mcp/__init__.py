@@ -1,0 +1,1 @@
+"""This program as an MCP server."""

@@ -1,0 +1,193 @@
+"""Runs the MCP server of `agent mcp serve`: over stdin and stdout, or over streamable HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from io import TextIOWrapper
+
+import anyio
+import uvicorn
+from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agent import bootstrap
+from agent.config.launch import LaunchOptions
+from agent.runtime.runtime import Runtime
+from agent.server.http.auth import AccessMiddleware, is_loopback
+from agent.server.http.clients import Clients
+from agent.server.http.signals import stop_on_signals
+from agent.server.mcp.server import AgentMcpServer, create_mcp_server
+from agent.server.serve import base_url, listen
+from agent.store.conversations import Store, StoreError
+from agent.turn.options import TurnOptions
+from agent.util.process import EXIT_DONE
+from agent.util.sanitize import echo
+
+DRAIN_SECONDS = 5
+"""How long running calls may go on after the server was told to end; what only waits ends at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpServeOptions:
+    """The options of `agent mcp serve` alone, named as on the command line."""
+
+    http: bool = False
+    host: str = "127.0.0.1"
+    port: int = 0
+    api_key: str | None = None
+    store: bool = True
+    conversations: bool = False
+
+
+def main(
+    launch: LaunchOptions, options: McpServeOptions, *, drain_seconds: int = DRAIN_SECONDS
+) -> int:
+    """Serve until stdin ends, or until SIGTERM or SIGINT; return the exit code. Raises UserError."""
+    runtime = bootstrap.create_runtime(launch, tools="none")
+    defaults = bootstrap.turn_options(launch, runtime.model)
+    keys = (options.api_key or "",)
+    listener = listen(options.host, options.port, keys) if options.http else None
+    return asyncio.run(_main(runtime, defaults, options, listener, drain_seconds))
+
+
+async def _main(
+    runtime: Runtime,
+    defaults: TurnOptions,
+    options: McpServeOptions,
+    listener: socket.socket | None,
+    drain_seconds: int,
+) -> int:
+    store = _open_store(runtime) if options.store else None
+    server = create_mcp_server(runtime, defaults, store, all_conversations=options.conversations)
+    await runtime.start()
+    interrupted = False
+    try:
+        if listener is None:
+            interrupted = await _serve_stdio(server)
+        else:
+            await _serve_http(server, listener, options, drain_seconds)
+    finally:
+        await runtime.close()
+        if store is not None:
+            store.close()
+    if interrupted:
+        os._exit(EXIT_DONE)  # a thread still reads stdin, and nothing ends that
+    return EXIT_DONE
+
+
+def _open_store(runtime: Runtime) -> Store | None:
+    try:
+        return Store(runtime.paths.store, in_event_loop=True)
+    except StoreError as error:
+        echo(f"agent: {error} Conversations are not stored.", file=sys.stderr)
+        return None
+
+
+async def _serve_stdio(server: AgentMcpServer) -> bool:
+    """Serve until stdin ends, or a signal comes: then return True."""
+    stopped = asyncio.Event()
+    stop_on_signals(stopped.set)
+    sys.stdout.flush()
+    # What else writes to stdout, as native code may, goes to stderr: a client takes it for messages.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    stdin = anyio.wrap_file(TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="replace"))
+    stdout = anyio.wrap_file(TextIOWrapper(out, encoding="utf-8"))
+
+    async def serve() -> None:
+        async with stdio_server(stdin, stdout) as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+    serving, stopping = asyncio.create_task(serve()), asyncio.create_task(stopped.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if serving.done():
+        serving.result()
+    return not serving.done()
+
+
+async def _serve_http(
+    server: AgentMcpServer, listener: socket.socket, options: McpServeOptions, drain_seconds: int
+) -> None:
+    app = server.streamable_http_app(
+        host=options.host,
+        # AccessMiddleware checks hosts and origins, as for the other endpoints.
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+    streams = _StreamsMiddleware(app)
+    guarded = AccessMiddleware(
+        streams,
+        clients=Clients((options.api_key or "",)),
+        loopback_only=is_loopback(options.host),
+        origins=(),
+    )
+    config = uvicorn.Config(
+        guarded, log_config=None, access_log=False, timeout_graceful_shutdown=drain_seconds
+    )
+    echo(f"MCP at {base_url(listener).removesuffix('/v1')}/mcp (Ctrl-C stops)", file=sys.stderr)
+    http = _HttpServer(config, (streams.end, server.end_subscriptions))
+    stop_on_signals(partial(setattr, http, "should_exit", True))
+    await http.serve([listener])
+
+
+class _StreamsMiddleware:
+    """Ends responses to GET on demand: streams with what the server says outside of calls."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, self._ended = app, asyncio.Event()
+
+    def end(self) -> None:
+        """End the open streams, and those that are opened from now on."""
+        self._ended.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "GET":
+            await self._app(scope, receive, send)
+            return
+        is_open = False
+
+        async def receive_or_end() -> Message:
+            received = asyncio.ensure_future(receive())
+            ended = asyncio.ensure_future(self._ended.wait())
+            try:
+                await asyncio.wait((received, ended), return_when=asyncio.FIRST_COMPLETED)
+                return received.result() if received.done() else {"type": "http.disconnect"}
+            finally:
+                received.cancel()
+                ended.cancel()
+
+        async def send_noted(message: Message) -> None:
+            nonlocal is_open
+            is_open = message["type"] == "http.response.start" or message.get("more_body", False)
+            await send(message)
+
+        await self._app(scope, receive_or_end, send_noted)
+        if is_open:  # the application takes the client for gone: the client is told the end here
+            await send({"type": "http.response.body"})
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers, which end the program by the signal at last."""
+
+    def __init__(self, config: uvicorn.Config, on_shutdown: Sequence[Callable[[], None]]) -> None:
+        super().__init__(config)
+        self._on_shutdown = on_shutdown
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End what only waits, then wait for the calls (extends uvicorn's)."""
+        for function in self._on_shutdown:
+            function()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing (overrides uvicorn's)."""
+        yield

@@ -1,0 +1,394 @@
+"""This program as an MCP server of the SDK: the tool ``ask``, python where it is allowed,
+conversations. `agent.server.mcp.serve` runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import mcp.types as T
+from mcp import MCPError
+from mcp.server import Server, ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import User
+from agent.runtime.runtime import Runtime
+from agent.server.mcp.ask import Ask, AskError, result_of
+from agent.store.conversations import Store, StoreError
+from agent.store.export import ExportRecord, markdown
+from agent.store.recorder import TurnRecorder
+from agent.turn.loop import Turn
+from agent.turn.options import TurnOptions
+from agent.util.ids import new_id
+from agent.util.json_schema import find_violation
+from tools.builtin_server import conversation_id as current_conversation
+from tools.mcp.host import Host
+from tools.types import Tool
+from tools.version import program_version
+
+log = logging.getLogger(__name__)
+
+ASK, PYTHON = "ask", "python"
+URI_PREFIX = "agent://conversations/"
+MAX_WAITING = 64
+"""Turns that wait for a client's answer; the oldest is stopped for one more."""
+MAX_TURNS = 256
+"""Ended turns that stay in memory; older conversations are read from the store."""
+MAX_SESSIONS = 64
+"""Clients with a session that hear of changed tools; of more, the latest."""
+STARTUP_SECONDS = 5.0
+"""How long a list of tools waits for the servers that start."""
+
+_Context = ServerRequestContext[Any, Any]
+
+
+def create_mcp_server(
+    runtime: Runtime,
+    defaults: TurnOptions,
+    store: Store | None,
+    *,
+    all_conversations: bool,
+    startup_seconds: float = STARTUP_SECONDS,
+) -> AgentMcpServer:
+    """``store``: None: conversations end with the program, and are no resources. ``all_conversations``:
+    those that began elsewhere are resources, too. ``startup_seconds``: the longest wait for tools."""
+    service = _Service(
+        runtime,
+        defaults,
+        store,
+        all_conversations=all_conversations,
+        startup_seconds=startup_seconds,
+    )
+    server = AgentMcpServer(
+        "agent",
+        version=program_version(),
+        title="Local GPT-OSS",
+        instructions=f"The tool ask asks {runtime.model.name}, the user's own model.",
+        on_list_tools=service.list_tools,
+        on_call_tool=service.call_tool,
+        on_list_resources=service.list_resources,
+        on_read_resource=service.read_resource,
+        listening=ListenHandler(service.changes),
+    )
+    server.add_notification_handler(
+        "notifications/initialized", T.NotificationParams, service.on_initialized
+    )
+    return server
+
+
+class AgentMcpServer(Server[Any]):
+    """Says of itself that its tools change, and its resources go unannounced."""
+
+    def __init__(self, name: str, *, listening: ListenHandler, **settings: Any) -> None:
+        super().__init__(name, on_subscriptions_listen=listening, **settings)
+        self._listening = listening
+
+    def end_subscriptions(self) -> None:
+        """End the streams on which clients of later versions hear of changed tools."""
+        self._listening.close()
+
+    def get_capabilities(self, *args: Any, **settings: Any) -> T.ServerCapabilities:
+        """Return the capabilities (extends the SDK's, which take either for both)."""
+        return (
+            super()
+            .get_capabilities(*args, **settings)
+            .model_copy(
+                update={
+                    "tools": T.ToolsCapability(list_changed=True),
+                    "resources": T.ResourcesCapability(subscribe=False, list_changed=False),
+                }
+            )
+        )
+
+
+class _Service:
+    def __init__(
+        self,
+        runtime: Runtime,
+        defaults: TurnOptions,
+        store: Store | None,
+        *,
+        all_conversations: bool,
+        startup_seconds: float,
+    ) -> None:
+        self._runtime, self._defaults, self._store = runtime, defaults, store
+        self._all_conversations = all_conversations
+        self._startup_seconds = startup_seconds
+        self._listed: list[T.Tool] | None = None
+        """What clients were told last; None: nothing yet."""
+        self._sessions = deque[ServerSession](maxlen=MAX_SESSIONS)
+        """Clients of versions with a handshake."""
+        self.changes = InMemorySubscriptionBus()
+        """Through which clients of later versions hear of changed tools."""
+        self._announcements: set[asyncio.Task[None]] = set()
+        runtime.host.subscribe(self._on_server_changed)
+        self._turns: dict[str, Turn] = {}
+        """The latest turn of each conversation that was used here lately, by the conversation's id."""
+        self._own: set[str] = set()
+        """Ids of the stored conversations that were used here."""
+        self._waiting: dict[str, Ask] = {}
+        """By their tokens: turns whose question a client is answering."""
+        self._recorder = TurnRecorder(store, _log_failure) if store else None
+
+    # --- tools ---
+
+    def _definitions(self) -> list[T.Tool]:
+        names = sorted({tool.server for tool in self._runtime.host.tools()})
+        tools = {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Tools that it may use: server or server.tool; default: all of "
+            f"{', '.join(names)}."
+            if names
+            else "It has no tools.",
+        }
+        ask = T.Tool(
+            name=ASK,
+            title="Ask a local model",
+            description=f"Asks {self._runtime.model.name}, the user's own model. It does not see your"
+            " conversation, so say all that it needs.",
+            input_schema={
+                "type": "object",
+                "properties": {
+                    "prompt": {"type": "string", "minLength": 1},
+                    "effort": {
+                        "type": "string",
+                        "enum": ["low", "medium", "high"],
+                        "description": "How much it reasons.",
+                    },
+                    "tools": tools,
+                    "conversation": {
+                        "type": "string",
+                        "description": "Continues the conversation of an earlier result.",
+                    },
+                },
+                "required": ["prompt"],
+                "additionalProperties": False,
+            },
+            output_schema={
+                "type": "object",
+                "properties": {
+                    key: {"type": "string"} for key in ("answer", "conversation", "status")
+                },
+                "required": ["answer", "conversation", "status"],
+            },
+            annotations=self._annotations(),
+        )
+        python = self._python
+        return [ask] if python is None else [ask, _python_definition(python)]
+
+    def _annotations(self) -> T.ToolAnnotations:
+        """What an answer can do: what its tools can. A server that is not ready counts as one that
+        writes and reaches out, as its tools are not known."""
+        host = self._runtime.host
+        tools = host.tools()
+        all_known = all(
+            state.is_builtin or state.status in ("ready", "disabled")
+            for state in host.server_states()
+        )
+        return T.ToolAnnotations(
+            read_only_hint=all_known
+            and all(tool.read_only or _is_safe(host, tool) for tool in tools),
+            open_world_hint=not all_known or any(_is_open_world(host, tool) for tool in tools),
+        )
+
+    @property
+    def _python(self) -> Tool | None:
+        return self._runtime.host.find_tool("code_interpreter.python")
+
+    async def list_tools(self, context: _Context, params: object) -> T.ListToolsResult:
+        """Answer ``tools/list``, once the servers have started if that does not take long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._startup_seconds):
+                await self._runtime.host.wait_settled()
+        return T.ListToolsResult(tools=self._list_anew())
+
+    async def on_initialized(self, context: _Context, params: object) -> None:
+        """Keep the session of a client, which hears of changed tools."""
+        self._sessions.append(context.session)
+
+    def _on_server_changed(self, name: str) -> None:
+        if self._listed is not None:
+            self._list_anew()
+
+    def _list_anew(self) -> list[T.Tool]:
+        """Return the definitions, and announce them where they are not those that were told last."""
+        before, self._listed = self._listed, self._definitions()
+        if before not in (None, self._listed):
+            task = asyncio.create_task(self._announce_tools())
+            self._announcements.add(task)
+            task.add_done_callback(self._announcements.discard)
+        return self._listed
+
+    async def _announce_tools(self) -> None:
+        await self.changes.publish(ToolsListChanged())
+        for session in list(self._sessions):
+            try:
+                await session.send_tool_list_changed()
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                self._sessions.remove(session)
+
+    async def call_tool(
+        self, context: _Context, params: T.CallToolRequestParams
+    ) -> T.CallToolResult | T.InputRequiredResult:
+        arguments = params.arguments or {}
+        definition = next((tool for tool in self._definitions() if tool.name == params.name), None)
+        if definition is None:
+            raise MCPError(T.INVALID_PARAMS, f"Unknown tool: {params.name}")
+        try:
+            if params.name == PYTHON:
+                return await self._run_python(arguments)
+            if (problem := find_violation(definition.input_schema, arguments)) is not None:
+                raise AskError(f"{problem}.")
+            return await self._ask(context, params, arguments)
+        except (AskError, StoreError) as error:
+            content = T.TextContent(text=f"Error: {error}")
+            return T.CallToolResult(content=[content], is_error=True)
+
+    async def _run_python(self, arguments: dict[str, Any]) -> T.CallToolResult:
+        tool = self._python
+        assert tool is not None, "it was in the list"
+        current_conversation.set("mcp")
+        result = await self._runtime.host.call(tool, arguments)
+        content = T.TextContent(text=result.text)
+        return T.CallToolResult(content=[content], is_error=result.failure != "none")
+
+    async def _ask(
+        self, context: _Context, params: T.CallToolRequestParams, arguments: dict[str, Any]
+    ) -> T.CallToolResult | T.InputRequiredResult:
+        if params.request_state is not None:
+            ask = self._waiting.pop(params.request_state, None)
+            if ask is None:
+                raise AskError("The answer came too late: the question is no longer open.")
+            ask.resume(params.input_responses)
+        else:
+            ask = self._begin(context, arguments)
+        if (question := await ask.wait(context)) is not None:
+            self._waiting[ask.token] = ask
+            while len(self._waiting) > MAX_WAITING:
+                abandoned = self._waiting.pop(next(iter(self._waiting)))
+                assert abandoned.turn is not None
+                abandoned.turn.stop()
+            return question
+        assert ask.turn is not None
+        return result_of(ask.turn.response, ask.turn.conversation.id)
+
+    def _begin(self, context: _Context, arguments: dict[str, Any]) -> Ask:
+        conversation = self._conversation(arguments.get("conversation"))
+        before = self._turns.get(conversation.id)
+        if before is not None and not before.log.closed:
+            raise AskError("Another call is running in this conversation.")
+        ask, capabilities = Ask(), context.session.client_capabilities
+        asks = capabilities is not None and capabilities.elicitation is not None
+        options = replace(
+            self._defaults,
+            effort=arguments.get("effort", self._defaults.effort),
+            tools=self._selected(arguments.get("tools")),
+            approver=ask.approve if asks else None,
+            answerer=ask.elicit if asks else None,
+        )
+        prompt = str(arguments["prompt"])
+        turn = Turn(self._runtime, conversation, [User(prompt)], options, source="mcp")
+        if self._recorder is not None:
+            self._recorder.record(turn, prompt)
+        self._turns.pop(conversation.id, None)
+        self._turns[conversation.id] = turn
+        ended = [name for name, turn in self._turns.items() if turn.log.closed]
+        for name in ended[: max(0, len(ended) - MAX_TURNS)]:
+            del self._turns[name]
+        if self._store is not None:
+            self._own.add(conversation.id)
+        ask.start(turn)
+        return ask
+
+    def _conversation(self, name: str | None) -> Conversation:
+        if name is None:
+            return Conversation(new_id("conv"))
+        if name in self._turns:
+            return self._turns[name].conversation
+        if self._store is None or not (self._all_conversations or name in self._own):
+            raise AskError(f"There is no conversation {name!r} here.")
+        return self._store.load(name)
+
+    def _selected(self, names: Sequence[str] | None) -> tuple[Tool, ...] | None:
+        if names is None:
+            return None
+        host, tools = self._runtime.host, self._runtime.host.tools()
+        for name in names:
+            if not any(name in _names(host, tool) for tool in tools):
+                known = ", ".join(sorted({tool.server for tool in tools})) or "none"
+                raise AskError(f"There is no tool {name!r}; known: {known}.")
+        return tuple(tool for tool in tools if _names(host, tool) & set(names))
+
+    # --- resources ---
+
+    async def list_resources(self, context: _Context, params: object) -> T.ListResourcesResult:
+        summaries = self._store.summaries() if self._store else []
+        return T.ListResourcesResult(
+            resources=[
+                T.Resource(
+                    uri=f"{URI_PREFIX}{summary.id}",
+                    name=summary.id,
+                    title=summary.title,
+                    mime_type="text/markdown",
+                )
+                for summary in summaries
+                if self._all_conversations or summary.id in self._own
+            ]
+        )
+
+    async def read_resource(
+        self, context: _Context, params: T.ReadResourceRequestParams
+    ) -> T.ReadResourceResult:
+        uri = str(params.uri)
+        name = uri.removeprefix(URI_PREFIX)
+        store = self._store
+        allowed = uri.startswith(URI_PREFIX) and (self._all_conversations or name in self._own)
+        summary = store.summary(name) if store is not None and allowed else None
+        if store is None or summary is None:
+            raise MCPError(T.INVALID_PARAMS, f"There is no resource {uri}")
+        record = ExportRecord(summary, store.read(name), store.turns(name))
+        contents = T.TextResourceContents(uri=uri, mime_type="text/markdown", text=markdown(record))
+        return T.ReadResourceResult(contents=[contents])
+
+
+def _is_safe(host: Host, tool: Tool) -> bool:
+    config = host.server_config(tool.server)
+    return bool(config and config.builtin and config.builtin.is_safe(tool.name))
+
+
+def _is_open_world(host: Host, tool: Tool) -> bool:
+    """Whether a tool may reach outside of this machine, as it does if it says nothing:
+    https://modelcontextprotocol.io/specification/2025-11-25/schema#toolannotations-openworldhint."""
+    config = host.server_config(tool.server)
+    is_builtin = config is not None and config.builtin is not None
+    return ("sends" if is_builtin else "untrusted") in tool.labels
+
+
+def _names(host: Host, tool: Tool) -> set[str]:
+    """Return the names by which a client selects a tool: its server's, and its own."""
+    config = host.server_config(tool.server)
+    servers = {tool.server, *([config.builtin.alias] if config and config.builtin else [])}
+    return servers | {f"{server}.{tool.name}" for server in servers}
+
+
+def _python_definition(tool: Tool) -> T.Tool:
+    return T.Tool(
+        name=PYTHON,
+        title="Run Python in a sandbox",
+        description=tool.description,
+        input_schema=tool.parameters,
+    )
+
+
+def _log_failure(error: sqlite3.Error) -> None:
+    log.warning("a conversation is not stored: %s", error)

@@ -1,0 +1,221 @@
+"""One choice of ``/v1/completions``: what the raw model writes after a prompt, without a turn."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+from typing import Any
+
+from agent.engine.forced_tokens import RECIPE_FIELD, ForcedTokens
+from agent.engine.protocol import EngineError, Finished, Logprob, Request, Sampling, Tokens
+from agent.formats.protocol import Format
+from agent.runtime.runtime import Runtime
+from agent.server.http.clients import Client, current_client
+from agent.turn.stop_sequences import StopSequences, TextPiece
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceSettings:
+    """What the choices of one request have in common."""
+
+    sampling: Sampling
+    max_tokens: int | None
+    """None: as many as fit."""
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = None
+    """Number of alternatives; None: no log probabilities."""
+    echo: bool = False
+    ignore_end: bool = False
+    """Generate on where the model ends its text."""
+    special_tokens: bool = False
+    """Special tokens are spelled in the text."""
+
+
+RecordCompletion = Callable[[str, int, int, int], None]
+"""Counts a choice that has ended: its status, and tokens that were read, cached, generated
+(`agent.observability.metrics.Metrics.record_completion`)."""
+
+
+@dataclass(slots=True)
+class ChoiceUsage:
+    """Tokens of one choice."""
+
+    read: int = 0
+    """Of prompts, once to be scored and once to go on from."""
+    cached: int = 0
+    generated: int = 0
+
+
+@dataclass(slots=True)
+class CompletionChoice:
+    """Generates one choice; read `pieces` to its end."""
+
+    runtime: Runtime
+    form: Format
+    prompt: Sequence[int]
+    settings: ChoiceSettings
+    client: Client = field(default_factory=current_client)
+    usage: ChoiceUsage = field(default_factory=ChoiceUsage)
+    finish_reason: str = "length"
+    """Why it ended: ``stop`` or ``length``."""
+    mean_logprob: float = 0.0
+    """Of the generated tokens, where they were asked for."""
+    record: RecordCompletion | None = None
+
+    async def pieces(self) -> AsyncGenerator[TextPiece]:
+        """Yield the text as it comes, with log probabilities if asked for. Raises EngineError."""
+        status = "cancelled"
+        try:
+            async with aclosing(self._all_pieces()) as pieces:
+                async for piece in pieces:
+                    yield piece
+            status = "completed"
+        except EngineError:
+            status = "failed"
+            raise
+        finally:
+            if self.record is not None:
+                self.record(status, self.usage.read, self.usage.cached, self.usage.generated)
+
+    async def _all_pieces(self) -> AsyncGenerator[TextPiece]:
+        settings = self.settings
+        if settings.echo:
+            async with aclosing(self._prompt_pieces()) as pieces:
+                async for piece in pieces:
+                    yield piece
+        if settings.max_tokens != 0:
+            async with aclosing(self._generated_pieces()) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def _prompt_pieces(self) -> AsyncGenerator[TextPiece]:
+        """The prompt itself; with log probabilities the model is led through it."""
+        text = _TextDecoder(self.form, special_tokens=True)
+        if self.settings.logprobs is None:
+            yield TextPiece("".join(map(text.decode, self.prompt)) + text.end())
+            return
+        first, *rest = self.prompt
+        entry = {"token": text.spell(first), "logprob": None, "top": None}
+        yield TextPiece(text.decode(first), [entry])
+        if not rest:
+            return
+        request = Request(
+            [first],
+            len(rest),
+            sampling=Sampling(temperature=0),
+            logprobs=max(self.settings.logprobs, 1),
+            constraint=ForcedTokens(rest),
+            recipe=lambda: {RECIPE_FIELD: rest},
+            private=True,
+        )
+        async for event in self.runtime.generate(request):
+            if isinstance(event, Tokens):
+                self.usage.read += len(event.ids)
+                for token, logprob in _scored(event):
+                    yield TextPiece(text.decode(token), text.entries(logprob))
+        if end := text.end():
+            yield TextPiece(end)
+
+    async def _generated_pieces(self) -> AsyncGenerator[TextPiece]:
+        settings, form = self.settings, self.form
+        stop_ids = frozenset[int]() if settings.ignore_end else form.stop_ids
+        text = _TextDecoder(form, special_tokens=settings.special_tokens)
+        stop = StopSequences(settings.stop)
+        request = Request(
+            self.prompt,
+            settings.max_tokens,
+            stop_ids,
+            settings.sampling,
+            logprobs=settings.logprobs,
+            private=True,
+        )
+        generation = self.runtime.generate(request)
+        total, scored = 0.0, 0
+        async for event in generation:
+            if isinstance(event, Finished):
+                self.usage.read += event.prompt_tokens
+                if self.client.prompts is not None:
+                    event = self.client.prompts.limit(event, self.prompt, ())
+                self.usage.cached = event.cached_tokens
+                if event.reason == "stop" or stop.cut_off is not None:
+                    self.finish_reason = "stop"
+            elif isinstance(event, Tokens) and stop.cut_off is None:
+                for token, logprob in _scored(event):
+                    self.usage.generated += 1
+                    if logprob is not None:
+                        total, scored = total + logprob.logprob, scored + 1
+                        self.mean_logprob = total / scored
+                    written = "" if token in stop_ids else text.decode(token)
+                    for piece in stop.feed(written, text.entries(logprob)):
+                        yield piece
+                    if stop.cut_off is not None:
+                        generation.cancel()
+                        break
+        if stop.cut_off is None:
+            for piece in (*stop.flush(), TextPiece(text.end())):
+                yield piece
+
+
+def _scored(tokens: Tokens) -> Iterable[tuple[int, Logprob | None]]:
+    return zip(tokens.ids, tokens.logprobs or repeat(None), strict=False)
+
+
+class _TextDecoder:
+    """Decodes ids to text, of which a character may take several."""
+
+    def __init__(self, form: Format, *, special_tokens: bool) -> None:
+        self._form, self._special_tokens = form, special_tokens
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def decode(self, token: int) -> str:
+        """The text that comes with an id; special tokens have none, unless they are wanted."""
+        if self._form.is_markup(token) and not self._special_tokens:
+            return ""
+        return self._decoder.decode(self._form.token_bytes(token))
+
+    def end(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+    def spell(self, token: int) -> str:
+        return self._form.token_bytes(token).decode("utf-8", "replace")
+
+    def entries(self, logprob: Logprob | None) -> list[dict[str, Any]]:
+        """A token's log probability, and the best tokens', by their texts; none if it is not known."""
+        if logprob is None:
+            return []
+        top: dict[str, float] = {}
+        for token, value in logprob.top:
+            top.setdefault(self.spell(token), value)
+        top.setdefault(self.spell(logprob.token), logprob.logprob)
+        return [{"token": self.spell(logprob.token), "logprob": logprob.logprob, "top": top}]
+
+
+def with_seed(settings: ChoiceSettings, number: int) -> ChoiceSettings:
+    """The settings of choice ``number`` of a prompt: its seed is the request's plus that."""
+    if (seed := settings.sampling.seed) is None:
+        return settings
+    return replace(settings, sampling=replace(settings.sampling, seed=(seed + number) % 2**32))
+
+
+def logprobs_object(pieces: Sequence[TextPiece], offset: int) -> dict[str, Any]:
+    """The ``logprobs`` of pieces that begin at character ``offset`` of the choice's text."""
+    tokens: list[str] = []
+    values: list[float | None] = []
+    tops: list[dict[str, float] | None] = []
+    offsets: list[int] = []
+    for piece in pieces:
+        for entry in piece.logprobs:
+            tokens.append(entry["token"])
+            values.append(entry["logprob"])
+            tops.append(entry["top"])
+            offsets.append(offset)
+        offset += len(piece.text)
+    return {
+        "tokens": tokens,
+        "token_logprobs": values,
+        "top_logprobs": tops,
+        "text_offset": offsets,
+    }

@@ -1,0 +1,379 @@
+"""``POST /v1/completions``: the raw model without a chat template, for older clients and evaluations
+(lm-evaluation-harness reads ``echo`` with ``logprobs``), with vLLM's and llama.cpp's fields too.
+Reference: https://platform.openai.com/docs/api-reference/completions"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from agent.engine.protocol import EngineBusyError, EngineError
+from agent.formats.protocol import Format
+from agent.models.loaded import LoadedModel
+from agent.server.chat.requests import Seed, StreamOptions
+from agent.server.http.errors import ApiError, invalid, rate_limited, unsupported
+from agent.server.http.json_response import JsonResponse
+from agent.server.http.live_stream import LiveStream
+from agent.server.http.request_body import read_body
+from agent.server.input.field_rules import ignored_header
+from agent.server.input.parsing import parse_json_object, validate
+from agent.server.input.schemas import LogitBias, RequestModel, TokenId, TopK
+from agent.server.input.token_limits import context_length_exceeded
+from agent.server.input.turn_options import SAMPLING_FIELDS, stop_texts
+from agent.server.raw.completion_choices import (
+    ChoiceSettings,
+    CompletionChoice,
+    RecordCompletion,
+    logprobs_object,
+    with_seed,
+)
+from agent.server.responses.request_planner import resolve_model_name
+from agent.server.responses.service import ResponseService
+from agent.server.responses.sse import DONE_MESSAGE
+from agent.turn.stop_sequences import TextPiece
+from agent.util.ids import new_id
+
+MAX_COMPLETION_CHOICES = 256
+"""Choices of all prompts of one request."""
+MAX_PARALLEL_CHOICES = 8
+"""Choices of one request that are generated side by side."""
+DEFAULT_MAX_TOKENS = 16
+MAX_TOKEN_ID = 2**31 - 1
+
+
+class CompletionRequest(RequestModel):
+    """The body of ``POST /v1/completions``; a field that is None was not sent."""
+
+    model: str | None = None
+    prompt: Any = Field(
+        default=None,
+        json_schema_extra={
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}},
+                {"type": "array", "items": {"type": "integer"}},
+                {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+            ]
+        },
+    )
+    max_tokens: int | None = Field(default=None, ge=-1)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    top_k: TopK = None
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    repeat_penalty: float | None = Field(default=None, ge=0.1, le=10)
+    logit_bias: dict[TokenId, LogitBias] | None = Field(default=None, max_length=1024)
+    seed: Seed | None = None
+    stop: str | list[str] | None = None
+    n: int | None = Field(default=None, ge=1, le=16)
+    best_of: int | None = Field(default=None, ge=1, le=16)
+    echo: bool | None = None
+    logprobs: int | None = Field(default=None, ge=0, le=20)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    suffix: str | None = None
+    user: str | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionPlan:
+    """The choices that answer a request."""
+
+    choices: list[CompletionChoice]
+    per_prompt: int
+    """How many candidates each prompt has, one after the other."""
+    sent: int
+    """How many of them are sent: the best."""
+    head: dict[str, Any]
+    prompt_tokens: int
+
+    def usage(self) -> dict[str, Any]:
+        """The tokens of the request; each prompt counts once."""
+        generated = sum(choice.usage.generated for choice in self.choices)
+        cached = sum(choice.usage.cached for choice in self.choices[:: self.per_prompt])
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": generated,
+            "total_tokens": self.prompt_tokens + generated,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+
+
+def route(service: ResponseService, record: RecordCompletion) -> Route:
+    """The route of the oldest API. ``record``: counts its choices."""
+
+    async def create(request: Request) -> Response:
+        """POST /v1/completions: text or tokens after a raw prompt; docs/completions.md."""
+        body = validate(
+            CompletionRequest, parse_json_object(await read_body(request, service.body_budget))
+        )
+        ignored = ["suffix"] if body.suffix and service.options.lenient else []
+        _refuse(body, service, ignored)
+        return CompletionAnswer(service, body, _prompts(body.prompt), record, ignored)
+
+    return Route("/v1/completions", create, methods=["POST"])
+
+
+def _refuse(body: CompletionRequest, service: ResponseService, ignored: Sequence[str]) -> None:
+    """Refuse what cannot be done, but for what is ignored. Raises ApiError."""
+    resolve_model_name(body.model, service.runtime)
+    if body.suffix and "suffix" not in ignored:
+        raise unsupported("suffix", "Inserting text before a suffix")
+    candidates = body.best_of or body.n or 1
+    if candidates < (body.n or 1):
+        raise invalid("best_of", "'best_of' must not be smaller than 'n'.")
+    if body.stream and candidates > (body.n or 1):
+        raise invalid("best_of", "'best_of' cannot be streamed: the best is known in the end.")
+    runtime = service.runtime
+    scripted = runtime.script is not None
+    if body.echo and body.logprobs is not None and (scripted or not runtime.loader.is_local):
+        raise unsupported(
+            "echo", "'echo' with 'logprobs', with a model that does not run on this machine,"
+        )
+
+
+def _prompts(prompt: Any) -> list[str | list[int]]:
+    """The prompts, each as text or ids. Raises ApiError."""
+    match prompt:
+        case None | "" | []:
+            raise invalid("prompt", "'prompt' is empty: send a text or token ids.")
+        case str():
+            return [prompt]
+        case [*items] if all(_is_token(item) for item in items):
+            return [items]
+        case [*items]:
+            for number, item in enumerate(items):
+                is_ids = isinstance(item, list) and all(_is_token(token) for token in item)
+                if not item or not (isinstance(item, str) or is_ids):
+                    message = f"'prompt[{number}]' must be a text or a list of token ids."
+                    raise invalid(f"prompt[{number}]", message, "invalid_type")
+            return items
+        case _:
+            message = "'prompt' must be a text, a list of texts, or token ids."
+            raise invalid("prompt", message, "invalid_type")
+
+
+def _is_token(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_TOKEN_ID
+
+
+async def encode_prompt(form: Format, text: str, *, begin: bool = True) -> list[int]:
+    """Tokenise a raw prompt in a thread; ``begin``: with the id that prompts begin with."""
+    ids = await asyncio.to_thread(form.encode_markup, text)
+    if begin and form.begin_id is not None and ids[:1] != [form.begin_id]:
+        return [form.begin_id, *ids]
+    return ids
+
+
+class CompletionAnswer(Response):
+    """Generates all choices and sends them, as a stream or as one body; a disconnect ends them."""
+
+    def __init__(
+        self,
+        service: ResponseService,
+        body: CompletionRequest,
+        prompts: Sequence[str | list[int]],
+        record: RecordCompletion,
+        ignored: Sequence[str] = (),
+    ) -> None:
+        """``ignored``: paths of what is passed over of the request."""
+        super().__init__()
+        self._more_headers = ignored_header(ignored)
+        self._service, self._body, self._prompts = service, body, prompts
+        self._record = record
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sent = (
+            self._send_stream(send) if self._body.stream else self._send_body(scope, receive, send)
+        )
+        await _until_disconnected(receive, sent)
+
+    async def _send_body(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._planned() as plan:
+            texts = await _gather(self._read(choice) for choice in plan.choices)
+            choices: list[dict[str, Any]] = []
+            for start in range(0, len(texts), plan.per_prompt):
+                candidates = list(range(start, start + plan.per_prompt))
+                if plan.sent < plan.per_prompt:
+                    candidates.sort(key=lambda number: -plan.choices[number].mean_logprob)
+                for number in candidates[: plan.sent]:
+                    reason = plan.choices[number].finish_reason
+                    choices.append(self._choice(len(choices), texts[number], 0, reason))
+            value = {**plan.head, "choices": choices, "usage": plan.usage()}
+            answer = JsonResponse(value, headers=self._more_headers)
+        await answer(scope, receive, send)
+
+    async def _read(self, choice: CompletionChoice) -> list[TextPiece]:
+        return [piece async for piece in choice.pieces()]
+
+    async def _send_stream(self, send: Send) -> None:
+        with_usage = bool(self._body.stream_options and self._body.stream_options.include_usage)
+        usage = {"usage": None} if with_usage else {}
+
+        live = LiveStream(send, self._service.options.keepalive_seconds)
+
+        async def write(value: dict[str, Any]) -> None:
+            await live.write(f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode())
+
+        async def stream(index: int, choice: CompletionChoice, head: dict[str, Any]) -> None:
+            offset = 0
+            async for piece in choice.pieces():
+                if piece.text or piece.logprobs:
+                    value = self._choice(index, [piece], offset, None)
+                    await write({**head, "choices": [value], **usage})
+                    offset += len(piece.text)
+            last = self._choice(index, [], offset, choice.finish_reason)
+            await write({**head, "choices": [last], **usage})
+
+        async with live:
+            try:
+                async with self._planned() as plan:
+                    headers = self._more_headers.items()
+                    await live.begin((name.encode(), value.encode()) for name, value in headers)
+                    await _gather(
+                        stream(index, choice, plan.head)
+                        for index, choice in enumerate(plan.choices)
+                    )
+                    if with_usage:
+                        await write({**plan.head, "choices": [], "usage": plan.usage()})
+            except ApiError as error:
+                if not live.has_begun:
+                    raise
+                await write({"error": error.body})
+            await live.end(DONE_MESSAGE)
+
+    def _choice(
+        self, index: int, pieces: Sequence[TextPiece], offset: int, reason: str | None
+    ) -> dict[str, Any]:
+        with_logprobs = self._body.logprobs is not None and (pieces or offset == 0)
+        return {
+            "index": index,
+            "text": "".join(piece.text for piece in pieces),
+            "logprobs": logprobs_object(pieces, offset) if with_logprobs else None,
+            "finish_reason": reason,
+        }
+
+    @asynccontextmanager
+    async def _planned(self) -> AsyncIterator[CompletionPlan]:
+        """Keep the model loaded for the choices. Raises ApiError."""
+        service, body = self._service, self._body
+        with service.admit():
+            try:
+                async with service.runtime.in_use() as loaded:
+                    resolve_model_name(body.model, service.runtime)  # it may be another by now
+                    yield await self._plan(loaded)
+            except EngineBusyError as error:
+                raise rate_limited(str(error)) from error
+            except EngineError as error:
+                raise ApiError(503, str(error), code="model_not_available") from error
+
+    async def _plan(self, loaded: LoadedModel) -> CompletionPlan:
+        body, runtime = self._body, self._service.runtime
+        settings = self._settings()
+        count = body.best_of or body.n or 1
+        if count * len(self._prompts) > MAX_COMPLETION_CHOICES:
+            message = f"More than {MAX_COMPLETION_CHOICES} choices: send fewer prompts at once."
+            raise invalid("prompt", message, "array_above_max_length")
+        choices = []
+        prompt_tokens = 0
+        for prompt in self._prompts:
+            ids = await encode_prompt(loaded.format, prompt) if isinstance(prompt, str) else prompt
+            prompt_tokens += len(ids)
+            if len(ids) >= runtime.context_length:
+                error = context_length_exceeded(runtime.context_length, len(ids))
+                raise invalid("prompt", str(error), "context_length_exceeded")
+            unknown = next((i for i in set(ids) if not loaded.format.token_bytes(i)), None)
+            if unknown is not None and not isinstance(prompt, str):
+                raise invalid("prompt", f"The model has no token with the id {unknown}.")
+            choices += [
+                CompletionChoice(
+                    runtime, loaded.format, ids, with_seed(settings, number), record=self._record
+                )
+                for number in range(count)
+            ]
+        head = {
+            "id": new_id("cmpl").replace("_", "-"),
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": runtime.model.name,
+        }
+        return CompletionPlan(choices, count, body.n or 1, head, prompt_tokens)
+
+    def _settings(self) -> ChoiceSettings:
+        """Raises ApiError."""
+        body = self._body
+        fields = {
+            name: value for name in SAMPLING_FIELDS if (value := getattr(body, name)) is not None
+        }
+        if body.seed is not None:
+            fields["seed"] = body.seed % 2**32
+        fields["logit_bias"] = tuple((int(t), b) for t, b in (body.logit_bias or {}).items())
+        ranked = (body.best_of or 1) > (body.n or 1)
+        return ChoiceSettings(
+            self._service.sampling_with(fields),
+            _output_limit(body.max_tokens),
+            stop_texts(body.stop),
+            0 if ranked and body.logprobs is None else body.logprobs,
+            echo=body.echo is True,
+            ignore_end=body.ignore_eos is True,
+            special_tokens=body.skip_special_tokens is False,
+        )
+
+
+def _output_limit(sent: int | None) -> int | None:
+    """The most tokens of a choice; None: as many as fit."""
+    return DEFAULT_MAX_TOKENS if sent is None else None if sent < 0 else sent
+
+
+async def _gather(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Await all coroutines, a few at a time; the first error ends the others. Raises ApiError."""
+    limit = asyncio.Semaphore(MAX_PARALLEL_CHOICES)
+
+    async def limited(work: Coroutine[Any, Any, Any]) -> Any:
+        async with limit:
+            return await work
+
+    tasks = [asyncio.create_task(limited(work)) for work in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    except EngineBusyError as error:
+        raise rate_limited(str(error)) from error
+    except EngineError as error:
+        raise ApiError(500, str(error), code="server_error") from error
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _until_disconnected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work, which ends when the client disconnects."""
+
+    async def disconnected() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    task, watch = asyncio.create_task(work), asyncio.create_task(disconnected())
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+        watch.cancel()
+        await asyncio.gather(task, watch, return_exceptions=True)

@@ -1,0 +1,518 @@
+"""What this server answers, for ``/openapi.json``; responses are `agent.events.Response`. Tests hold
+the plain JSON against these models, and the models against openai-python's types."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, RootModel
+
+from agent.events import Item, OfficialEvent, Response, Usage, WireModel
+from agent.server.input.schemas import InputItem
+
+BatchStatus = Literal[
+    "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling",
+    "cancelled",
+]  # fmt: skip
+
+# --- chat completions and completions ---
+
+
+class TokensCached(WireModel):
+    """How much of the prompt was in the prefix cache."""
+
+    cached_tokens: int
+
+
+class TokensReasoned(WireModel):
+    """How many of the generated tokens are reasoning."""
+
+    reasoning_tokens: int
+
+
+class CompletionUsage(WireModel):
+    """The tokens of all choices, whose prompts are counted once."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: TokensCached
+    completion_tokens_details: TokensReasoned | None = None
+
+
+class TokenAlternative(WireModel):
+    """A token with its log probability and its bytes."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class TokenLogprob(TokenAlternative):
+    """A token of the answer, and the most probable ones in its place."""
+
+    top_logprobs: list[TokenAlternative]
+
+
+class ChatLogprobs(WireModel):
+    """The answer's tokens."""
+
+    content: list[TokenLogprob]
+    refusal: None
+
+
+class ChatFunctionCall(WireModel):
+    """A function's name, and its arguments as JSON; in a chunk, what comes of them."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ChatCustomCall(WireModel):
+    """A custom tool's name, and its input; in a chunk, what comes of them."""
+
+    name: str | None = None
+    input: str | None = None
+
+
+class ChatCall(WireModel):
+    """A call that the client runs."""
+
+    id: str
+    type: Literal["function", "custom"]
+    function: ChatFunctionCall | None = None
+    custom: ChatCustomCall | None = None
+
+
+class ChatCallDelta(WireModel):
+    """A piece of a call."""
+
+    index: int
+    id: str | None = None
+    type: Literal["function", "custom"] | None = None
+    function: ChatFunctionCall | None = None
+    custom: ChatCustomCall | None = None
+
+
+class UrlCitation(WireModel):
+    """A citation: which characters of the text cite which page."""
+
+    start_index: int
+    end_index: int
+    title: str
+    url: str
+
+
+class ChatAnnotation(WireModel):
+    """A citation of a web search."""
+
+    type: Literal["url_citation"]
+    url_citation: UrlCitation
+
+
+class ChatMessageAnswer(WireModel):
+    """What the model wrote."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+    annotations: list[ChatAnnotation]
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[ChatCall] | None = None
+    function_call: ChatFunctionCall | None = None
+
+
+class ChatDelta(WireModel):
+    """What comes to a message."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    annotations: list[ChatAnnotation] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[ChatCallDelta] | None = None
+    function_call: ChatFunctionCall | None = None
+
+
+ChatFinishReason = Literal["stop", "length", "tool_calls", "function_call"]
+
+
+class ChatRepair(WireModel):
+    """One mend: its rule, what the answer does not hold of it, and the call that it changed."""
+
+    rule: str
+    text: str
+    tool_call_id: str | None = None
+
+
+class ChatChoice(WireModel):
+    """One answer."""
+
+    index: int
+    message: ChatMessageAnswer
+    logprobs: ChatLogprobs | None
+    finish_reason: ChatFinishReason
+    repairs: list[ChatRepair] | None = None
+
+
+class ChatChunkChoice(WireModel):
+    """A piece of an answer."""
+
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None
+    finish_reason: ChatFinishReason | None
+    repairs: list[ChatRepair] | None = None
+
+
+class ChatCompletion(WireModel):
+    """The body of ``POST /v1/chat/completions``."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    service_tier: Literal["default"] | None = None
+    choices: list[ChatChoice]
+    usage: CompletionUsage | None
+    metadata: dict[str, str] | None = None
+
+
+class ChatCompletionChunk(WireModel):
+    """An event of a streamed chat completion."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    system_fingerprint: str
+    service_tier: Literal["default"] | None = None
+    choices: list[ChatChunkChoice]
+    usage: CompletionUsage | None = None
+
+
+class CompletionLogprobs(WireModel):
+    """The tokens of a text; the first of an echoed prompt has no log probability."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class CompletionTextChoice(WireModel):
+    """One text, or a piece of it."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: Literal["stop", "length"] | None
+
+
+class Completion(WireModel):
+    """The body of ``POST /v1/completions``, and an event of its stream."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[CompletionTextChoice]
+    usage: CompletionUsage | None = None
+
+
+# --- responses and conversations ---
+
+
+class DeletedResponse(WireModel):
+    """The answer to a deletion."""
+
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
+class InputTokenCount(WireModel):
+    """How long a prompt would be."""
+
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
+class CompactedMessage(WireModel):
+    """A user's message as it was sent."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["user"]
+    status: Literal["in_progress", "completed", "incomplete"]
+    content: list[dict[str, Any]]
+
+
+class CompactionItem(WireModel):
+    """The summary, as a token that stands for the history in a request's input."""
+
+    id: str
+    type: Literal["compaction"]
+    encrypted_content: str
+
+
+class CompactedResponse(WireModel):
+    """A history's latest user messages, and the summary of all of it."""
+
+    id: str
+    object: Literal["response.compaction"]
+    created_at: int
+    output: list[CompactedMessage | CompactionItem]
+    usage: Usage
+
+
+class ConversationObject(WireModel):
+    """A conversation."""
+
+    id: str
+    object: Literal["conversation"]
+    created_at: int
+    metadata: dict[str, str]
+
+
+class DeletedConversation(WireModel):
+    """The answer to a deletion."""
+
+    id: str
+    object: Literal["conversation.deleted"]
+    deleted: Literal[True]
+
+
+class ListedItem(RootModel[Item | InputItem]):
+    """An item as it was sent, with an id, or as the model wrote it."""
+
+
+class ItemPage(WireModel):
+    """Items of a conversation, or of a request."""
+
+    object: Literal["list"]
+    data: list[ListedItem]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+# --- models and tokens ---
+
+
+class ModelFacts(WireModel):
+    """Facts of a model that is loaded on this machine, as llama.cpp's server names them."""
+
+    n_vocab: int
+    n_ctx_train: int | None
+    n_embd: int | None
+    n_params: int
+    size: int
+
+
+class ModelObject(WireModel):
+    """A model's name and limits."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    root: str
+    parent: None
+    aliases: list[str]
+    context_length: int | None
+    max_model_len: int | None
+    meta: ModelFacts | None = None
+
+
+class ModelPage(WireModel):
+    """The model, under each of its names that clients may use."""
+
+    object: Literal["list"]
+    data: list[ModelObject]
+
+
+class FileObject(WireModel):
+    """A file that a client uploaded, or that a batch made."""
+
+    id: str
+    object: Literal["file"]
+    bytes: int
+    created_at: int
+    expires_at: int | None
+    filename: str
+    purpose: Literal["batch", "batch_output"]
+    status: Literal["processed"]
+    status_details: None
+
+
+class FilePage(WireModel):
+    """Files of a list."""
+
+    object: Literal["list"]
+    data: list[FileObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class DeletedFile(WireModel):
+    """The answer to a deletion."""
+
+    id: str
+    object: Literal["file"]
+    deleted: Literal[True]
+
+
+class BatchFault(WireModel):
+    """What is wrong with a line of a batch's file."""
+
+    code: str | None
+    message: str
+    param: str | None
+    line: int | None
+
+
+class BatchFaults(WireModel):
+    """Why a batch failed."""
+
+    object: Literal["list"]
+    data: list[BatchFault]
+
+
+class RequestCounts(WireModel):
+    """Requests of a batch: all, those that were answered and those that were not."""
+
+    total: int
+    completed: int
+    failed: int
+
+
+class BatchObject(WireModel):
+    """A batch as it is now."""
+
+    id: str
+    object: Literal["batch"]
+    endpoint: str
+    errors: BatchFaults | None
+    input_file_id: str
+    completion_window: str
+    status: BatchStatus
+    output_file_id: str | None
+    error_file_id: str | None
+    created_at: int
+    in_progress_at: int | None
+    expires_at: int | None
+    finalizing_at: int | None
+    completed_at: int | None
+    failed_at: int | None
+    expired_at: int | None
+    cancelling_at: int | None
+    cancelled_at: int | None
+    request_counts: RequestCounts
+    metadata: dict[str, str] | None
+
+
+class BatchPage(WireModel):
+    """Batches of a list."""
+
+    object: Literal["list"]
+    data: list[BatchObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class TokenPiece(WireModel):
+    """A token with its text, or its bytes where they are a part of a character."""
+
+    id: int
+    piece: str | list[int]
+
+
+class TokenizedText(WireModel):
+    """The tokens of a text."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int | TokenPiece]
+    token_strs: list[str] | None = None
+
+
+class DetokenizedText(WireModel):
+    """The text of tokens, under both servers' names."""
+
+    prompt: str
+    content: str
+
+
+class GenerationDefaults(WireModel):
+    """What a request without settings gets."""
+
+    n_ctx: int
+    params: dict[str, Any]
+
+
+class ServerProperties(WireModel):
+    """Facts of the loaded model, as llama.cpp's server names them."""
+
+    default_generation_settings: GenerationDefaults
+    total_slots: int
+    model_alias: str
+    modalities: dict[str, bool]
+    is_sleeping: bool
+    build_info: str
+
+
+class ServerHealth(WireModel):
+    """Whether the model is loaded, and how many turns run."""
+
+    status: Literal["ok", "asleep", "loading"]
+    running: int
+
+
+BATCH, FILE = "/v1/batches/{id}", "/v1/files/{id}"
+CONVERSATION, CONVERSATION_ITEMS = "/v1/conversations/{id}", "/v1/conversations/{id}/items"
+ANSWERS: dict[tuple[str, str], type[BaseModel]] = {
+    ("POST", "/v1/responses"): Response,
+    ("GET", "/v1/responses/{id}"): Response,
+    ("DELETE", "/v1/responses/{id}"): DeletedResponse,
+    ("POST", "/v1/responses/{id}/cancel"): Response,
+    ("GET", "/v1/responses/{id}/input_items"): ItemPage,
+    ("POST", "/v1/responses/input_tokens"): InputTokenCount,
+    ("POST", "/v1/responses/compact"): CompactedResponse,
+    ("POST", "/v1/chat/completions"): ChatCompletion,
+    ("POST", "/v1/completions"): Completion,
+    ("POST", "/v1/conversations"): ConversationObject,
+    ("GET", CONVERSATION): ConversationObject,
+    ("POST", CONVERSATION): ConversationObject,
+    ("DELETE", CONVERSATION): DeletedConversation,
+    ("GET", CONVERSATION_ITEMS): ItemPage,
+    ("POST", CONVERSATION_ITEMS): ItemPage,
+    ("GET", f"{CONVERSATION_ITEMS}/{{item_id}}"): ListedItem,
+    ("DELETE", f"{CONVERSATION_ITEMS}/{{item_id}}"): ConversationObject,
+    ("GET", "/v1/models"): ModelPage,
+    ("GET", "/v1/models/{id}"): ModelObject,
+    ("POST", "/v1/files"): FileObject,
+    ("GET", "/v1/files"): FilePage,
+    ("GET", FILE): FileObject,
+    ("DELETE", FILE): DeletedFile,
+    ("POST", "/v1/batches"): BatchObject,
+    ("GET", "/v1/batches"): BatchPage,
+    ("GET", BATCH): BatchObject,
+    ("POST", f"{BATCH}/cancel"): BatchObject,
+    ("POST", "/tokenize"): TokenizedText,
+    ("POST", "/detokenize"): DetokenizedText,
+    ("GET", "/props"): ServerProperties,
+    ("GET", "/health"): ServerHealth,
+}
+"""Models of answers, by method and path."""
+STREAMS: dict[tuple[str, str], type[BaseModel]] = {
+    ("POST", "/v1/responses"): OfficialEvent,
+    ("GET", "/v1/responses/{id}"): OfficialEvent,
+    ("POST", "/v1/chat/completions"): ChatCompletionChunk,
+    ("POST", "/v1/completions"): Completion,
+}
+"""Models of the events of answers that may be streams, by method and path."""

@@ -1,0 +1,348 @@
+"""Conversations of ``/v1/conversations``, which are the store's: the app and the command line continue
+them too. While a turn extends one, or its items change, other changes are refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from agent.conversation.conversation import Conversation
+from agent.engine.protocol import EngineError
+from agent.models.loaded import LoadedModel
+from agent.runtime.runtime import Runtime
+from agent.server.http.clients import current_client
+from agent.server.http.errors import ApiError, invalid
+from agent.server.input.conversation_items import (
+    Items,
+    add_items,
+    new_inputs,
+    new_messages,
+    read_item,
+    read_turns,
+    turn_items,
+    with_output_of,
+    without_item,
+)
+from agent.server.input.items import abandoned_calls
+from agent.server.input.pdf_texts import PdfReader
+from agent.server.input.response_cache import ResponseCache
+from agent.server.input.schemas import InputItem, ItemReference
+from agent.server.input.stored_response import Continued
+from agent.server.input.token_limits import pretokenise
+from agent.server.input.token_memo import TokenMemo
+from agent.store.api_conversations import (
+    ApiConversation,
+    ApiConversationStore,
+    ItemTurn,
+)
+from agent.store.conversations import Store
+from agent.store.deletion import delete_conversation
+from agent.store.records import title_from
+from agent.store.tree import ConversationChangedError
+from agent.util.ids import new_id
+
+
+class Conversations:
+    """The conversations of a server; methods raise ApiError."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: Store,
+        cache: ResponseCache,
+        memo: TokenMemo,
+        pdf_reader: PdfReader,
+        *,
+        lenient: bool = False,
+    ) -> None:
+        """``lenient``: tell the model of content that it cannot read, instead of refusing it."""
+        self.store = ApiConversationStore(store)
+        self._runtime, self._cache, self._memo = runtime, cache, memo
+        self._pdf_reader, self._lenient = pdf_reader, lenient
+        self._locked: set[str] = set()
+
+    # --- whole conversations ---
+
+    def find(self, conversation_id: str) -> ApiConversation:
+        """A conversation of the current client by its full id. Raises ApiError, 404."""
+        found = self.store.find(conversation_id)
+        if found is None or not current_client().owns(found.owner):
+            raise _missing(
+                f"Conversation with id '{conversation_id[:80]}' not found.", "conversation"
+            )
+        return found
+
+    async def create(
+        self,
+        metadata: dict[str, str],
+        items: Sequence[InputItem],
+        sent: Sequence[dict[str, Any]],
+    ) -> ApiConversation:
+        """Create a conversation with items; ``sent``: these as they were sent."""
+        conversation = Conversation(new_id("conv"))
+        added = await self._render(conversation, [], items, sent)
+        async with storing(self.store.store):
+            self.store.create(
+                conversation, metadata, self._runtime.model.name, current_client().name
+            )
+            if added:
+                self.store.write(conversation, added)
+        return self.find(conversation.id)
+
+    async def update(self, conversation_id: str, metadata: dict[str, str]) -> ApiConversation:
+        self.find(conversation_id)
+        async with storing(self.store.store):
+            self.store.set_metadata(conversation_id, metadata)
+        return self.find(conversation_id)
+
+    async def delete(self, conversation_id: str) -> None:
+        self.find(conversation_id)
+        with self.locked(conversation_id):
+            async with storing(self.store.store):
+                delete_conversation(self.store.store, conversation_id)
+                self._cache.evict_conversation(conversation_id)
+        self._runtime.host.end_conversation(conversation_id)
+
+    # --- locks ---
+
+    def lock(self, conversation_id: str) -> None:
+        """Let nobody else change a conversation until `unlock`. Raises ApiError."""
+        self.find(conversation_id)
+        if conversation_id in self._locked or self.store.is_running(conversation_id):
+            message = (
+                "Another process is currently operating on this conversation."
+                " Please retry in a few seconds."
+            )
+            raise invalid("conversation", message, "conversation_locked")
+        self._locked.add(conversation_id)
+
+    def unlock(self, conversation_id: str) -> None:
+        self._locked.discard(conversation_id)
+
+    @contextmanager
+    def locked(self, conversation_id: str) -> Iterator[None]:
+        self.lock(conversation_id)
+        try:
+            yield
+        finally:
+            self.unlock(conversation_id)
+
+    # --- turns ---
+
+    def continued(self, conversation_id: str, vocabulary: str) -> Continued:
+        """What a turn that extends a conversation goes on from; ``vocabulary``: the model's."""
+        self.find(conversation_id)
+        conversation = self.store.store.read(conversation_id)
+        check_vocabulary(conversation, vocabulary)
+        turns = self.store.turns(conversation_id)
+        history = read_turns(turns, self._runtime.host.tools())[0]
+        last = self.store.last_response(conversation) if history.pending_calls else None
+        # Not from memory: another process may have written the conversation since.
+        if last is not None and (turn := self.store.store.served_turn(last)) is not None:
+            # With the reasoning before the client's calls.
+            conversation = replace(turn.conversation, revision=conversation.revision)
+        return Continued(conversation, history)
+
+    def new_inputs(
+        self, conversation_id: str, sent: str | Sequence[dict[str, Any]], cache: ResponseCache
+    ) -> Items:
+        """A request's items as its conversation lists them; ``cache``: responses to refer to."""
+        known = {item["id"]: item for item in self._items(conversation_id)}
+        return _new_inputs(sent, known, cache)
+
+    def find_item(self, conversation_id: str, item_id: str) -> InputItem | None:
+        """The item of a conversation that a reference means; None if there is none."""
+        items = self._items(conversation_id)
+        return read_item(next((item for item in items if item["id"] == item_id), None))
+
+    # --- items ---
+
+    def items(self, conversation_id: str) -> list[dict[str, Any]]:
+        """All items of a conversation, the oldest first."""
+        self.find(conversation_id)
+        return list(self._items(conversation_id))
+
+    def _items(self, conversation_id: str) -> Iterator[dict[str, Any]]:
+        for turn in self.store.turns(conversation_id):
+            yield from turn_items(turn)
+
+    def item(self, conversation_id: str, item_id: str) -> dict[str, Any]:
+        for item in self.items(conversation_id):
+            if item["id"] == item_id:
+                return item
+        message = f"Item with id '{item_id[:80]}' not found in conversation '{conversation_id}'."
+        raise _missing(message, "item")
+
+    async def add(
+        self, conversation_id: str, items: Sequence[InputItem], sent: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Add items behind the others; returns them as they are listed."""
+        with self.locked(conversation_id):
+            turns = self.store.turns(conversation_id)
+            conversation = self.store.store.read(conversation_id)
+            added = await self._render(conversation, turns, items, sent)
+            async with storing(self.store.store):
+                self.store.keep(conversation_id)
+                self.store.write(conversation, added)
+        return [item for turn in added for item in turn_items(turn)]
+
+    async def delete_item(self, conversation_id: str, item_id: str) -> None:
+        """Delete an item; turns before its own keep their token ids, the others are rendered again."""
+        with self.locked(conversation_id):
+            self.item(conversation_id, item_id)
+            deleted_ids = with_output_of(self.items(conversation_id), item_id)
+            before = self.store.store.read(conversation_id)  # first: a later change is noticed
+            before.end_turn()  # the turns' indexes count no reasoning, which an open call still has
+            turns = self.store.turns(conversation_id)
+            at = next(
+                at
+                for at, turn in enumerate(turns)
+                if any(item["id"] == item_id for item in turn_items(turn))
+            )
+            first, start = _first_entry(turns, at)
+            deleted, title = [], title_from(turns[at].prompt)
+            for turn in turns[at:]:
+                own = {item["id"] for item in turn_items(turn)}.intersection(deleted_ids)
+                left = [without_item(turn, each) for each in own]
+                if left and not left[-1]:
+                    turns.remove(turn)
+                    deleted.append(turn.id)
+            await self._rewrite(before, turns, first, start, deleted)
+            self._cache.evict_conversation(conversation_id)
+            async with storing(self.store.store):
+                prompts = (turn.prompt for turn in turns if turn.prompt)
+                self.store.store.replace_title(conversation_id, title, next(prompts, ""))
+                self.store.empty_log()
+
+    async def _rewrite(
+        self,
+        before: Conversation,
+        turns: list[ItemTurn],
+        first: int,
+        start: int,
+        deleted: list[str],
+    ) -> None:
+        """Render the turns from ``first`` on again, from the entry ``start`` on."""
+        conversation = replace(
+            before.branch(before.id, start),
+            parent=before.parent,
+            shared=before.shared,
+            revision=before.revision,
+        )
+        items = (read_item(item) for turn in turns[first:] for item in turn_items(turn))
+        pdfs = await self._pdf_reader.read(filter(None, items), most=None)
+        async with self._model(conversation) as loaded:
+            groups = read_turns(turns, self._runtime.host.tools(), pdfs)[1][first:]
+            for turn, messages in zip(turns[first:], groups, strict=True):
+                turn.start = len(conversation.entries)
+                for message in await pretokenise(loaded.format, messages, None, self._memo):
+                    conversation.add(loaded.format, message)
+                turn.upto = len(conversation.entries)
+        async with storing(self.store.store):
+            self.store.keep(before.id)
+            self.store.write(conversation, turns[first:], deleted)
+
+    async def _render(
+        self,
+        conversation: Conversation,
+        turns: Sequence[ItemTurn],
+        items: Sequence[InputItem],
+        sent: Sequence[dict[str, Any]],
+    ) -> list[ItemTurn]:
+        """Add items to a conversation that has these turns; returns the turns that hold them."""
+        if not items:
+            return []
+        known = {item["id"]: item for turn in turns for item in turn_items(turn)}
+        listed = _new_inputs(sent, known, self._cache)
+        find = partial(self._referenced, known)
+        meant = (find(item.id) if isinstance(item, ItemReference) else item for item in items)
+        pdfs = await self._pdf_reader.read(filter(None, meant))
+        async with self._model(conversation) as loaded:
+            tools = self._runtime.host.tools()
+            history = read_turns(turns, tools)[0]
+            groups = new_messages(
+                items,
+                history,
+                tools,
+                find,
+                pdfs,
+                refuse_unseen=not self._lenient,
+                abandoned=abandoned_calls(listed, history.pending_calls),
+            )
+            groups = [
+                list(await pretokenise(loaded.format, group, None, self._memo)) for group in groups
+            ]
+            return add_items(conversation, loaded.format, listed, groups, self._runtime.model.name)
+
+    def _referenced(self, known: dict[str, dict[str, Any]], item_id: str) -> InputItem | None:
+        return read_item(known.get(item_id)) or self._cache.find_item(item_id)
+
+    @asynccontextmanager
+    async def _model(self, conversation: Conversation) -> AsyncIterator[LoadedModel]:
+        """The loaded model, which renders messages for this conversation."""
+        async with AsyncExitStack() as stack:
+            try:
+                loaded = await stack.enter_async_context(self._runtime.in_use())
+            except EngineError as error:
+                raise ApiError(503, str(error), code="model_not_available") from error
+            check_vocabulary(conversation, loaded.vocabulary)
+            self._memo.set_vocabulary(loaded.vocabulary)
+            conversation.vocabulary = loaded.vocabulary
+            yield loaded
+
+
+def check_vocabulary(conversation: Conversation, vocabulary: str) -> None:
+    """Refuse a conversation in the tokens of another vocabulary than the model's. Raises ApiError."""
+    if conversation.vocabulary not in (None, vocabulary):
+        message = (
+            f"The conversation '{conversation.id}' has tokens of another vocabulary"
+            f" ({conversation.vocabulary}): continue with that model, or begin a new one."
+        )
+        raise invalid("conversation", message)
+
+
+def _new_inputs(
+    sent: str | Sequence[dict[str, Any]], known: dict[str, dict[str, Any]], cache: ResponseCache
+) -> Items:
+    """Items as their conversation, which has those in ``known``, will list them."""
+
+    def find(item_id: str) -> dict[str, Any] | None:
+        if (item := known.get(item_id)) is not None:
+            return item
+        stored = cache.response_with(item_id)
+        output = stored.response.output if stored is not None else []
+        return next((item.model_dump(mode="json") for item in output if item.id == item_id), None)
+
+    return new_inputs(sent, set(known), find)
+
+
+def _first_entry(turns: Sequence[ItemTurn], at: int) -> tuple[int, int]:
+    """The last turn up to ``at`` whose beginning is known, and its first entry, from the end of the
+    turn before it: ``start`` counts reasoning that was dropped later."""
+    for index in range(at, 0, -1):
+        start, before = turns[index].start, turns[index - 1].upto
+        if start is not None:
+            return index, start if before is None else min(start, before)
+    return 0, 0
+
+
+def _missing(message: str, kind: str) -> ApiError:
+    return ApiError(404, message, code=f"{kind}_not_found")
+
+
+@asynccontextmanager
+async def storing(store: Store) -> AsyncIterator[None]:
+    """Write once no other program does; make errors of the store those of the API. Raises ApiError."""
+    await store.writable()
+    try:
+        yield
+    except ConversationChangedError as error:
+        message = "The conversation was changed meanwhile; please retry."
+        raise invalid("conversation", message, "conversation_locked") from error
+    except sqlite3.Error as error:
+        message = f"The conversation cannot be stored: {error}."
+        raise ApiError(500, message, code="server_error") from error

@@ -1,0 +1,471 @@
+"""Plans the turn that answers a request; what can be refused is refused here, before the first event.
+
+1. The model named is the one that runs, and no unsupported field is used.
+2. ``previous_response_id`` or ``conversation`` is looked up: the conversation that the turn continues.
+3. The MCP servers that the request brings are connected (`client_mcp`).
+4. ``tools``, those that items add, and ``tool_choice`` become the turn's tools (`tool_selection`).
+5. ``input`` becomes messages (`input_items`): those that a client resends are put into the
+   conversation, those that the model has not answered are the turn's prompt.
+6. Long texts are tokenised bit by bit (`token_limits`); the prompt has to fit into the context.
+7. The grammars of strict schemas are compiled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent import events as ev
+from agent.conversation import compaction
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import (
+    Developer,
+    Message,
+    ToolCallMessage,
+    ToolResultMessage,
+)
+from agent.engine.protocol import EngineBusyError, EngineError
+from agent.formats.protocol import Format, SingleMessageFormat
+from agent.models.loaded import LoadedModel
+from agent.runtime.runtime import Runtime
+from agent.server.http.clients import Client, current_client
+from agent.server.http.errors import ApiError, client_param, client_params, invalid, rate_limited
+from agent.server.input import items as input_items
+from agent.server.input.begun_item import begin_with_message, split_begun_item
+from agent.server.input.client_mcp import client_servers, refuse_unauthorized
+from agent.server.input.declared_tools import DeclaredTool, declared_tools
+from agent.server.input.items import InputHistory
+from agent.server.input.listed_items import list_input
+from agent.server.input.pdf_texts import PdfReader
+from agent.server.input.response_cache import ResponseCache
+from agent.server.input.schemas import CreateResponse, InputItem, InputMcpListTools, RequestText
+from agent.server.input.stored_response import Continued, StoredResponse, served_json
+from agent.server.input.token_limits import context_length_exceeded, pretokenise
+from agent.server.input.token_memo import TokenMemo
+from agent.server.input.tool_selection import (
+    ToolExposure,
+    apply_tool_choice,
+    select_tools,
+    server_labels,
+)
+from agent.server.input.turn_options import turn_options
+from agent.server.responses.conversations import Conversations
+from agent.server.responses.response_fields import initial_response
+from agent.store.event_codec import pack_official
+from agent.turn.constraints import ANSWER_SUBJECT, UnenforceableSchemaError
+from agent.turn.jobs import SummaryJob
+from agent.turn.loop import Turn, TurnJob
+from agent.turn.options import ApprovedCall, TurnOptions
+from agent.util.ids import new_id
+from tools.mcp.host import Host
+
+log = logging.getLogger(__name__)
+
+LONG_TEXT_CHARACTERS = 100_000
+"""Instructions or functions longer than this have their tokens counted before they are rendered."""
+MAX_SCHEMA_SHRINK_FACTOR = 4
+"""How many times shorter functions may be in a prompt than as JSON; no useful schema comes near it."""
+RENDER_BATCH_MESSAGES = 100
+"""Messages that are rendered before the event loop runs other tasks."""
+
+
+@dataclass(slots=True)
+class TurnPlan:
+    """A turn that can start, and what is stored of its request."""
+
+    turn: Turn
+    request: CreateResponse
+    input_history: InputHistory
+    store: bool
+    """Whether the response can be looked up and continued."""
+    ignored: tuple[str, ...] = ()
+    """Paths of what is passed over of the request."""
+    client: Client = field(default_factory=current_client)
+    _inputs: tuple[dict[str, Any], ...] | None = None
+    deleted: bool = False
+    """Whether a client has deleted the response while it runs."""
+
+    @property
+    def background(self) -> bool:
+        """Whether the turn goes on when its client disconnects."""
+        return self.request.background is True
+
+    def history_after(self, response: ev.Response) -> InputHistory:
+        """The input's history, with what the response adds to it so far."""
+        known = self.input_history
+        return InputHistory(
+            instructions=known.instructions,
+            call_names={**known.call_names, **_call_names(response)},
+            pending_approvals=known.pending_approvals | {
+                item.id: ApprovedCall(item.id, item.server_label, item.name, item.arguments)
+                for item in response.output
+                if isinstance(item, ev.McpApprovalRequestItem)
+            },
+            pending_calls=_call_names(response, complete=True),
+            answered_calls=known.answered_calls - _call_names(response).keys(),
+            listed_servers=known.listed_servers | {
+                item.server_label
+                for item in response.output
+                if isinstance(item, ev.McpListToolsItem) and item.error is None
+            },
+            added_tools=known.added_tools,
+            effort=known.effort,
+            text_format=known.text_format,
+        )  # fmt: skip
+
+    @property
+    def inputs(self) -> tuple[dict[str, Any], ...]:
+        """The input items as ``/input_items`` lists them; items without an id keep the one they get."""
+        if self._inputs is None:
+            self._inputs = list_input(self.request.sent_input)
+        return self._inputs
+
+    def served(self, response: ev.Response) -> dict[str, Any]:
+        """What the store keeps with the response."""
+        size, owner = self.request.sent_bytes, self.client.name
+        return served_json(self.history_after(response), self.inputs, size, owner)
+
+    def stored_response(self) -> StoredResponse:
+        """What a following request needs of the turn, which has ended."""
+        response = self.turn.response
+        return StoredResponse(
+            response,
+            self.turn.conversation,
+            self.history_after(response),
+            input_items.items_by_id(response.output),
+            self.inputs,
+            self.request.sent_bytes,
+            pack_official(self.turn.log.events) if self.background else b"",
+            self.client.name,
+        )
+
+    def remember_tokens(self, memo: TokenMemo) -> None:
+        """Remember the ids of what the model wrote, for clients that send it back, but for what is
+        rendered in another way, cut off or repaired."""
+        turn, form = self.turn, self.turn.format
+        output = [
+            item for item in turn.response.output if getattr(item, "status", "") != "incomplete"
+        ]
+        messages = input_items.messages_by_item(output, turn.host.tools())
+        for entry in turn.conversation.entries:
+            if (message := messages.get(entry.item or "")) is not None:
+                rendered = Conversation("")
+                rendered.add(form, message)
+                ids = rendered.entries[-1].ids
+                if ids == entry.ids or _spelling(form, ids) == _spelling(form, entry.ids):
+                    memo.remember(message, entry)
+                elif (
+                    isinstance(message, ToolCallMessage)
+                    and message.call_id
+                    and message.arguments.encode() in _spelling(form, entry.ids)[0]
+                ):
+                    memo.remember(message, entry, message.call_id)
+
+
+class TurnPlanner:
+    """Plans turns on one runtime."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        turn_defaults: TurnOptions,
+        exposure: ToolExposure,
+        memo: TokenMemo,
+        conversations: Conversations,
+        pdf_reader: PdfReader,
+    ) -> None:
+        """``turn_defaults``: the operator's settings, where a request has none of its own."""
+        self._conversations, self._pdf_reader = conversations, pdf_reader
+        self._runtime, self._turn_defaults = runtime, turn_defaults
+        self._exposure, self._memo = exposure, memo
+
+    async def plan(
+        self, request: CreateResponse, cache: ResponseCache, job: TurnJob | None = None
+    ) -> TurnPlan:
+        """Plan a turn, whose host the caller closes if it is not the runtime's. ``cache``: responses
+        that it may continue. ``job``: done instead of answering. Raises ApiError."""
+        with client_params(request.dropped):
+            return await self._plan(request, cache, job)
+
+    async def _plan(
+        self, request: CreateResponse, cache: ResponseCache, job: TurnJob | None
+    ) -> TurnPlan:
+        runtime, exposure = self._runtime, self._exposure
+        resolve_model_name(request.model, runtime)
+        refuse_contradictions(request)
+        async with AsyncExitStack() as until_planned:
+            try:
+                loaded = await until_planned.enter_async_context(runtime.in_use())
+            except EngineError as error:
+                raise ApiError(503, str(error), code="model_not_available") from error
+            resolve_model_name(request.model, runtime)  # it may be another by now
+            self._memo.set_vocabulary(loaded.vocabulary)
+            continued = self._continued(request, cache, loaded.vocabulary)
+            items = _required_input(request)
+            declared = declared_tools(
+                request, items, continued.history.added_tools if continued else {}
+            )
+            brought = client_servers(
+                declared,
+                exposure.servers(),
+                allowed=exposure.client_servers,
+                private_urls=exposure.private_urls,
+            )
+            host = runtime.host.with_client_servers(brought) if brought else runtime.host
+            try:
+                for server in brought:
+                    host.connect(server.name)
+                # What a request names is waited for, like what a prompt mentions.
+                own = {*exposure.servers()} & {*server_labels(declared)}
+                names = {server.name for server in brought}
+                if names | own:
+                    await host.wait_settled(names | own)
+                if brought:
+                    states = [state for state in host.server_states() if state.name in names]
+                    refuse_unauthorized(declared, states, _listed_servers(items, continued))
+                return await self._plan_on(
+                    host, loaded, request, items, declared, continued, cache, job
+                )
+            except BaseException:
+                if brought:
+                    await host.close()
+                raise
+
+    async def _plan_on(
+        self,
+        host: Host,
+        loaded: LoadedModel,
+        request: CreateResponse,
+        items: str | list[InputItem],
+        declared: Sequence[DeclaredTool],
+        continued: Continued | None,
+        cache: ResponseCache,
+        job: TurnJob | None,
+    ) -> TurnPlan:
+        runtime, exposure = self._runtime, self._exposure
+        answered, begun = split_begun_item(items)
+        selected = select_tools(request, declared, exposure.tools(host))
+        history = input_items.read_input(
+            answered,
+            continued.history if continued else InputHistory(),
+            host.tools(),
+            self._item_finder(request, cache),
+            first=continued is None,
+            refuse_unseen=request.refuses_unseen,
+            is_answered=not isinstance(job, SummaryJob),
+            pdfs=await self._pdf_reader.read(items),
+        )
+        request = with_text_format(request, history)
+        tools = apply_tool_choice(selected, request)
+        options = turn_options(request, self._turn_defaults, tools, history)
+        input_items.name_calls(history, {tool.model_name for tool in options.functions})
+        messages = await self._pretokenise(loaded.format, request, options, history)
+        begin = None
+        if begun is not None:
+            (begun,) = await pretokenise(loaded.format, [begun], runtime.context_length, self._memo)
+            begin = begin_with_message(loaded.format, begun, f"input[{len(items) - 1}]")
+        if continued is not None:
+            conversation = continued.conversation
+            if request.conversation_id is None and _replaces_result(history):
+                # What continues the same response without it goes on as before.
+                conversation = conversation.branch(new_id("conv"), len(conversation.entries))
+            if input_items.ends_turn(history.messages):
+                conversation.end_turn()  # as if its items had been sent again
+            if not messages and not conversation.entries and begin is None:
+                raise _missing_input()
+        else:
+            conversation = Conversation(new_id("conv"))
+            messages = await add_resent_messages(messages, conversation, loaded.format, self._memo)
+        turn = Turn(
+            runtime,
+            conversation,
+            messages,
+            options,
+            initial_response(request, runtime, options, selected),
+            source="http",
+            host=host,
+            job=job,
+            begin=begin,
+        )
+        prepared, tokens = turn.prepare(), turn.prompt_tokens()
+        try:
+            await prepared.constraints.compile()
+        except UnenforceableSchemaError as error:
+            param = "text.format.schema" if error.subject == ANSWER_SUBJECT else "tools"
+            raise invalid(param, str(error), "invalid_json_schema") from error
+        except EngineBusyError as error:
+            raise rate_limited(str(error)) from error
+        if options.compact:
+            tokens = compaction.minimum_prompt_tokens(prepared.format, conversation)
+        tokens += len(prepared.begun_ids)
+        if tokens >= runtime.context_length:
+            raise context_length_exceeded(runtime.context_length, tokens)
+        unread = [client_param(f"input[{at}]", request.dropped) for at in history.unread]
+        ignored = (*request.ignored, *tools.left_out, *unread)
+        if ignored:
+            log.warning("of the request is passed over: %s", ", ".join(ignored)[:200])
+        inputs = None
+        if (name := request.conversation_id) is not None:
+            sent = (
+                request.sent_input if begin is None else request.sent_input[:-1]
+            )  # its answer has it
+            inputs = self._conversations.new_inputs(name, sent, cache)
+        return TurnPlan(turn, request, history, request.store is not False, ignored, _inputs=inputs)
+
+    def _item_finder(
+        self, request: CreateResponse, cache: ResponseCache
+    ) -> Callable[[str], InputItem | None]:
+        """Looks up what a reference means: of the conversation first, then of the responses."""
+        if (name := request.conversation_id) is None:
+            return cache.find_item
+        return lambda item: self._conversations.find_item(name, item) or cache.find_item(item)
+
+    def _continued(
+        self, request: CreateResponse, cache: ResponseCache, vocabulary: str
+    ) -> Continued | None:
+        """What the request continues: a conversation, or a response. Raises ApiError."""
+        if (name := request.conversation_id) is not None:
+            return self._conversations.continued(name, vocabulary)
+        stored = _previous_response(request, cache, vocabulary)
+        if stored is None:
+            return None
+        conversation = stored.continued()
+        if stored.response.conversation is not None:  # only turns that name it extend it
+            conversation = conversation.branch(new_id("conv"), len(conversation.entries))
+        return Continued(conversation, stored.history)
+
+    async def _pretokenise(
+        self,
+        format: Format,
+        request: CreateResponse,
+        options: TurnOptions,
+        history: InputHistory,
+    ) -> Sequence[Message]:
+        """Tokenise long texts bit by bit. Raises ApiError when all is longer than the context."""
+        context, memo = self._runtime.context_length, self._memo
+        if len(options.instructions or "") > LONG_TEXT_CHARACTERS:
+            await pretokenise(format, [Developer(options.instructions or "")], context, memo)
+        # Without a body of known length (a chat completion) the functions may be of any length.
+        if not 0 < request.sent_bytes <= LONG_TEXT_CHARACTERS:
+            declared = json.dumps([(f.description, f.parameters) for f in options.functions])
+            factor = MAX_SCHEMA_SHRINK_FACTOR
+            await pretokenise(format, [Developer(declared)], context, memo, factor)
+        limit = None if options.compact else context
+        return await pretokenise(format, history.messages, limit, memo)
+
+
+def _replaces_result(history: InputHistory) -> bool:
+    """Whether a result comes that an earlier request went on without."""
+    messages = history.messages
+    return any(isinstance(message, ToolResultMessage) and message.late for message in messages)
+
+
+def _spelling(form: Format, ids: Sequence[int]) -> tuple[bytes, list[int]]:
+    """The text of ids and their markup: equal for ids that differ in how text became tokens only."""
+    return b"".join(map(form.token_bytes, ids)), list(filter(form.is_markup, ids))
+
+
+async def add_resent_messages(
+    messages: Sequence[Message], conversation: Conversation, format: Format, memo: TokenMemo
+) -> Sequence[Message]:
+    """Put resent messages into a new conversation; return those that the model has not answered."""
+    start = input_items.unanswered_start(messages)
+    for number, message in enumerate(messages[:start]):
+        if number % RENDER_BATCH_MESSAGES == 0:
+            await asyncio.sleep(0)  # others are answered meanwhile
+        if (entry := memo.recall(message)) is not None:
+            conversation.entries.append(entry)
+            continue
+        conversation.add(format, message)
+        if not isinstance(format, SingleMessageFormat):  # there it may be part of another one
+            memo.remember(message, conversation.entries[-1])
+    return messages[start:]
+
+
+def _listed_servers(items: str | list[InputItem], continued: Continued | None) -> set[str]:
+    named = () if isinstance(items, str) else items
+    listed = {item.server_label for item in named if isinstance(item, InputMcpListTools)}
+    return listed | (continued.history.listed_servers if continued else set())
+
+
+def resolve_model_name(name: str | None, runtime: Runtime) -> str:
+    """The loaded model's name, if ``name`` is one of its names or None. Raises ApiError."""
+    model = runtime.model
+    if name in (None, "default", model.name, *model.aliases, *runtime.aliases):
+        return model.name
+    message = f"The model '{str(name)[:100]}' does not exist; this server runs '{model.name}'."
+    raise ApiError(404, message, code="model_not_found", param="model")
+
+
+def with_text_format(request: CreateResponse, history: InputHistory) -> CreateResponse:
+    """The request with the form of the answer that an item has set."""
+    if history.text_format is None:
+        return request
+    text = (request.text or RequestText()).model_copy(update={"format": history.text_format})
+    return request.model_copy(update={"text": text})
+
+
+def refuse_contradictions(request: CreateResponse) -> None:
+    """Refuse fields that exclude each other. Raises ApiError."""
+    if request.background and request.store is False:
+        raise invalid("background", "A background response has to be stored ('store': true).")
+    if request.conversation is not None and request.previous_response_id is not None:
+        message = (
+            "Mutually exclusive parameters: 'previous_response_id', 'conversation'. Ensure you are"
+            " only providing one of: 'previous_response_id' or 'conversation'."
+        )
+        raise invalid("conversation", message, "mutually_exclusive_parameters")
+
+
+def _previous_response(
+    request: CreateResponse, cache: ResponseCache, current_vocabulary: str
+) -> StoredResponse | None:
+    """The response that the request continues. Raises ApiError."""
+    previous_id = request.previous_response_id
+    if previous_id is None:
+        return None
+    stored = cache.find(previous_id)
+    if stored is None:
+        message = f"Previous response with id '{previous_id[:80]}' not found."
+        raise invalid("previous_response_id", message, "previous_response_not_found")
+    if stored.response.status in ("queued", "in_progress"):
+        message = f"The response '{previous_id[:80]}' is still in progress."
+        raise invalid("previous_response_id", message)
+    vocabulary = stored.conversation.vocabulary
+    if vocabulary not in (None, current_vocabulary):
+        message = (
+            f"The response '{previous_id[:80]}' has tokens of another vocabulary ({vocabulary}):"
+            " continue with that model, or send its items again."
+        )
+        raise invalid("previous_response_id", message)
+    return stored
+
+
+def _required_input(request: CreateResponse) -> str | list[InputItem]:
+    if request.input or (request.input is not None and request.previous_response_id):
+        return request.input
+    if request.conversation_id is not None:
+        return []
+    if isinstance(request.input, str):
+        return ""
+    raise _missing_input()
+
+
+def _missing_input() -> ApiError:
+    message = "Missing required parameter: 'input'."
+    return invalid("input", message, "missing_required_parameter")
+
+
+def _call_names(response: ev.Response, *, complete: bool = False) -> dict[str, str]:
+    """The client's functions by call id, as the model knows them; ``complete``: of complete calls."""
+    return {
+        item.call_id: ev.qualified_name(item.name, item.namespace)
+        for item in response.output
+        if isinstance(item, ev.FunctionCallItem | ev.CustomToolCallItem)
+        and (not complete or (getattr(item, "status", None) or response.status) == "completed")
+    }

@@ -1,0 +1,141 @@
+"""``/v1/conversations`` over HTTP: https://platform.openai.com/docs/api-reference/conversations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from agent.server.http.errors import ApiError, client_params, invalid
+from agent.server.http.json_response import JsonResponse
+from agent.server.http.list_page import as_list, included, list_page, with_included
+from agent.server.http.request_body import read_body
+from agent.server.input.field_rules import ignored_header
+from agent.server.input.parsing import parse_json_object, validate, without_unknown_values
+from agent.server.input.schemas import (
+    CreateConversation,
+    CreateItems,
+    RequestModel,
+    UpdateConversation,
+)
+from agent.server.responses.service import ResponseService
+from agent.store.api_conversations import ApiConversation
+
+MAX_NEW_ITEMS = 20
+"""Items that one request may add."""
+
+
+def routes(service: ResponseService) -> list[Route]:
+    handlers = _ConversationRoutes(service)
+    path = "/v1/conversations/{id}"
+    return [
+        Route("/v1/conversations", handlers.create, methods=["POST"]),
+        Route(path, handlers.get, methods=["GET"]),
+        Route(path, handlers.update, methods=["POST"]),
+        Route(path, handlers.delete, methods=["DELETE"]),
+        Route(f"{path}/items", handlers.items, methods=["GET"]),
+        Route(f"{path}/items", handlers.create_items, methods=["POST"]),
+        Route(f"{path}/items/{{item_id}}", handlers.item, methods=["GET"]),
+        Route(f"{path}/items/{{item_id}}", handlers.delete_item, methods=["DELETE"]),
+    ]
+
+
+class _ConversationRoutes:
+    def __init__(self, service: ResponseService) -> None:
+        self._service, self._conversations = service, service.conversations
+
+    async def create(self, request: Request) -> Response:
+        """POST /v1/conversations: create a conversation, empty or with up to 20 items."""
+        body, ignored = await self._body_with_items(request, CreateConversation)
+        with client_params(ignored):
+            wanted = validate(CreateConversation, body)
+            created = await self._conversations.create(
+                wanted.metadata or {}, wanted.items or [], body.get("items") or []
+            )
+        return JsonResponse(_conversation(created), headers=ignored_header(ignored))
+
+    async def get(self, request: Request) -> Response:
+        """GET /v1/conversations/{id}: a conversation, also one of the app or the command line."""
+        return JsonResponse(_conversation(self._conversations.find(request.path_params["id"])))
+
+    async def update(self, request: Request) -> Response:
+        """POST /v1/conversations/{id}: replace its metadata."""
+        wanted = validate(UpdateConversation, await self._body(request))
+        name = request.path_params["id"]
+        updated = await self._conversations.update(name, wanted.metadata or {})
+        return JsonResponse(_conversation(updated))
+
+    async def delete(self, request: Request) -> Response:
+        """DELETE /v1/conversations/{id}: delete a conversation with its items and responses."""
+        name = request.path_params["id"]
+        await self._conversations.delete(name)
+        return JsonResponse({"id": name, "object": "conversation.deleted", "deleted": True})
+
+    async def items(self, request: Request) -> Response:
+        """GET /v1/conversations/{id}/items, the latest first unless ``order=asc``."""
+        include = included(request.query_params)
+        items = self._conversations.items(request.path_params["id"])
+        page = list_page(items, request.query_params)
+        return JsonResponse(
+            page | {"data": [with_included(item, include) for item in page["data"]]}
+        )
+
+    async def create_items(self, request: Request) -> Response:
+        """POST /v1/conversations/{id}/items: add up to 20 items at the end."""
+        include = included(request.query_params)
+        name = request.path_params["id"]
+        self._conversations.find(name)
+        body, ignored = await self._body_with_items(request, CreateItems)
+        with client_params(ignored):
+            wanted = validate(CreateItems, body)
+            if not wanted.items:
+                raise invalid("items", "Invalid 'items': an item is needed.", "empty_array")
+            added = await self._conversations.add(name, wanted.items, body["items"])
+        listed = as_list([with_included(item, include) for item in added])
+        return JsonResponse(listed, headers=ignored_header(ignored))
+
+    async def item(self, request: Request) -> Response:
+        """GET /v1/conversations/{id}/items/{item_id}: one item."""
+        include, names = included(request.query_params), request.path_params
+        item = self._conversations.item(names["id"], names["item_id"])
+        return JsonResponse(with_included(item, include))
+
+    async def delete_item(self, request: Request) -> Response:
+        """DELETE /v1/conversations/{id}/items/{item_id}: delete an item; answers with the
+        conversation."""
+        name = request.path_params["id"]
+        await self._conversations.delete_item(name, request.path_params["item_id"])
+        return JsonResponse(_conversation(self._conversations.find(name)))
+
+    async def _body_with_items(
+        self, request: Request, kind: type[RequestModel]
+    ) -> tuple[dict[str, Any], list[str]]:
+        """A body without what a lenient server passes over, and its paths. Raises ApiError."""
+        body = await self._body(request)
+        return without_unknown_values(kind, body) if self._service.options.lenient else (body, [])
+
+    async def _body(self, request: Request) -> dict[str, Any]:
+        """The JSON object of a body; an empty body is an empty object. Raises ApiError."""
+        body = await read_body(request, self._service.body_budget)
+        if self._service.draining:
+            raise ApiError(503, "This server is shutting down.", code="server_error")
+        value = parse_json_object(body) if body.strip() else {}
+        items = value.get("items")
+        if isinstance(items, list) and len(items) > MAX_NEW_ITEMS:
+            message = (
+                f"Invalid 'items': array too long. Expected an array with maximum length"
+                f" {MAX_NEW_ITEMS}, but got an array with length {len(items)} instead."
+            )
+            raise invalid("items", message, "array_above_max_length")
+        return value
+
+
+def _conversation(conversation: ApiConversation) -> dict[str, Any]:
+    return {
+        "id": conversation.id,
+        "object": "conversation",
+        "created_at": int(conversation.created),
+        "metadata": conversation.metadata,
+    }

@@ -1,0 +1,183 @@
+"""``/v1/responses`` over HTTP: https://platform.openai.com/docs/api-reference/responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from agent import events as ev
+from agent.server.http.clients import current_client
+from agent.server.http.errors import ApiError, invalid
+from agent.server.http.json_response import JsonResponse
+from agent.server.http.list_page import included, list_page
+from agent.server.http.request_body import read_body
+from agent.server.input.field_rules import ignored_header
+from agent.server.input.parsing import parse_request
+from agent.server.input.stored_response import StoredResponse, with_encrypted_reasoning
+from agent.server.input.turn_options import INCLUDE_REASONING
+from agent.server.responses.conversations import storing
+from agent.server.responses.service import ResponseService
+from agent.server.responses.sse import EventStream, FinalResponse, SseEncoder, response_json
+from agent.server.responses.stream_replay import replay_stream
+from agent.turn.loop import Turn
+
+
+def routes(service: ResponseService, encoder: SseEncoder) -> list[Route]:
+    """The routes below ``/v1/responses``, without those for compaction and WebSockets."""
+    handlers = _ResponseRoutes(service, encoder)
+    path = "/v1/responses/{id}"
+    return [
+        Route("/v1/responses", handlers.create, methods=["POST"]),
+        Route("/v1/responses/input_tokens", handlers.input_tokens, methods=["POST"]),
+        Route(path, handlers.get, methods=["GET"]),
+        Route(path, handlers.delete, methods=["DELETE"]),
+        Route(f"{path}/cancel", handlers.cancel, methods=["POST"]),
+        Route(f"{path}/input_items", handlers.input_items, methods=["GET"]),
+    ]
+
+
+class _ResponseRoutes:
+    def __init__(self, service: ResponseService, encoder: SseEncoder) -> None:
+        self._service, self._encoder = service, encoder
+
+    async def create(self, request: Request) -> Response:
+        """POST /v1/responses: create a response, streamed or not."""
+        service = self._service
+        lenient = service.options.lenient
+        wanted = parse_request(await read_body(request, service.body_budget), lenient=lenient)
+        if wanted.stream:
+            return EventStream(
+                service.begin(wanted),
+                service,
+                self._encoder,
+                outlives_client=bool(wanted.background),
+                headers_of=lambda turn: ignored_header(service.running[turn].ignored),
+            )
+        turn = await service.begin(wanted)
+        background = service.running[turn].background
+        headers = ignored_header(service.running[turn].ignored)
+        if background:
+            return _response_body(_as_created(turn), headers)
+        return FinalResponse(turn, service, headers=headers)
+
+    async def input_tokens(self, request: Request) -> Response:
+        """POST /v1/responses/input_tokens: how long the prompt would be; nothing is begun."""
+        service = self._service
+        lenient = service.options.lenient
+        wanted = parse_request(await read_body(request, service.body_budget), lenient=lenient)
+        tokens = await service.count_input_tokens(wanted)
+        return JsonResponse({"object": "response.input_tokens", "input_tokens": tokens})
+
+    async def get(self, request: Request) -> Response:
+        """GET /v1/responses/{id}: as it is now, or (``stream=true``) its events from the beginning
+        or behind ``starting_after``, those to come too."""
+        wanted = included(request.query_params)
+        if _wants_stream(request):
+            return self._stream(request)
+        response = self._find(request)
+        if INCLUDE_REASONING in wanted:
+            response = with_encrypted_reasoning(response)
+        return _response_body(response)
+
+    def _stream(self, request: Request) -> Response:
+        response_id, number = request.path_params["id"], request.query_params.get("starting_after")
+        if number is not None and not (number.isdecimal() and len(number) < 10):
+            raise invalid("starting_after", "'starting_after' must be the number of an event.")
+        after = -1 if number is None else int(number)
+        if (turn := self._running(response_id)) is not None:
+            return EventStream(
+                _begun(turn), self._service, self._encoder, after=after, outlives_client=True
+            )
+        return replay_stream(self._stored(response_id), after, self._encoder)
+
+    async def delete(self, request: Request) -> Response:
+        """DELETE /v1/responses/{id}: delete a response; a running one continues but is not stored."""
+        response_id = request.path_params["id"]
+        turn = self._running(response_id)
+        async with storing(self._service.conversations.store.store):
+            if turn is not None:
+                self._service.forget(turn)
+            deleted = self._service.cache.delete(response_id)
+        if not deleted and turn is None:
+            raise _not_existing(response_id)
+        return JsonResponse({"id": response_id, "object": "response", "deleted": True})
+
+    async def cancel(self, request: Request) -> Response:
+        """POST /v1/responses/{id}/cancel: cancel a background response; one that has ended stays as it
+        is."""
+        response = self._find(request)
+        if not response.background:
+            message = "Cannot cancel a synchronous response: only one with 'background': true."
+            raise ApiError(400, message, code="invalid_value", param="response_id")
+        if (turn := self._running(response.id)) is not None:
+            turn.stop()
+            response = await turn.done()
+        return _response_body(response)
+
+    async def input_items(self, request: Request) -> Response:
+        """GET /v1/responses/{id}/input_items, the latest first unless ``order=asc``."""
+        included(request.query_params)
+        response_id = request.path_params["id"]
+        return JsonResponse(list_page(self._stored(response_id).inputs, request.query_params))
+
+    def _running(self, response_id: str) -> Turn | None:
+        running, owns = self._service.running.items(), current_client().owns
+        found = (
+            turn
+            for turn, plan in running
+            if turn.response.id == response_id and not plan.deleted and owns(plan.client.name)
+        )
+        return next(found, None)
+
+    def _find(self, request: Request) -> ev.Response:
+        response_id = request.path_params["id"]
+        turn = self._running(response_id)
+        if turn is not None:
+            return _snapshot(turn)
+        return self._stored(response_id).response
+
+    def _stored(self, response_id: str) -> StoredResponse:
+        stored = self._service.cache.find(response_id)
+        if stored is None:
+            raise _not_existing(response_id)
+        return stored
+
+
+def _wants_stream(request: Request) -> bool:
+    """Whether the query asks for events. Raises ApiError for values that say nothing."""
+    query = request.query_params
+    match query.get("stream", "false").lower():
+        case "true" | "1":
+            return True
+        case "false" | "0":
+            if "starting_after" in query:
+                raise invalid("starting_after", "'starting_after' needs 'stream=true'.")
+            return False
+        case _:
+            raise invalid("stream", "'stream' must be true or false.")
+
+
+def _as_created(turn: Turn) -> ev.Response:
+    created = (event for event in turn.log.events if isinstance(event, ev.ResponseCreated))
+    return next(event.response for event in created)
+
+
+def _snapshot(turn: Turn) -> ev.Response:
+    """A running response with the output that it has so far."""
+    return turn.response.model_copy(update={"output": turn.items})
+
+
+async def _begun(turn: Turn) -> Turn:
+    return turn
+
+
+def _response_body(response: ev.Response, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(response_json(response), media_type="application/json", headers=headers)
+
+
+def _not_existing(response_id: str) -> ApiError:
+    message = f"Response with id '{response_id[:80]}' not found."
+    return ApiError(404, message, code="response_not_found")

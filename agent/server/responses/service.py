@@ -1,0 +1,255 @@
+"""Answers requests with turns and tracks the turns that run. Knows nothing of HTTP.
+
+The life of a response, by whichever route it came::
+
+    begin ──▶ plan ──▶ Turn.start ──▶ admitted by the engine ──▶ running ──▶ finish
+      │         │                           │                         │
+      └─────────┴───────── ApiError ────────┘    abandon: stop, finish when it has ended
+
+A route calls ``begin``, writes what ``turn.log`` has, and calls ``finish`` before its client sees the
+terminal event, so that a following request finds the response. A route whose client left calls
+``abandon``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from agent.engine.protocol import Sampling
+from agent.runtime.runtime import Runtime
+from agent.server.http.body_budget import BodyBudget
+from agent.server.http.errors import ApiError, rate_limited
+from agent.server.http.options import ServerOptions
+from agent.server.input.pdf_texts import PdfReader
+from agent.server.input.response_cache import ResponseCache
+from agent.server.input.schemas import CreateResponse
+from agent.server.input.token_memo import TokenMemo
+from agent.server.input.tool_selection import ToolExposure
+from agent.server.responses.conversations import Conversations, storing
+from agent.server.responses.request_planner import TurnPlan, TurnPlanner, refuse_contradictions
+from agent.store.conversations import Store
+from agent.store.recorder import TurnRecorder
+from agent.store.records import prompt_of
+from agent.store.responses import ResponseStore
+from agent.turn.endings import RATE_LIMIT
+from agent.turn.loop import Turn, TurnJob
+from agent.turn.options import TurnOptions
+
+log = logging.getLogger(__name__)
+
+MAX_RUNNING_RESPONSES = 256
+"""Responses that run or wait for the engine; further requests are refused with status 429."""
+MAX_RUNNING_BYTES = 64 * 1024 * 1024
+"""Bytes of their requests' bodies together, after which further requests are refused likewise."""
+
+
+class ResponseService:
+    """Begins, tracks, stores and stops the responses of one runtime."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        turn_defaults: TurnOptions,
+        options: ServerOptions,
+        *,
+        store: ResponseStore | None = None,
+    ) -> None:
+        """``turn_defaults``: the operator's settings. ``store``: None: responses stay in memory."""
+        self.runtime, self.options = runtime, options
+        runtime.aliases = options.aliases
+        self.max_running, self.max_running_bytes = MAX_RUNNING_RESPONSES, MAX_RUNNING_BYTES
+        self.cache, self.token_memo = ResponseCache(store), TokenMemo()
+        self.body_budget = BodyBudget(options.max_body_bytes)
+        in_store = store.store if store is not None else Store(None)
+        self._recorder = TurnRecorder(in_store, _log_failure)
+        self._stores_responses = store is not None
+        pdf_reader = PdfReader()
+        self.conversations = Conversations(
+            runtime, in_store, self.cache, self.token_memo, pdf_reader, lenient=options.lenient
+        )
+        self.running: dict[Turn, TurnPlan] = {}
+        self._other_work = 0
+        self.draining = False
+        """Whether new requests are refused because the server is about to end."""
+        self.started_at = int(time.time())
+        self._pending_tasks: set[asyncio.Task[None]] = set()
+        exposure = ToolExposure(
+            runtime, options.expose_tools, options.client_servers, options.private_urls
+        )
+        self._exposure, self._turn_defaults = exposure, turn_defaults
+        self._planner = TurnPlanner(
+            runtime, turn_defaults, exposure, self.token_memo, self.conversations, pdf_reader
+        )
+
+    @property
+    def has_browser(self) -> bool:
+        """Whether a request can ask for a web search."""
+        return "browser" in self._exposure.servers()
+
+    def stop_all(self) -> None:
+        """Stop every running response; each ends as cancelled."""
+        for turn in list(self.running):
+            turn.stop()
+
+    async def wait_idle(self) -> None:
+        """Wait until all tracked tasks are done, those of background responses too."""
+        while self._pending_tasks:
+            await asyncio.wait(self._pending_tasks)
+
+    def track(self, task: asyncio.Task[None]) -> None:
+        self._pending_tasks.add(task)
+        task.add_done_callback(self._pending_tasks.discard)
+
+    async def begin(
+        self,
+        request: CreateResponse,
+        job: TurnJob | None = None,
+        cache: ResponseCache | None = None,
+    ) -> Turn:
+        """Start the turn that answers a request; the caller calls ``finish`` or ``abandon`` in the end.
+        ``job``: done instead. ``cache``: has ``previous_response_id``. Raises ApiError."""
+        self._check_capacity()
+        refuse_contradictions(request)  # before what it names is looked up
+        if (conversation := request.conversation_id) is not None:
+            self.conversations.lock(conversation)
+        try:
+            plan = await self._planner.plan(request, cache or self.cache, job)
+        except BaseException:
+            self._unlock(request)
+            raise
+        try:
+            self._check_capacity()  # others were planned meanwhile
+        except ApiError:
+            self._release(plan)
+            raise
+        turn = plan.turn.start()
+        self.running[turn] = plan
+        await self._wait_admitted(turn)
+        if plan.store and self._is_recorded(plan):
+            await self._record(turn, plan)
+        if plan.background:
+            self.track(asyncio.create_task(self._finish_when_done(turn)))
+        return turn
+
+    async def _record(self, turn: Turn, plan: TurnPlan) -> None:
+        """Have a turn written, or stop it. Raises ApiError where it cannot extend its conversation."""
+        try:
+            async with storing(self.conversations.store.store):
+                if (conversation := plan.request.conversation_id) is not None:
+                    self.conversations.store.keep(conversation)
+                self._recorder.record(
+                    turn,
+                    prompt_of(plan.inputs),
+                    start=turn.first_entry,
+                    served=plan.served,
+                    keep="official" if plan.background else "none",
+                )
+        except ApiError:
+            plan.store = False
+            self.abandon(turn)
+            raise
+
+    async def count_input_tokens(self, request: CreateResponse) -> int:
+        """Count the tokens of the prompt that a request would have; starts no turn. Raises ApiError."""
+        return len(await self.prompt_ids(request))
+
+    async def prompt_ids(self, request: CreateResponse) -> list[int]:
+        """The prompt that a request would have; starts no turn. Raises ApiError."""
+        plan = await self._planner.plan(request, self.cache)
+        self._close_request_host(plan)
+        turn = plan.turn
+        return [*turn.conversation.prompt(turn.format), *turn.prepare().begun_ids]
+
+    def sampling_with(self, fields: Mapping[str, Any]) -> Sampling:
+        return replace(self._turn_defaults.sampling, **fields)
+
+    @contextmanager
+    def admit(self) -> Iterator[None]:
+        """Count work that is no turn among the responses that run. Raises ApiError."""
+        self._check_capacity()
+        self._other_work += 1
+        try:
+            yield
+        finally:
+            self._other_work -= 1
+
+    def forget(self, turn: Turn) -> None:
+        """Store nothing more of a response that runs: for clients it is not there any more."""
+        plan = self.running[turn]
+        plan.store, plan.deleted = False, True
+        self._recorder.discard(turn.response.id)
+        if plan.request.conversation_id is not None:
+            self.conversations.store.store.discard(turn.conversation, turn.response.id)
+
+    def _is_recorded(self, plan: TurnPlan) -> bool:
+        """Whether a turn is written down: those of conversations are, in memory if nowhere else."""
+        return self._stores_responses or plan.request.conversation_id is not None
+
+    def abandon(self, turn: Turn) -> None:
+        """Stop a turn whose client has left, and finish it once it has ended. No effect after that."""
+        if turn not in self.running:
+            return
+        turn.stop()
+        self.track(asyncio.create_task(self._finish_when_done(turn)))
+
+    def finish(self, turn: Turn) -> None:
+        """Stop tracking a turn that has ended; its response can be continued. Repeating is harmless."""
+        plan = self.running.pop(turn, None)
+        if plan is None:
+            return
+        plan.remember_tokens(self.token_memo)
+        self._release(plan)
+        if plan.store:
+            self.cache.add(plan.stored_response())
+        if not self.running:
+            self.cache.prune_when_due()
+
+    def _check_capacity(self) -> None:
+        """Raises ApiError: 503 while draining, 429 when too many responses run."""
+        if self.draining:
+            raise ApiError(503, "This server is shutting down.", code="server_error")
+        running_bytes = sum(plan.request.sent_bytes for plan in self.running.values())
+        if (
+            len(self.running) + self._other_work >= self.max_running
+            or running_bytes > self.max_running_bytes
+        ):
+            raise rate_limited()
+
+    async def _wait_admitted(self, turn: Turn) -> None:
+        """Wait until the engine has taken the turn. Raises ApiError: 429 when its queue is full."""
+        try:
+            await turn.started_generating.wait()
+        except BaseException:
+            self.abandon(turn)
+            raise
+        error = turn.response.error
+        if error is not None and error.code == RATE_LIMIT:
+            self._release(self.running.pop(turn))
+            raise rate_limited(error.message)
+
+    async def _finish_when_done(self, turn: Turn) -> None:
+        await turn.done()
+        self.finish(turn)
+
+    def _release(self, plan: TurnPlan) -> None:
+        self._close_request_host(plan)
+        self._unlock(plan.request)
+
+    def _unlock(self, request: CreateResponse) -> None:
+        if request.conversation_id is not None:
+            self.conversations.unlock(request.conversation_id)
+
+    def _close_request_host(self, plan: TurnPlan) -> None:
+        if plan.turn.host is not self.runtime.host:
+            self.track(asyncio.create_task(plan.turn.host.close()))
+
+
+def _log_failure(error: sqlite3.Error) -> None:
+    log.error("a response could not be stored: %s", error)

@@ -1,0 +1,226 @@
+"""WebSocket ``/v1/responses``: each message is a request, its answer the stream's events as messages.
+
+Requests are answered one after the other, those of different ``stream_id`` side by side::
+
+    client  ──▶ {"type": "response.create", "input": …}            request A, stream None
+            ──▶ {"type": "response.create", "stream_id": "b", …}   request B, stream "b", beside A
+            ──▶ {"type": "response.create", "input": …}            request C, stream None, after A
+    server  ◀── A's events, mixed with B's (these have "stream_id": "b"), then C's
+
+A response with ``"store": false`` can be continued over its own connection, until that ends or a
+request that continues it fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from typing import Any
+
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from agent import events as ev
+from agent.server.http.body_budget import BodyShare
+from agent.server.http.errors import ApiError, body_too_large, internal_error, invalid, rate_limited
+from agent.server.http.live_stream import Heartbeat
+from agent.server.http.request_body import check_json_size
+from agent.server.input.parsing import parse_json_object, request_from_object
+from agent.server.input.response_cache import ResponseCache
+from agent.server.input.stored_response import StoredResponse
+from agent.server.responses.service import ResponseService
+from agent.server.responses.sse import SseEncoder, keepalive_json
+from agent.turn.jobs import PrefillJob
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING_REQUESTS = 32
+"""Requests of one connection that run or wait."""
+MAX_CONNECTION_RESPONSES, MAX_CONNECTION_BYTES = 32, 32 * 1024 * 1024
+"""Responses that a connection remembers, and what they may take together."""
+MAX_STREAM_ID_CHARACTERS = 256
+FRAME_FIELDS = ("type", "generate", "stream_id")
+"""What a message has beside the fields of a request."""
+
+
+class ConnectionCache(ResponseCache):
+    """The responses of one connection that are not stored; falls back to the server's cache."""
+
+    def __init__(self, shared: ResponseCache) -> None:
+        super().__init__(None, MAX_CONNECTION_RESPONSES, MAX_CONNECTION_BYTES)
+        self._shared = shared
+
+    def find(self, response_id: str) -> StoredResponse | None:
+        """Look up a response, of this connection first."""
+        return super().find(response_id) or self._shared.find(response_id)
+
+    def response_with(self, item_id: str) -> StoredResponse | None:
+        """The response that has an output item, of this connection first."""
+        return super().response_with(item_id) or self._shared.response_with(item_id)
+
+
+def route(service: ResponseService, encoder: SseEncoder) -> WebSocketRoute:
+    async def connect(socket: WebSocket) -> None:
+        """A connection for many responses: each ``response.create`` message is a request, answered
+        by its stream's events, a message each."""
+        await socket.accept()
+        await WebSocketConnection(service, encoder, socket).serve()
+
+    return WebSocketRoute("/v1/responses", connect)
+
+
+class WebSocketConnection:
+    """Answers the requests of one client; when it disconnects, its running responses are stopped."""
+
+    def __init__(self, service: ResponseService, encoder: SseEncoder, socket: WebSocket) -> None:
+        self._service, self._encoder, self._socket = service, encoder, socket
+        self._cache = ConnectionCache(service.cache)
+        self._requests: set[asyncio.Task[None]] = set()
+        """Requests that run or wait."""
+        self._last_requests: dict[str | None, asyncio.Task[None]] = {}
+        """The latest request of each stream; the next one of the stream waits for it."""
+
+    async def serve(self) -> None:
+        try:
+            while (message := await self._socket.receive())["type"] == "websocket.receive":
+                await self._accept(
+                    (message.get("text") or "").encode() or message.get("bytes") or b""
+                )
+        except WebSocketDisconnect:
+            pass
+        finally:
+            for task in self._requests:
+                task.cancel()
+            if self._requests:
+                await asyncio.wait(self._requests)
+
+    async def _accept(self, body: bytes) -> None:
+        """Queue the request in a message, or refuse it."""
+        stream_id, share = None, BodyShare(self._service.body_budget)
+        try:
+            if len(body) > self._service.options.max_body_bytes:
+                raise body_too_large(self._service.options.max_body_bytes)
+            await check_json_size(body)
+            value = parse_json_object(body)
+            stream_id = _stream_id(value)
+            if len(self._requests) >= MAX_WAITING_REQUESTS:
+                raise rate_limited(
+                    f"{MAX_WAITING_REQUESTS} requests of this connection are waiting already."
+                )
+            share.add(len(body))
+        except ApiError as error:
+            await self._refuse(error, stream_id)
+            return
+        previous = self._last_requests.get(stream_id)
+        task = asyncio.create_task(self._answer_after(previous, value, share, stream_id))
+        self._last_requests[stream_id] = task
+        self._requests.add(task)
+        self._service.track(task)
+        task.add_done_callback(lambda task: self._request_done(task, stream_id))
+        task.add_done_callback(lambda _: share.release())
+
+    def _request_done(self, task: asyncio.Task[None], stream_id: str | None) -> None:
+        self._requests.discard(task)
+        if self._last_requests.get(stream_id) is task:
+            del self._last_requests[stream_id]
+
+    async def _answer_after(
+        self,
+        previous: asyncio.Task[None] | None,
+        value: dict[str, Any],
+        share: BodyShare,
+        stream_id: str | None,
+    ) -> None:
+        if previous is not None:
+            await asyncio.wait({previous})
+        size = share.size
+        share.release()
+        with contextlib.suppress(WebSocketDisconnect):
+            try:
+                await self._answer(value, size, stream_id)
+            except ApiError as error:
+                self._evict_continued(value)
+                await self._refuse(error, stream_id)
+            except WebSocketDisconnect:
+                raise
+            except Exception:
+                log.exception("a request over a WebSocket broke")
+                self._evict_continued(value)
+                await self._refuse(internal_error(), stream_id)
+
+    async def _answer(self, value: dict[str, Any], size: int, stream_id: str | None) -> None:
+        if value.get("type") != "response.create":
+            raise invalid("type", "The type of a message must be 'response.create'.")
+        if not isinstance(generate := value.get("generate"), bool | None):
+            raise invalid("generate", "'generate' must be true or false.", "invalid_type")
+        # Over a connection every response is streamed, and none outlives it.
+        fields = {name: part for name, part in value.items() if name not in FRAME_FIELDS}
+        wanted = request_from_object(
+            {**fields, "stream": True, "background": False},
+            size,
+            lenient=self._service.options.lenient,
+        )
+        job = PrefillJob() if generate is False else None
+        if job is not None and wanted.conversation_id is not None:
+            # Its input comes again with the request that it prepares.
+            wanted = wanted.model_copy(update={"store": False})
+        service, last = self._service, 0
+
+        async def beat() -> None:
+            await self._send(keepalive_json(last), stream_id)
+
+        async with Heartbeat(beat, service.options.keepalive_seconds) as heartbeat:
+            turn = await service.begin(wanted, job, self._cache)
+            plan = service.running[turn]
+            try:
+                async for batch in turn.log.follow():
+                    for event in batch:
+                        if isinstance(event, ev.Terminal):
+                            await turn.done()
+                            service.finish(turn)
+                            if event.response.status == "failed":
+                                self._evict_continued(value)
+                            if wanted.store is False:
+                                self._cache.add(plan.stored_response())
+                        if isinstance(event, ev.OfficialEvent):
+                            last = event.sequence_number
+                            heartbeat.sent()
+                            await self._send(self._encoder.json(event), stream_id)
+            finally:
+                # Not awaited: this task may be cancelled again, and the response stored before its end.
+                service.abandon(turn)
+
+    def _evict_continued(self, value: dict[str, Any]) -> None:
+        """Forget the unstored response that a failed request continues, as OpenAI does."""
+        if isinstance(name := value.get("previous_response_id"), str):
+            self._cache.delete(name)
+
+    async def _refuse(self, error: ApiError, stream_id: str | None) -> None:
+        log.info("WebSocket: %d %s", error.status, error.code)
+        headers = {"headers": dict(error.headers)} if error.headers else {}
+        message = {"type": "error", "status": error.status, "error": error.body | headers}
+        await self._send(json.dumps(message, ensure_ascii=False), stream_id)
+
+    async def _send(self, line: str, stream_id: str | None) -> None:
+        """Send a JSON object, with the ``stream_id`` of its request as a further key."""
+        if stream_id is not None:
+            line = f'{line[:-1]},"stream_id":{json.dumps(stream_id)}}}'
+        if self._socket.application_state is WebSocketState.DISCONNECTED:
+            raise WebSocketDisconnect  # the message of another stream has noticed it
+        await self._socket.send_text(line)
+
+
+def _stream_id(value: dict[str, Any]) -> str | None:
+    """Raises ApiError."""
+    match value.get("stream_id"):
+        case None:
+            return None
+        case str(name) if len(name) <= MAX_STREAM_ID_CHARACTERS:
+            return name
+        case _:
+            message = (
+                f"'stream_id' must be a string of {MAX_STREAM_ID_CHARACTERS} characters at most."
+            )
+            raise invalid("stream_id", message)

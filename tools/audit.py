@@ -1,0 +1,62 @@
+"""The audit log of calls that were allowed and refused: one JSON object a line, mode 0600."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from agent.util import private_files
+
+log = logging.getLogger(__name__)
+
+MAX_ARGUMENTS_CHARS = 2000
+"""Characters of a call's arguments that are logged."""
+MAX_LOG_BYTES = 10_000_000
+"""From this size on the log is renamed to ``….1``, which replaces the one before."""
+
+
+class AuditLog:
+    """Appends decisions to a file."""
+
+    def __init__(self, path: Path | None) -> None:
+        """``path``: None logs nothing."""
+        self.path = path
+
+    def record(self, server: str, tool: str, arguments: str, **details: Any) -> None:
+        """Append one decision; if that fails, the program's own log says so."""
+        if self.path is None:
+            return
+        entry = {
+            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "server": server,
+            "tool": tool,
+            "arguments": arguments[:MAX_ARGUMENTS_CHARS],
+            **details,
+        }
+        line = json.dumps(entry, ensure_ascii=True) + "\n"
+        try:
+            private_files.make_folder(self.path.parent)
+            number = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(number, line.encode())
+                full = os.fstat(number).st_size > MAX_LOG_BYTES
+            finally:
+                os.close(number)
+            if full:
+                self.path.replace(self.path.with_name(f"{self.path.name}.1"))
+        except OSError as error:
+            log.warning("%s cannot be written: %s", self.path, error)
+
+    def record_contact(self, server: str, contact: dict[str, Any], about: str) -> tuple[str, str]:
+        """Append that a host was reached or refused, as a supervisor reports it; return its name with
+        its port, and why it was refused. ``about``: what tried it."""
+        host, why = f"{contact['host']}:{contact['port']}", str(contact.get("refused", ""))
+        details = {"why": why} if why else {}
+        decision = "refused" if why else "allowed"
+        arguments = json.dumps({"host": host, "by": about})
+        self.record(server, "network", arguments, decision=decision, by="network", **details)
+        return host, why

@@ -1,0 +1,207 @@
+"""Built-in servers: the interface of ``PythonServer``, ``FilesServer``, ``ShellServer`` and
+``BrowserServer``, and how one becomes an MCP server, which the SDK's client reaches in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from agent.errors import AgentError
+from tools.types import Access, OnOutput, Requirement, Source, Tool
+
+if TYPE_CHECKING:
+    from mcp.server import Server
+
+output_listener: ContextVar[OnOutput | None] = ContextVar("output_listener", default=None)
+"""Where a running call sends partial output, for which the protocol has no message."""
+
+conversation_id: ContextVar[str] = ContextVar("conversation_id", default="")
+"""The conversation that makes the call: servers store variables, pages and changes by it."""
+
+
+class ToolError(AgentError):
+    """The tool failed; the model reads the message."""
+
+    structured: dict[str, Any] | None = None
+    """Data for programs, as of a result."""
+
+
+def object_schema(required: list[str], **properties: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a flat object from its properties' JSON types."""
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {key: {"type": kind} for key, kind in properties.items()},
+    }
+    return schema | ({"required": required} if required else {})
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredText:
+    """The result of a call: text for the model, and data for programs."""
+
+    text: str
+    structured: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraPermission:
+    """What a call may do only if that is allowed by its own name, or by rules of its own."""
+
+    name: str
+    """Rules name it as if it were a tool: ``shell.changes_git``."""
+    reason: str
+    requirements: tuple[Requirement, ...] = ()
+    """Rules that allow it too; without any it is asked for each time."""
+    host: str = ""
+    """The host that the call may tell something."""
+    is_granted: bool = False
+    """Whether the settings allow it, as long as nothing read could be sent off."""
+
+
+class BuiltinServer(Protocol):
+    """A tool server of our own. Its definitions are plain data: listing them imports nothing."""
+
+    name: str
+    alias: str
+    """The name that a person uses in options: ``python``."""
+    tools: Sequence[Tool]
+    default_tools: Sequence[str]
+    """Names of the tools that are offered unless others are selected."""
+
+    async def start(self) -> None:
+        """Find out whether it works, and begin what makes the first call fast."""
+
+    def problem(self) -> str | None:
+        """Return why no call can work here, as far as is known; never blocks."""
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> str | StructuredText:
+        """Run one of ``tools``, bounding its time; raises ToolError."""
+
+    def is_safe(self, name: str) -> bool:
+        """Return whether calls of this tool can do no harm by construction: they run unasked."""
+
+    def access(self, offered: Collection[str]) -> Access:
+        """Return what calls of the tools with these names can do; may block."""
+
+    def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
+        """Return what a call would change, for the person who is asked; None: see the arguments."""
+
+    async def close(self) -> None:
+        """End what its calls have started."""
+
+
+@runtime_checkable
+class Permitting(Protocol):
+    """A built-in server with calls that need more than the permission for their tool."""
+
+    def extra_permissions(self, name: str, arguments: dict[str, Any]) -> list[ExtraPermission]:
+        """Return what this call needs beyond that; may block."""
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """A built-in server whose calls leave something running until their conversation ends."""
+
+    def running(self) -> dict[str, str]:
+        """Return what runs, of all conversations: its id and a line for a person."""
+
+    async def stop_running(self, id: str) -> bool:
+        """Stop what has this id; return whether something has."""
+
+    def end_conversation(self, conversation: str, successor: str | None) -> None:
+        """End what a conversation runs, or give it to another one, which goes on with it."""
+
+
+@runtime_checkable
+class Citable(Protocol):
+    """A built-in server whose results an answer can cite."""
+
+    def source(self, cursor: int, line: int) -> Source | None:
+        """Return the page that a line of a result of this conversation speaks of."""
+
+
+@runtime_checkable
+class PartlyConfigured(Protocol):
+    """A built-in server that lacks tools which models know, until they are configured."""
+
+    def why_missing(self, name: str) -> str | None:
+        """Return in a sentence why there is no such tool; None: there is, or models do not know it."""
+
+
+def as_mcp_server(builtin: BuiltinServer) -> Server[Any]:
+    # Imported here: takes most of a second, and only processes that call a tool need it.
+    import mcp.types as T
+    from mcp.server import Server
+
+    known = {tool.name: tool for tool in builtin.tools}
+
+    async def list_tools(context: Any, params: Any) -> T.ListToolsResult:
+        return T.ListToolsResult(
+            tools=[
+                T.Tool(
+                    name=tool.name,
+                    description=tool.description,
+                    input_schema=tool.parameters,
+                    annotations=T.ToolAnnotations(read_only_hint=tool.read_only),
+                )
+                for tool in builtin.tools
+            ]
+        )
+
+    async def call_tool(context: Any, params: T.CallToolRequestParams) -> T.CallToolResult:
+        try:
+            tool = known.get(params.name)
+            if tool is None:
+                raise ToolError(f"Error: no such tool: {params.name}")
+            arguments = params.arguments or {}
+            check_arguments(tool.parameters, arguments)
+            result = await builtin.call(params.name, arguments)
+            if isinstance(result, StructuredText):
+                content = T.TextContent(text=result.text)
+                return T.CallToolResult(content=[content], structured_content=result.structured)
+            text, failed, structured = result, False, None
+        except ToolError as error:
+            text, failed, structured = str(error), True, error.structured
+        except OSError as error:  # a full disk, a folder that cannot be written
+            where = "" if error.filename is None else f"{error.filename}: "
+            text, failed, structured = f"Error: {where}{error.strerror or error}", True, None
+        content = T.TextContent(text=text)
+        return T.CallToolResult(content=[content], structured_content=structured, is_error=failed)
+
+    return Server(builtin.name, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+_JSON_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "string": (str, "a string"),
+    "integer": (int, "an integer"),
+    "number": ((int, float), "a number"),
+    "boolean": (bool, "true or false"),
+    "array": (list, "a list of strings"),
+}
+
+
+def check_arguments(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """Check arguments by the flat schema of a built-in tool; raises ToolError, for a model to go on.
+    Not ``agent.util.json_schema``, which is for strangers' schemas and imports jsonschema."""
+    properties = schema["properties"]
+    for name in schema.get("required", ()):
+        if name not in arguments:
+            raise ToolError(f"Error: missing argument: {name}")
+    for name, value in arguments.items():
+        if name not in properties:
+            raise ToolError(f"Error: unknown argument: {name}; known: {', '.join(properties)}")
+        kinds = properties[name]["type"]
+        kinds = [kinds] if isinstance(kinds, str) else kinds
+        if not any(_has_type(kind, value) for kind in kinds):
+            expected = " or ".join(_JSON_TYPES[kind][1] for kind in kinds)
+            raise ToolError(f"Error: {name} must be {expected}")
+
+
+def _has_type(kind: str, value: Any) -> bool:
+    if isinstance(value, bool) or kind == "boolean":
+        return kind == "boolean" and isinstance(value, bool)
+    if isinstance(value, list):
+        return kind == "array" and all(isinstance(item, str) for item in value)
+    return isinstance(value, _JSON_TYPES[kind][0])

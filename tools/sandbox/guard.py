@@ -1,0 +1,166 @@
+"""Keeps commands from changing what runs later outside of the sandbox, and lists what they change."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from agent.util import private_files
+from tools.builtin_server import ToolError
+from tools.config.named_files import NamedFiles, module_files
+from tools.run_later import key_paths, root_paths
+from tools.sandbox.changes import SNAPSHOT_SECONDS, compare, take_snapshot
+from tools.sandbox.protection import move_aside, protect
+from tools.sandbox.repositories import RepositoryFinder, configured_files, disarm
+
+USED_BY_GIT = "a configuration names it, so it can be created only with changes_git"
+RUN_LATER = (
+    "a server or an approval rule names it, so no command can create it; the files tools can"
+)
+SETTINGS = "other programs run what it says, so no command can create it; the files tools can"
+IMPORTED = "a server's Python would import it, so no command can create it; the files tools can"
+
+
+class RootGuard:
+    """Knows what to protect below one root; remembers the folders that it has seen."""
+
+    def __init__(
+        self, root: Path, own_paths: Iterable[Path], snapshot_seconds: float = SNAPSHOT_SECONDS
+    ) -> None:
+        """``own_paths``: never to be changed. ``snapshot_seconds``: for each look at all files."""
+        self.root, self.snapshot_seconds = root, snapshot_seconds
+        self.finder = RepositoryFinder(root)
+        self.named_files: Callable[[], NamedFiles] = NamedFiles
+        self._own_paths = tuple(own_paths)
+
+    def begin(self, *, changes_git: bool) -> CommandGuard:
+        """Look at the root before a command; blocks. Raises ToolError."""
+        named = self.named_files()
+        folders = {form for folder in named.folders for form in _forms(folder)}
+        if self.root in self._own_paths or any(map(self.root.is_relative_to, folders)):
+            raise ToolError(f"Error: {self.root} is a part of this program; choose another --root")
+        for folder in folders:
+            if folder.is_relative_to(self.root):
+                with contextlib.suppress(OSError):  # what this program cannot make, no command can
+                    private_files.make_folder(folder)
+        return CommandGuard(self, [*self._own_paths, *folders], named, changes_git)
+
+
+class CommandGuard:
+    """One command: what is protected from it, and afterwards what it changed."""
+
+    def __init__(
+        self, guard: RootGuard, paths: list[Path], named_files: NamedFiles, changes_git: bool
+    ) -> None:
+        self._guard, self._changes_git = guard, changes_git
+        repositories = guard.finder.find()
+        self._repositories = set() if changes_git else repositories
+        self._run_later = self._settings(guard.finder.run_later)
+        if guard.root in self._repositories:
+            raise ToolError(
+                f"Error: {guard.root} is a git repository's own folder: this needs changes_git"
+            )
+        named = [path for each in self._repositories for path in configured_files(each)]
+        run_later = [form for path in named_files.paths for form in _forms(path)]
+        always = self._settings(root_paths(guard.root))
+        settings = [form for path in always for form in _forms(path)]
+        paths += [*self._repositories, *named, *run_later, *self._run_later, *settings]
+        self._missing = dict.fromkeys(self._missing_below_root(run_later), RUN_LATER)
+        self._missing |= dict.fromkeys(self._missing_below_root(named), USED_BY_GIT)
+        self._missing |= dict.fromkeys(self._missing_below_root(settings), SETTINGS)
+        """What would be used as soon as it was there, and why it must not be."""
+        self._modules = named_files.modules
+        self._module_files = module_files(guard.root, self._modules)
+        keys = [form for path in key_paths(guard.root) for form in _forms(path)]
+        self.protection = protect(guard.root, paths, keys)
+        if self.protection.is_too_large:
+            raise ToolError(
+                f"Error: {guard.root} holds too many files that run later to protect them all;"
+                " choose a smaller folder with --root"
+            )
+        self.notes: list[str] = []
+        """What was undone, for the model."""
+        self.changes: dict[str, Any] = {}
+        self._before = take_snapshot(guard.root, guard.snapshot_seconds)
+
+    def end(self) -> None:
+        """Undo what must not stay, and compare; blocks. No process of the command is left by now."""
+        root = self._guard.root
+        for path in self.protection.restore_links():
+            self.notes.append(f"[{_quoted_path(root, path)} was restored: it is read-only here]")
+        for missing, why in sorted(self._missing.items()):
+            if not _is_missing(missing):
+                self._refuse(missing, why)
+        for module in sorted(module_files(root, self._modules) - self._module_files):
+            self._refuse(module, IMPORTED)
+        repositories = self._guard.finder.find() - self._repositories
+        for setting in sorted(self._settings(self._guard.finder.run_later) - self._run_later):
+            if os.path.lexists(setting):
+                self._refuse(setting, SETTINGS)
+        if not self._changes_git:
+            for repository in sorted(repositories):
+                self._disarm(repository)
+        self.changes = {"unknown": "there are too many files to compare"}
+        if self._before is not None:
+            after = take_snapshot(root, self._guard.snapshot_seconds)
+            if after is not None:
+                self.changes = compare(self._before, after).summary()
+
+    def _settings(self, paths: Iterable[Path]) -> set[Path]:
+        """Return paths of `run_later`, without git's own if the command may change git's data."""
+        return {p for p in paths if not (self._changes_git and p.name == ".gitmodules")}
+
+    def _missing_below_root(self, paths: Iterable[Path]) -> Iterator[Path]:
+        for path in map(_absolute, paths):
+            if path.is_relative_to(self._guard.root) and _is_missing(path):
+                yield path
+
+    def _refuse(self, path: Path, why: str) -> None:
+        """Rename a file or folder that a command has created and that would be used later."""
+        name = _quoted_path(self._guard.root, path)
+        try:
+            moved = Path(move_aside(str(path)))
+        except OSError as error:
+            self.notes.append(f"[{name} should not be used: it could not be renamed: {error}]")
+            return
+        self.notes.append(f"[{name} is now {moved.name}: {why}]")
+
+    def _disarm(self, repository: Path) -> None:
+        path = _quoted_path(self._guard.root, repository)
+        try:
+            moved = disarm(repository)
+        except OSError as error:
+            self.notes.append(f"[{path} should not be used: it could not be renamed: {error}]")
+            return
+        if moved is not None:
+            self.notes.append(
+                f"[{path} is now {moved.name}: a repository that makes git run programs can be"
+                " created only with changes_git]"
+            )
+
+
+def _forms(path: Path) -> set[Path]:
+    """Return a path as it is written and as it is without links: the root has none."""
+    forms = {_absolute(path)}
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        forms.add(path.resolve())
+    return forms
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - follows no links
+
+
+def _is_missing(path: Path) -> bool:
+    try:
+        return not os.path.lexists(path)
+    except ValueError:
+        return False
+
+
+def _quoted_path(root: Path, path: str | Path) -> str:
+    return json.dumps(str(Path(path).relative_to(root)))

@@ -197,7 +197,7 @@ class DiskWatch:
 
     def measure_home(self) -> None:
         """Count what is in the home until that is too much, in a thread of its own."""
-        folder_limits = load("../folder_limits")
+        folder_limits = load("../../agent/util/folder_limits")
         while not self._home_problem:
             began = time.monotonic()
             usage = folder_limits.measure_folder(self._home, self._bytes, self._files, 0)

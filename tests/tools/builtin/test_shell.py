@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,6 +49,14 @@ async def test_exec_output_and_exit_code(shell: Commands) -> None:
     assert (await shell("kill -9 $$")) == "[exit code 137]"
     text = await shell.exec(["no-such-program"])
     assert "no-such-program: No such file or directory" in text
+
+
+async def test_exec_home_that_is_full_ends_it(shell: Commands) -> None:
+    """Counted by itself, whatever others do on its file system."""
+    shell.builtin._limits = replace(LIMITS, written_files=50)
+    line = 'for i in $(seq 100); do : > "$HOME/$i"; done; sleep 60'
+    assert re.search("more than 50 (files in its home|new files since it began)", await shell(line))
+    assert await shell("sleep 0.2") == "[exit code 0]"
 
 
 async def test_exec_odd_arguments_are_taken_or_refused(shell: Commands) -> None:

@@ -882,7 +882,7 @@ class AgentElicitationResolved(WireModel):
 
 class AgentRepair(WireModel):
     """The model's format was malformed at generated token ``at``; ``text`` is what no item holds, or
-    of ``answer_unfit`` what does not fit the answer's JSON Schema."""
+    of ``answer_unfit`` and ``arguments_unfit`` what does not fit the JSON Schema."""
 
     type: Literal["agent.repair"] = "agent.repair"
     rule: str

@@ -218,6 +218,13 @@ class TurnConstraints:
             schema = tool.model_parameters
         return None if schema is None else find_violation(schema, json.loads(arguments))
 
+    def validate_strict_arguments(self, recipient: str, arguments: str) -> str | None:
+        """What is wrong with the arguments of a client's strict function; None: nothing."""
+        function = self._declared.client_functions.get(recipient)
+        if function is None or not function.strict:
+            return None
+        return find_violation(function.parameters, json.loads(arguments))
+
     def warn_unenforced(self, recipient: str) -> None:
         """Emit a notice, once, of what was not enforced of a called tool's arguments."""
         if self._constrainable is None or (grammar := self._grammars.get(recipient)) is None:

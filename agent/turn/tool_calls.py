@@ -273,6 +273,8 @@ class ToolCall:
             self.writer.repair(self.recipient, at)
         if isinstance(self.writer, FunctionCallWriter):
             # The client gets it in any case; what its own check says goes to the model.
+            if complete and self.error is None:
+                self._report_unfit(at)
             self.writer.close(self.arguments, complete and not self.cut)
             self._constraints.warn_unenforced(self.recipient)
         elif isinstance(self.writer, ApprovalRequestWriter) and complete and not self._is_invalid():
@@ -284,6 +286,13 @@ class ToolCall:
         elif not self.runs_on_client:
             message = "The call was cut off before it ran."
             self.server_writer.failed(ev.McpProtocolError(code=INTERRUPTED_CODE, message=message))
+
+    def _report_unfit(self, at: int) -> None:
+        """Emit a repair for arguments of a strict function that do not fit its schema."""
+        why = self._constraints.validate_strict_arguments(self.recipient, self.arguments)
+        if why is not None:
+            repair = ev.AgentRepair(rule="arguments_unfit", at=at, text=why, item_id=self.id)
+            self._context.emit(repair)
 
     def _respelled(self) -> str | None:
         """The arguments of one of gpt-oss's own tools in another spelling than its schema's."""

@@ -149,3 +149,24 @@ async def test_strict_answer_that_does_not_fit_fails(serve: Serve, stream: bool)
     else:
         error = api_error(await served.post({"input": "x", "text": form}), 500)
     assert error["code"] == "server_error" and UNFIT in error["message"]
+
+
+async def test_strict_arguments_that_do_not_fit_are_named(serve: Serve) -> None:
+    markup = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>"
+    unfit, fit = (markup.replace("{}", text) for text in ('{"n": "Oslo"}', '{"n": 3}'))
+    served = await serve(unfit, unfit, fit, unfit)
+    parameters = {**FORM["schema"], "required": ["n"], "additionalProperties": False}
+    function: dict[str, Any] = {"name": "f", "parameters": parameters, "strict": True}
+    response = check(await served.stream(input="x", tools=[{"type": "function", **function}]))
+    (call,) = response["output"]
+    assert (call["status"], call["arguments"]) == ("completed", '{"n": "Oslo"}')
+    repair = {"rule": "arguments_unfit", "text": f"n: {UNFIT}", "item_id": call["id"]}
+    assert response["repairs"] == [repair]
+    chat: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}]}
+    chat["tools"] = [{"type": "function", "function": function}]
+    body = await served.client().chat.completions.create(model="default", **chat)
+    (choice,) = body.choices
+    assert choice.model_extra and choice.model_extra["repairs"][0]["rule"] == "arguments_unfit"
+    for strict in (True, False):
+        tool = {"type": "function", **function, "strict": strict}
+        assert "repairs" not in (await served.post({"input": "x", "tools": [tool]})).json()

@@ -130,7 +130,7 @@ async def fetch(
         raise ToolError(f"Error: {url} did not answer within {timeout:g} s") from None
     except httpx2.TooManyRedirects:
         raise ToolError(f"Error: {url} redirects more than {MAX_REDIRECTS} times") from None
-    except httpx2.InvalidURL:
+    except (httpx2.InvalidURL, UnicodeError):  # the latter: half of a pair of UTF-16
         raise ToolError(f"Error: not an address: {url}") from None
     except httpx2.HTTPError as error:
         raise ToolError(f"Error: cannot open {url}: {error or type(error).__name__}") from None

@@ -9,7 +9,6 @@ import logging
 import re
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
-from urllib.parse import urlsplit
 
 from pydantic_core import from_json
 
@@ -346,7 +345,7 @@ class SearchWriter:
                 return {"type": "find_in_page", "pattern": pattern, "url": url or ""}
             case _:
                 target = arguments.get("id")
-                if isinstance(target, str) and urlsplit(target).scheme in ("http", "https"):
+                if isinstance(target, str) and target.lower().startswith(("http://", "https://")):
                     url = target
                 return {"type": "open_page", "url": url}
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from tools.config.servers import ConfigError
 from tools.sanitize import clean_line
@@ -146,7 +146,7 @@ class _Builder:
         kinds = {"streamable-http": "http", "sse": "sse"}
         variables = remote.get("variables")
         url = self._filled(str(remote.get("url", "")), variables)
-        if urlsplit(url).scheme not in ("http", "https"):
+        if not url.lower().startswith(("http://", "https://")):
             raise ConfigError(f"{url!r} is no address of a server")
         entry: dict[str, Any] = {"url": url}
         if kind := kinds.get(str(remote.get("type"))):

@@ -190,6 +190,14 @@ async def test_web_search_private_address_fails(serve: Serve) -> None:
     assert [item["type"] for item in response["output"]] == ["message"], "it was not offered"
 
 
+async def test_web_search_address_that_is_none_fails(serve: Serve) -> None:
+    wrong = browser_call("open", id="http://\u2100@host/")
+    served = await serve(wrong, final("No."), tools="browser")
+    response = check(await served.stream(input="x", tools=[{"type": "web_search"}]))
+    assert response["status"] == "completed" and response["output"][0]["status"] == "failed"
+    assert "not an http address" in engine_markup(served)
+
+
 async def test_web_search_tool_choice(serve: Serve) -> None:
     served = await serve(final("x"), tools="browser,python")
     tools = [{"type": "web_search"}, CODE_CONTAINER]

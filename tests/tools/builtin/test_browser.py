@@ -23,7 +23,7 @@ from tests.support.invariants import check
 from tests.support.pdf import pdf
 from tests.support.program import RunAgent
 from tools import safe_fetch
-from tools.builtin.browser.page import matches_page, text_page
+from tools.builtin.browser.page import matches_page, results_page, text_page
 from tools.builtin.browser.server import BrowserServer
 from tools.builtin.browser.settings import BrowserSettings
 from tools.builtin_server import ToolError, conversation_id
@@ -358,6 +358,20 @@ def test_citations_resolve_to_sources() -> None:
         "title": "A page",
         "url": "https://a.example/x",
     }
+
+
+@pytest.mark.parametrize("wrong", ["http://\u2100@host/", "http://[", "http://[1.2.3.4]/"])
+async def test_address_that_is_none(browser: Browsing, wrong: str) -> None:
+    """Opened it is named; of a page or of search results the rest is shown."""
+    assert await browser.fails("open", id=wrong) == f"Error: not an http address: {wrong}"
+    page = text_page("https://a.example/", "", f"[one]({wrong}) [two](/x)")
+    assert [link.url for link in page.links] == ["https://a.example/x"] and "one" in page.lines[0]
+    found = results_page("q", [("Bad", wrong, "x"), ("Good", "https://b.example/", "y")])
+    assert [link.url for link in found.links] == ["https://b.example/"]
+
+
+async def test_open_half_a_character_is_no_address(browser: Browsing) -> None:
+    assert "not an address" in await browser.fails("open", id="http://host/\ud800")
 
 
 def test_text_page_strips_hidden_and_wraps() -> None:

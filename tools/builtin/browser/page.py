@@ -125,13 +125,16 @@ def text_page(url: str, title: str, text: str, *, source: bool = False) -> Page:
 
     def number_link(match: re.Match[str]) -> str:
         words = re.sub(r"\\(.)", r"\1", match[1]).strip()
-        address = urljoin(url, match[2] or match[3] or "")
+        try:
+            address = urljoin(url, match[2] or match[3] or "")
+            host = urlsplit(address).netloc
+        except ValueError:  # brackets, or letters that stand for others
+            address = host = ""
         if match[0].startswith("!"):
             return f"[image: {words}]" if words else ""
         if not address.startswith(("http://", "https://")):
             return words
         links.append(Link(address))
-        host = urlsplit(address).netloc
         where = "" if host == urlsplit(url).netloc else f"†{host}"
         return f"【{len(links) - 1}†{_plain(words)}{where}】"
 
@@ -150,12 +153,16 @@ def results_page(query: str, results: Sequence[tuple[str, str, str]]) -> Page:
     """Make a page of search results: title, address and excerpt of each."""
     page = Page(f"search: {_plain(query)}", f"Results for: {_plain(query)}", [""])
     for title, url, excerpt in results:
+        try:
+            host = urlsplit(url).netloc
+        except ValueError:
+            continue  # nothing that could be opened
         title = _plain(_strip_hidden(title[:MAX_TITLE_CHARS])) or url
         page.cited.append(CitedSource(len(page.lines), url, title))
-        page.lines.append(f"【{len(page.links)}†{title}†{urlsplit(url).netloc}】")
+        page.lines.append(f"【{len(page.links)}†{title}†{host}】")
         page.links.append(Link(url))
         page.lines += [*_wrap(_plain(_strip_hidden(excerpt)).splitlines()), ""]
-    if not results:
+    if not page.links:
         page.lines.append("No results.")
     return page
 

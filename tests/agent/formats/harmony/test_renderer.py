@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -22,7 +23,12 @@ from openai_harmony import (
 
 from agent.formats.harmony.renderer import HarmonyRenderer
 from agent.formats.protocol import FunctionTool
-from agent.formats.tokenizer_text import TokenisedText, tokenizer_chunks
+from agent.formats.tokenizer_text import (
+    _LONG_RUN,
+    MAX_RUN_CHARS,
+    TokenisedText,
+    tokenizer_chunks,
+)
 from tests.support import harmony_streams
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -228,3 +234,15 @@ def test_system_message_lists_builtin_namespaces(
     assert "type search" not in text, "only what is offered"
     assert "namespace container {\n\n// Runs a command.\ntype exec = (_: {" in text
     assert "analysis" in encoding.decode(renderer.tool_call("container.exec", "{}"))
+
+
+def test_long_run_is_looked_for_from_its_first_character_only() -> None:
+    """From every one, runs that are just short enough would be read hundreds of times."""
+    rest = "/" * (MAX_RUN_CHARS + 9)
+    assert _LONG_RUN.search(f"a{rest}") and not _LONG_RUN.search(f"a{rest}", 1)
+    for text in ("/" * MAX_RUN_CHARS + " ", "/" * 1500 + " " * 600 + "1" * 600):
+        parts = list(tokenizer_chunks(text * 3))
+        assert "".join(parts) == text * 3
+        assert all(
+            len(run) <= MAX_RUN_CHARS for part in parts for run in re.findall(r"/+|\s+", part)
+        )

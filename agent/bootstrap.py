@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
@@ -34,6 +35,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MIN_ADDRESS_SPACE = 400 << 20
+"""Bytes; the embedded model loads in some more, and native libraries abort in less."""
+
+
+def _require_address_space() -> None:
+    """Raise UserError where libraries that abort without memory would end the process instead."""
+    size, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if 0 <= size < MIN_ADDRESS_SPACE:
+        raise UserError(
+            f"This program needs {MIN_ADDRESS_SPACE >> 20} MiB of address space beside the model,"
+            f" and may have {size >> 20} MiB: raise ulimit -v."
+        )
+
 
 def create_runtime(
     launch: LaunchOptions,
@@ -48,6 +62,7 @@ def create_runtime(
     ``tools``: the selection without ``--tools``. ``keep_alive``: seconds; None: as configured.
     ``serves_engine``: other programs of this person may use the model. ``parallel``: generations.
     """
+    _require_address_space()
     paths = user_paths()
     log_to_file(paths, launch.log_level)
     clear_leftovers_in_background()

@@ -1,4 +1,5 @@
-"""The root of the program's exceptions. Imports nothing: every package may import it."""
+"""The root of the program's exceptions, and the words for the system's. Imports nothing: every package
+may import it."""
 
 from __future__ import annotations
 
@@ -9,3 +10,15 @@ class AgentError(Exception):
 
 class UserError(AgentError):
     """Wrong options or files; a command prints the message on stderr and exits with code 2."""
+
+
+def system_refusal(error: BaseException) -> str | None:
+    """What the system refuses, as a sentence with the file that it is about; None: another error."""
+    if isinstance(error, MemoryError):
+        return "There is not enough memory (ulimit -v says how much this process may take)."
+    if (
+        isinstance(error, OSError) and error.strerror
+    ):  # of a full disk, a broken one, no descriptors
+        where = f": {error.filename}" if isinstance(error.filename, str) else ""
+        return f"{error.strerror}{where}."
+    return None

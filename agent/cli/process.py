@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import signal
 import sys
 import time
@@ -25,6 +26,8 @@ from agent.util.process import (
 from agent.util.sanitize import echo
 from agent.util.user_files import provide_home
 
+MIN_FILES = 24
+"""Open files without which nothing here runs; a turn has some 20."""
 SAME_SIGNAL_SECONDS = 0.3
 """A signal this soon after another is the same one: timeout(1) sends its own twice."""
 
@@ -36,6 +39,7 @@ def run_guarded(command: Callable[[], object]) -> None:
     provide_home()
     try:
         with exiting_at_once(signal.SIGTERM, signal.SIGHUP):
+            _require_files()
             command()
     except KeyboardInterrupt:
         sys.exit(EXIT_CANCELLED)
@@ -89,6 +93,17 @@ def require_app_terminal(instead: str = "use agent run here") -> None:
         )
 
 
+def _require_files() -> None:
+    """Raise UserError where so few files may be open that asyncio breaks off in mid-start."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= files < MIN_FILES:
+        from agent.errors import UserError
+
+        raise UserError(
+            f"This program needs {MIN_FILES} open files, and may have {files}: raise ulimit -n."
+        )
+
+
 def _open_missing_streams() -> None:
     """Open /dev/null for closed standard streams, or the next open file would get their number."""
     sys.stdin = sys.stdin or _null_device("r")
@@ -116,7 +131,7 @@ def _explain(error: Exception) -> tuple[str, int]:
 
     from agent.config.paths import user_paths
     from agent.engine.protocol import EngineError
-    from agent.errors import UserError
+    from agent.errors import UserError, system_refusal
 
     match error:
         case UserError():
@@ -127,10 +142,9 @@ def _explain(error: Exception) -> tuple[str, int]:
             return "the working folder does not exist any more: go to another one.", EXIT_USAGE
         case UnicodeEncodeError():
             return f"{error.object!r} is not text in UTF-8.", EXIT_USAGE
-        case OSError() if error.strerror:  # of a full disk, or a path that nothing can be at
+        case _ if refusal := system_refusal(error):
             logging.getLogger(__name__).info("the system refused", exc_info=error)
-            where = f": {error.filename}" if isinstance(error.filename, str) else ""
-            return f"{error.strerror}{where}.", EXIT_FAILED
+            return refusal, EXIT_FAILED
         case sqlite3.Error():
             from agent.store.damage import explain
 

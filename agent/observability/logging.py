@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 MAX_LOG_BYTES = 5_000_000
 """Bytes after which the file is renamed to agent.log.1 and a new one begins."""
+ACCEPT_LOG_SECONDS = 60.0
+"""How often it is logged that no connection can be accepted."""
 
 
 def log_to_file(paths: Paths, level: str = "warning", *, max_bytes: int = MAX_LOG_BYTES) -> None:
@@ -33,6 +35,7 @@ def log_to_file(paths: Paths, level: str = "warning", *, max_bytes: int = MAX_LO
     if loose := private_files.restrict_modes(paths.state):
         names = ", ".join(path.name for path in loose)
         log.warning("Others could read or change what lies in %s; now not: %s", paths.state, names)
+    logging.getLogger("asyncio").filters[:] = [_AcceptFilter()]
     for name in ("httpx2", "httpcore2", "mcp"):  # addresses and messages may carry keys
         logging.getLogger(name).setLevel(logging.WARNING)
 
@@ -42,6 +45,24 @@ def open_log_file() -> None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _PrivateRotatingFile):
             handler.open_now()
+
+
+class _AcceptFilter(logging.Filter):
+    """Makes one warning of the error, with its traceback, that asyncio logs once a second for every
+    listening socket while no connection can be accepted."""
+
+    _logged_at = -ACCEPT_LOG_SECONDS
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if "socket.accept() out of system resource" not in str(record.msg):
+            return True
+        error = record.exc_info[1] if record.exc_info else None
+        record.msg, record.exc_info = f"Connections wait until others are closed: {error}", None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        is_first = record.created - self._logged_at >= ACCEPT_LOG_SECONDS
+        if is_first:
+            self._logged_at = record.created
+        return is_first
 
 
 class _PrivateRotatingFile(logging.handlers.RotatingFileHandler):

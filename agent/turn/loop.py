@@ -20,6 +20,7 @@ from agent.engine.protocol import (
     EngineBusyError,
     EngineError,
 )
+from agent.errors import system_refusal
 from agent.formats.protocol import Format
 from agent.turn.call_writers import write_tool_list
 from agent.turn.constraints import TurnConstraints, UnenforceableSchemaError
@@ -331,9 +332,10 @@ class Turn:
             await self._end("failed", ev.ResponseError(code=error.code, message=str(error)))
         except EngineError as error:
             await self._end("failed", ev.ResponseError(code="server_error", message=str(error)))
-        except Exception:
+        except Exception as error:
             log.exception("the turn broke")
             message = "Something went wrong inside this program; the log file has the details."
+            message = system_refusal(error) or message
             await self._end("failed", ev.ResponseError(code="server_error", message=message))
         finally:
             self.started_generating.set()

@@ -39,6 +39,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
+from agent.errors import system_refusal
 from tools.config.servers import ServerConfig
 from tools.mcp.context import HostContext
 from tools.mcp.login import LoginChallenge, LoginError
@@ -263,7 +264,7 @@ class McpServer:
                 delay = min(delay * 2, MAX_BACKOFF_SECONDS)
         except Exception as error:
             log.exception("%s", self.config.name)
-            self._on_failed(f"failed: {error}")
+            self._on_failed(f"failed: {system_refusal(error) or error}")
         finally:
             self._closing = True
             self._connection = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import logging
 import os
 import resource
@@ -11,7 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from agent.config.paths import Paths
+from agent.errors import system_refusal
 from agent.observability.logging import log_to_file, open_log_file
 from tests.support.program import RunAgent
 
@@ -47,6 +52,49 @@ def test_open_log_file_writes_without_free_descriptors(
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert taken and "none is left" in paths.log_file.read_text()
+
+
+async def test_accept_without_descriptors_is_one_warning(
+    tmp_path: Path, restored_logging: None
+) -> None:
+    paths = Paths(tmp_path, tmp_path, tmp_path / "state")
+    log_to_file(paths)
+    error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    for _ in range(3):
+        try:
+            raise error
+        except OSError as raised:
+            message = "socket.accept() out of system resource"  # asyncio's selector_events.py
+            context = {"message": message, "exception": raised}
+            asyncio.get_running_loop().call_exception_handler(context)
+    logged = paths.log_file.read_text().splitlines()
+    assert len(logged) == 1 and " WARNING asyncio: " in logged[0]
+    assert logged[0].endswith("Too many open files")
+
+
+@pytest.mark.parametrize(
+    ("limit", "names"),
+    [("-n 8", "raise ulimit -n"), ("-v 390000", "raise ulimit -v")],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS")
+def test_too_narrow_limits_one_sentence(home: Path, limit: str, names: str) -> None:
+    line = f"ulimit {limit}; exec {sys.executable} -m agent run hello --tools none"
+    done = subprocess.run(
+        ["bash", "-c", line],
+        env={**os.environ, "AGENT_HOME": str(home)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and names in done.stderr
+
+
+def test_system_refusal_names_file_and_reason(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path))
+    assert system_refusal(full) == f"No space left on device: {tmp_path}."
+    assert "not enough memory" in (system_refusal(MemoryError()) or "")
+    assert system_refusal(ValueError("x")) is None and system_refusal(OSError("x")) is None
 
 
 def test_commands_write_log_file(agent: RunAgent, home: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sqlite3
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -219,6 +221,19 @@ async def test_busy_engine_fails_turn_with_rate_limit(make_runtime: MakeRuntime)
     response = await turn.done()
     assert response.error and response.error.code == "rate_limit_exceeded"
     assert "try again" in response.error.message
+
+
+async def test_refusal_of_the_system_is_named(make_runtime: MakeRuntime) -> None:
+    runtime = await make_runtime()
+
+    def refuse(request: Request) -> Generation:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "/tmp/agent-process-x")
+
+    runtime.generate = refuse  # type: ignore[method-assign]
+    turn = Turn(runtime, Conversation("c"), [User("Hello!")], TurnOptions()).start()
+    response = await turn.done()
+    assert response.error
+    assert response.error.message == "Input/output error: /tmp/agent-process-x."
 
 
 async def test_token_events_hold_every_id_read_and_written(

@@ -160,6 +160,9 @@ class FakeHost:
     def tools(self) -> list[Tool]:
         return [Tool(state.name, tool, "", {}) for state in self.states for tool in state.tools]
 
+    def end_conversation(self, conversation: str, successor: str | None = None) -> None:
+        """Do nothing: no server has what belongs to a conversation."""
+
     def server_config(self, server: str) -> Any:
         return SimpleNamespace(builtin=None)
 

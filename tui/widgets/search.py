@@ -193,6 +193,8 @@ class SearchBar(BaseSearchBar):
         self.screen.query("PromptInput").focus()
 
     def _select_hit(self, widgets: Sequence[Widget], query: str, number: int) -> None:
+        if not self.is_attached:  # it was closed before the refresh
+            return
         hits = [
             (widget, *hit)
             for widget in widgets

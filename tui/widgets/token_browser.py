@@ -148,6 +148,8 @@ class TokenBrowser(TextStream):
             self.anchor()
             self.scroll_end(animate=False, immediate=True)
             return
+        if self._cursor is None or self._cursor >= len(self._index):  # by now, after a refresh
+            return
         self.release_anchor()
         first, last = self._cursor_rows()
         top, height = self.scroll_offset.y, self.scrollable_content_region.height

@@ -50,3 +50,12 @@ async def test_text_is_painted_as_it_is_wrapped_and_cursor_is_in_sight(is_prompt
                 await driver.wait_for(lambda: painted_rows(driver, area) == wrapped_rows(area))
                 row = area.wrapped_document.location_to_offset((line, 6)).y - area.scroll_offset.y
                 assert 0 <= row < area.content_size.height
+
+
+async def test_undo_that_takes_lines_and_the_scroll_bar_away() -> None:
+    async with drive_app() as driver:
+        await driver.type_text("\n" * 30)
+        await driver.pilot.press("ctrl+end")
+        driver.app.prompt.action_undo()
+        await driver.pilot.press("x")
+        assert driver.app.prompt.text == "x"

@@ -88,6 +88,8 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@git log --format=%s @{upstream}.. 2>/dev/null \
+		| awk 'length > 72 { print "A commit subject of more than 72 characters: " $$0; bad = 1 } END { exit bad }'
 
 # All groups, or some: make bench GROUPS="decode streams". Builds llama-server the first time.
 bench: $(READY)

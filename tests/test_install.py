@@ -85,7 +85,7 @@ def run(
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_demo_needs_no_compiler(checkout: Path, package_index: PackageIndex) -> None:
     broken = checkout / ".venv" / "bin"
     broken.mkdir(parents=True)

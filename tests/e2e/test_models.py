@@ -179,6 +179,7 @@ def test_speculation_drafts_tokens_where_models_toml_says_so(
     assert sum(args.get("drafted", 0) for args in decodes) == stats["drafted_tokens"]
 
 
+@pytest.mark.long
 def test_draft_model_drafts_tokens_where_models_toml_names_one(
     agent: RunAgent, home: Path, tiny_gguf: Path
 ) -> None:
@@ -204,7 +205,7 @@ def test_draft_model_drafts_tokens_where_models_toml_names_one(
     assert wrong.code == 1 and "WRONG" in wrong.out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_doctor_bench_prints_speeds(agent: RunAgent) -> None:
     ran = agent("doctor", "--bench")
     assert ran.code == 0

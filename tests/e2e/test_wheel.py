@@ -107,6 +107,7 @@ def test_wheel_runs_beside_packages_of_same_names(run: RunEntry) -> None:
     assert final["output"][1]["output"] == "56088"
 
 
+@pytest.mark.long
 def test_wheel_child_processes_run_its_own_modules(run: RunEntry, home: Path) -> None:
     assert "Asia/Tokyo:" in run("run", "--demo-tools", "-q", "What time is it in Asia/Tokyo?")
     (home / "cache" / PROBE).unlink()

@@ -50,6 +50,7 @@ def test_texts_have_our_tokens(tokenizer: Tokenizer) -> None:
     assert tokenizer.get_vocab_size() == vocabulary.VOCABULARY_SIZE
 
 
+@pytest.mark.long
 @given(st.text(max_size=200))
 def test_any_text_has_our_tokens(tokenizer: Tokenizer, text: str) -> None:
     expected = load_encoding(vocabulary.ranks).encode(text, allowed_special="all")

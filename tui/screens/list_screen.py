@@ -112,8 +112,8 @@ class ListScreen(GuardedScreen[Result]):
 
     @property
     def has_widgets(self) -> bool:
-        """Whether it can be updated: one that is closed loses its widgets first, from the innermost."""
-        return bool(self.query(".details"))
+        """Whether it can be updated: one that is closed loses its widgets first, in any order."""
+        return bool(self.query(OptionList)) and bool(self.query(".details"))
 
     @property
     def highlighted_id(self) -> str | None:

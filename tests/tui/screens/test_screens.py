@@ -403,15 +403,16 @@ async def test_screens_that_are_closed_show_nothing_more(open_app: Any) -> None:
         await driver.wait_for(lambda: isinstance(driver.app.screen, ModelsScreen))
         models = driver.app.screen
         row = models._rows["tiny"]
-        await models.query_one(".details").remove()  # the innermost first
-        await models._read_facts(row)
-        await models.remove_children()
-        await models._read_facts(row)
+        for widgets in (OptionList, "*"):
+            await models.query(widgets).remove()
+            await models._read_facts(row)
         await driver.wait_for(lambda: driver.app.session.runtime.loaded)
         await driver.pilot.press("escape", *"/context", "enter")
         await driver.wait_for(lambda: isinstance(driver.app.screen, ContextScreen))
         context = driver.app.screen
-        await context.remove_children()
+        for widgets in (".details", "*"):
+            await context.query(widgets).remove()
+            context.refresh_rows()
         await context._read_cached()
         await context._measure()
 

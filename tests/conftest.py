@@ -61,23 +61,31 @@ LONG_FILES = (
 )  # fmt: skip
 """Those of half a minute and more. The two that start vLLM are apart: it needs both cores."""
 SLOW = (
-    "agent/engine/llama/", "agent/engine/remote/test_generation.py", "agent/models/test_download.py",
-    "agent/models/test_hub.py", "agent/observability/", "agent/runtime/",
-    "agent/server/test_batches.py", "agent/server/test_client_mcp.py",
-    "agent/server/test_completions.py", "agent/server/test_fuzz.py",
-    "agent/server/test_mcp_server.py", "agent/server/test_openapi_answers.py",
-    "agent/server/test_routes_compaction.py", "agent/server/test_serve.py", "agent/tiny/",
-    "agent/turn/test_approval.py", "agent/turn/test_further_calls.py", "agent/turn/test_hedge.py",
+    "agent/engine/llama/", "agent/engine/remote/test_generation.py",
+    "agent/formats/harmony/test_encoding.py", "agent/formats/harmony/test_reference.py",
+    "agent/models/test_download.py", "agent/models/test_hub.py", "agent/observability/",
+    "agent/runtime/", "agent/server/test_batches.py", "agent/server/test_chat_fields.py",
+    "agent/server/test_client_mcp.py", "agent/server/test_completions.py",
+    "agent/server/test_constraints.py", "agent/server/test_fuzz.py",
+    "agent/server/test_hosted_tools.py", "agent/server/test_mcp_server.py",
+    "agent/server/test_openapi_answers.py", "agent/server/test_routes_compaction.py",
+    "agent/server/test_sampling.py", "agent/server/test_serve.py",
+    "agent/server/test_tool_selection.py", "agent/store/test_recorder.py",
+    "agent/store/test_responses.py", "agent/tiny/", "agent/turn/test_approval.py",
+    "agent/turn/test_further_calls.py", "agent/turn/test_hedge.py",
     "agent/turn/test_long_results.py", "agent/turn/test_token_choices.py",
     "agent/turn/test_token_probabilities.py", "agent/turn/test_written_generations.py", "attack/",
-    "e2e/", "load/", "test_layers.py", "test_names.py", "test_texts.py", "tools/builtin/",
-    "tools/mcp/test_client_requests.py", "tools/mcp/test_host.py", "tools/policy/test_safety.py",
+    "e2e/", "load/", "test_ci.py", "test_docs.py", "test_gpu.py", "test_install.py",
+    "test_layers.py", "test_names.py", "test_programs.py", "test_texts.py", "tools/builtin/",
+    "tools/mcp/test_client_requests.py", "tools/mcp/test_host.py",
+    "tools/mcp/test_hostile_servers.py", "tools/mcp/test_http.py", "tools/mcp/test_negotiation.py",
+    "tools/mcp/test_real_servers.py", "tools/mcp/test_sandboxed.py", "tools/policy/test_safety.py",
     "tools/policy/test_taint.py", "tools/test_folder_limits.py", "tui/commands/",
     "tui/controllers/", "tui/markdown/test_open_block.py", "tui/screens/", "tui/terminal/",
-    "tui/test_pictures.py", "tui/test_snapshots.py", "tui/test_theme.py", "tui/test_wide.py",
-    "tui/widgets/",
+    "tui/test_app.py", "tui/test_guarded.py", "tui/test_pictures.py", "tui/test_snapshots.py",
+    "tui/test_theme.py", "tui/test_wide.py", "tui/widgets/",
 )  # fmt: skip
-"""Files and folders whose tests take 0.15 s of CPU time and more each: `make test-fast` leaves them
+"""Files and folders whose tests take most of the CPU time: `make test-fast` leaves them
 out, as it does tests that are marked so one by one."""
 FAST = ("e2e/test_seeds.py", "tools/builtin/test_files.py")
 """What stays of these."""

@@ -273,7 +273,7 @@ async def test_socket_that_a_killed_program_left_is_replaced(gguf: Path, tmp_pat
 
 async def test_folder_that_others_can_enter_is_not_used(gguf: Path, tmp_path: Path) -> None:
     owner = Owner(gguf, tmp_path)
-    owner.socket.parent.mkdir(mode=0o755, parents=True)
+    owner.socket.parent.mkdir(parents=True, exist_ok=True)
     owner.socket.parent.chmod(0o755)
     assert not await owner.server.start(owner.socket)
 

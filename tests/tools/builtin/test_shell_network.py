@@ -180,7 +180,9 @@ def test_network_is_decided_by_host_and_command(tmp_path: Path) -> None:
     assert decision == "ask" and "could send off" in reason and "files.read" in reason
     assert leak_rules == ("reach wheels.example by ls …",)
     own = Exposure.of([(shell.tools[0], False)], ())
-    assert decide(shell, policy, own, "ls", "wheels.example")[0][0] == "ask", "commands read files too"
+    assert decide(shell, policy, own, "ls", "wheels.example")[0][0] == "ask", (
+        "commands read files too"
+    )
     named = Exposure.of([(Tool("files", "read", "", {}), False)], ["see https://wheels.example/x"])
     assert decide(shell, policy, named, "ls", "wheels.example")[0][0] == "allow"
     assert decide(shell, policy, READ, "loopback", "loopback")[0][2] == ("reach loopback",)
@@ -257,5 +259,7 @@ def test_settings_wrong_network_is_one_sentence(text: str, message: str) -> None
     with pytest.raises(UserError, match=r"config\.toml") as caught:
         parse_settings(Path("config.toml"), text)
     assert message in str(caught.value)
-    good = parse_settings(Path("c"), '[network]\nloopback = true\nhosts = ["Wheels.example", "a.b:22"]')
+    good = parse_settings(
+        Path("c"), '[network]\nloopback = true\nhosts = ["Wheels.example", "a.b:22"]'
+    )
     assert good.network == NetworkAccess(True, ("wheels.example", "a.b:22"))

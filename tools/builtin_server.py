@@ -101,7 +101,7 @@ class Permitting(Protocol):
 
 
 @runtime_checkable
-class Lasting(Protocol):
+class RunsInBackground(Protocol):
     """A built-in server whose calls leave something running until their conversation ends."""
 
     def running(self) -> dict[str, str]:

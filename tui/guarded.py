@@ -13,7 +13,10 @@ Result = TypeVar("Result")
 
 
 class Guarded(MessagePump):
-    """Goes on after a handler has raised and ``_handle_exception`` has the error; Textual 8.2 ends."""
+    """Handles further messages after a handler has raised, which Textual 8.2 does not.
+
+    The app's ``_handle_exception`` decides what becomes of the error.
+    """
 
     async def _dispatch_message(self, message: Message) -> None:
         try:

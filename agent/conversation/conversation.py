@@ -1,8 +1,9 @@
 """A conversation as the token ids that the model read and wrote.
 
-What the model generated is never rendered again, so the KV cache stays valid. Only a finished turn's
-reasoning is dropped, and its calls in the channel of reasoning are left out of prompts, as the Harmony
-guide asks for (https://cookbook.openai.com/articles/openai-harmony).
+What the model generated is never rendered again: its messages stay as they came, so the KV cache
+stays valid. Only the reasoning of a finished turn is dropped, and its calls in the channel of
+reasoning are left out of prompts, as the Harmony guide asks for
+(https://cookbook.openai.com/articles/openai-harmony).
 
 All messages stay in ``entries``; the prompt is made of them, except that after a compaction
 (`agent.conversation.compaction`) a summary stands for the oldest and long results are shortened::
@@ -11,7 +12,8 @@ All messages stay in ``entries``; the prompt is made of them, except that after 
     prompt    header | summary  |[shortened result][a3][u3]... | opening of the assistant's message
                        `-- CompactedPrefix, end = 4
 
-A person may also drop entries from the prompt, or pin them: then they stay beside a summary.
+A person may choose what the prompt has of it, too: entries that are dropped are left out, and those
+that are pinned stay although a summary stands for their neighbours.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ class CompactedPrefix:
     end: int
     """Index of the first entry that is still in the prompt."""
     text: str
+    """The summary."""
     ids: list[int]
+    """The message with the summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,8 @@ class Conversation:
     unanswered: list[str] = field(default_factory=list)
     """Tools whose calls, the last messages, are the client's to run, and have no result yet."""
     finished_reasoning: list[tuple[int, Entry]] = field(default_factory=list)
-    """The last turn's reasoning, with its places before `end_turn` dropped it; only stored."""
+    """The reasoning of the turn that ended last, with its places among the entries before `end_turn`
+    dropped it. It is in no prompt; the store keeps it with the turn."""
     _header_ids: list[int] = field(default_factory=list)
     _ending: Entry | None = None
     """The closing entry of a message that came in parts; a further part is put before it."""
@@ -145,6 +150,7 @@ class Conversation:
         return affinity_tokens(self._header_ids, self.prompt_entries())
 
     def prompt_entries(self) -> list[Entry]:
+        """The entries of the prompt, with the ids that it has of them."""
         compacted = self.compacted
         summary = [Entry(compacted.ids, role="developer")] if compacted else []
         end = compacted.end if compacted else 0
@@ -155,8 +161,11 @@ class Conversation:
         ]
 
     def branch(self, conversation_id: str, before: int) -> Conversation:
-        """A new conversation with the first ``before`` entries, not counting reasoning; a compaction
-        that reached further is undone."""
+        """A new conversation with the first ``before`` entries, reasoning aside.
+
+        To edit or retry a user's message is to branch before it and continue there. Where a compaction
+        reached further than ``before``, the branch has the messages themselves again.
+        """
         before = self._index(before)
         entries, compacted = [replace(entry) for entry in self.entries[:before]], self.compacted
         if compacted is not None and compacted.end > before:
@@ -231,7 +240,8 @@ class Conversation:
     def _replace_missing_result(
         self, form: Format, recipient: str, text: str, late: tuple[int, int]
     ) -> bool:
-        """Replace the `NO_RESULT` that stands for a result; False: the prompt has it no longer."""
+        """Put a result in the place of the `NO_RESULT` that stands for it; false if that is not in the
+        prompt any more."""
         missing = form.tool_result(recipient, NO_RESULT)
         found = [at for at, entry in enumerate(self.entries) if entry.ids == missing]
         number, count = late
@@ -288,7 +298,10 @@ class Conversation:
     def _add_generated_parts(
         self, form: Format, header: list[int], ids: Sequence[int], spans: Sequence[Span]
     ) -> None:
-        """Add a generation that is one message; its reasoning is an entry that can be dropped later."""
+        """Add a generation that is one message, as the entries header, part …, ending.
+
+        Only its reasoning can be dropped later, which therefore is an entry of its own.
+        """
         if not spans:
             return
         parts = [list(ids[span.start : span.end]) for span in spans]
@@ -302,7 +315,9 @@ class Conversation:
         self.entries.append(Entry(last[body:], role="part"))
 
     def omit_answered_calls(self, form: Format) -> None:
-        """Leave answered calls of the reasoning channel, and their results, out of prompts."""
+        """Leave calls in the channel of reasoning, and their results, out of prompts once they are
+        followed by an answer, unless they are pinned. Without an answer behind them they are in, and
+        so are all where the format keeps them."""
         channels = [form.channel(entry.ids) for entry in self.entries]
         answers = [at for at, channel in enumerate(channels) if channel == "final"]
         last_answer = 0 if form.keep_calls else max(answers, default=0)
@@ -317,6 +332,7 @@ class Conversation:
                 self.entries[at] = replace(entry, omitted=omitted)
 
     def truncate(self, mark: int) -> None:
+        """Remove the entries from index ``mark`` on."""
         del self.entries[mark:]
         self.saved = min(self.saved, mark)
 

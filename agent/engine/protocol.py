@@ -1,6 +1,9 @@
-"""The protocol of an engine: token ids in, token ids out. Making one is cheap; it loads on demand. A
-generation yields ``Prefill`` (at least one), ``Tokens`` batches and one ``Finished``, or only that if
-it is cancelled before it has begun."""
+"""The protocol of an engine: token ids in, token ids out.
+
+Making an engine is cheap; it loads on demand. ``generate`` returns at once; the stream is read with
+``async for`` and yields, in order: ``Prefill`` (at least one), ``Tokens`` batches, one
+``Finished``. A generation that is cancelled before it was begun yields only ``Finished``.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ class EngineBusyError(EngineError):
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How the next token is sampled. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 are off.
-    Penalties and biases come first, then temperature, top_k, top_p (of what top_k leaves), min_p."""
+
+    Penalties and biases change the logits first; then temperature, top_k, top_p (of the tokens that
+    top_k leaves) and min_p apply, in this order.
+    """
 
     temperature: float = 1.0
     top_k: int = 0
@@ -111,7 +117,8 @@ class Logprob:
     rank: int | None = None
     """1: no other token was likelier; None: not known."""
     probability: float | None = None
-    """0…1, after all sampling settings, not a grammar; 0: they cut it off. None: not known."""
+    """0…1, after penalties and biases, temperature, top_k, top_p and min_p; 0: they cut it off. None:
+    not known. A grammar's say is not in it."""
     top_probabilities: tuple[float, ...] | None = None
     """The same of each alternative."""
 
@@ -124,10 +131,12 @@ class Constraint(Protocol):
         """The compilation that the next `accept` or `allowed` would block on; None: neither blocks."""
 
     def accept(self, token: int) -> bool:
-        """Take the next token and return True, or change nothing and return False. Must be cheap."""
+        """Take the token as the next one and return True; or change nothing and return False.
+        Called for every sampled token, so it must be cheap."""
 
     def allowed(self) -> npt.NDArray[np.intp]:
-        """Return the ids that may come next, (n,) intp, ascending. Slow."""
+        """Return the ids that may come next, (n,) intp, ascending. Slow: called after a reject, or to
+        show them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +193,8 @@ class Request:
     stop_ids: frozenset[int] = frozenset()
     sampling: Sampling = field(default_factory=Sampling)
     logprobs: int | None = None
-    """Report each token's log probability, with so many alternatives (0…20); None: none."""
+    """Report each token's log probability, with this many alternatives (0…20); None: report
+    none."""
     probabilities: bool = False
     """Report with them ranks and probabilities too (`Logprob`), where the engine knows them."""
     continued_tokens: int = 0
@@ -194,7 +204,8 @@ class Request:
     recipe: Callable[[], Mapping[str, Any] | None] | None = None
     """Returns, as JSON, what another process makes the constraint of."""
     report_gaps: Callable[[Mapping[str, str]], None] | None = None
-    """Called with what that process could not enforce of it: reasons by the arguments' tool."""
+    """Called with what that process could not enforce of it: reasons by the tool whose arguments they
+    are."""
     continues_turn: bool = False
     """The request continues a turn that was admitted before: it is never refused as too many."""
     background: bool = False
@@ -202,7 +213,8 @@ class Request:
     aside: bool = False
     """Of a background request: the cached conversation that the prompt goes back in stays as it is."""
     head_tokens: int = 0
-    """Tokens at the prompt's beginning that other conversations have too (tools, instructions)."""
+    """How many tokens at the beginning of the prompt other conversations have too (tools,
+    instructions)."""
     affinity_tokens: int = 0
     """How many tokens at the beginning of the prompt all prompts of this conversation have: of several
     servers of the model, one is chosen by them. 0: it belongs to no conversation."""
@@ -216,10 +228,14 @@ class Generation(Protocol):
     """A running generation, to be read once; a reader that stops early cancels it."""
 
     def __aiter__(self) -> AsyncIterator[Prefill | Waiting | Tokens | Finished]:
-        """Yield Prefill, Waiting (of servers only), Tokens, Finished. Raises EngineError on failure."""
+        """Yield Prefill, Waiting (only if a server runs the model), Tokens, Finished. Raises
+        EngineError when the engine fails on the way."""
 
     def cancel(self) -> None:
-        """End with ``Finished("cancelled")`` at the next token or chunk; from any thread, any time."""
+        """End it at the next token or prefill chunk; it then yields ``Finished("cancelled")``.
+
+        Safe from any thread, at any time, more than once.
+        """
 
 
 class Engine(Protocol):
@@ -240,8 +256,11 @@ class Engine(Protocol):
         """Load the model; ``progress`` gets 0…1. Does nothing when loaded. Raises EngineError."""
 
     def generate(self, request: Request) -> Generation:
-        """Start generating, in a running event loop; ``max_tokens=0`` only prefills. Raises
-        ContextOverflowError, EngineBusyError, or EngineError: not loaded, no prompt, unknown ids."""
+        """Start generating; needs a running event loop and a loaded engine.
+
+        ``max_tokens=0`` only prefills. Raises ContextOverflowError, EngineBusyError when too many
+        wait, or EngineError when the model is not loaded or the prompt is empty or has unknown ids.
+        """
 
     async def close(self) -> None:
         """Cancel running generations and free everything."""

@@ -56,16 +56,22 @@ class Opened:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Delta:
-    """The open segment's text goes on; never empty. Not frozen: that takes twice the time a token."""
+    """The open segment's text goes on; never empty.
+
+    Not frozen: there is one for each token, and making a frozen one takes twice the time.
+    """
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The open segment ended. ``start`` and ``end``: positions in the generated ids, of the message's
-    first token (in its header) and after its last (its stop token). Spans are contiguous: tokens
-    between two segments (repairs) are in the later one's."""
+    """The open segment ended.
+
+    ``start`` and ``end`` are positions in the generated ids: of the message's first token (in its
+    header), and of the token after its last (its stop token). The spans of all segments are contiguous;
+    tokens between two segments (repairs) are counted in the later one's span.
+    """
 
     complete: bool
     """False when the stream ended inside the segment."""
@@ -77,7 +83,10 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """The markup was malformed and is mended; `agent.formats.harmony` and `.markup` list the rules."""
+    """The markup was malformed and has been mended.
+
+    The rules are listed in `agent.formats.harmony` and `agent.formats.markup`.
+    """
 
     rule: str
     at: int
@@ -88,9 +97,12 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The generation should end here; further ids are ignored. ``call``: a call is complete;
-    ``return``: the answer is; ``turn``: another role's message begins; ``end``: the text ended, perhaps
-    like a call without being one."""
+    """The generation should end here; the parser ignores all further ids.
+
+    The reasons are ``call`` (a tool call is complete), ``return`` (the answer is complete), ``turn``
+    (the model began to write another role's message) and ``end`` (the text ended, or ended like a
+    call without being one).
+    """
 
     reason: str
     at: int
@@ -131,10 +143,12 @@ class FunctionTool:
 
     @property
     def model_name(self) -> str:
+        """The name under which the model sees the tool."""
         return qualified_name(self.name, self.namespace)
 
     @property
     def argument_schema(self) -> dict[str, Any]:
+        """The JSON Schema that the arguments of a call must match."""
         return self.parameters or {"type": "object", "properties": {}}
 
 
@@ -150,7 +164,8 @@ class PromptHeader:
     python: bool = False
     """Whether gpt-oss's own ``python`` tool is offered."""
     builtin_tools: tuple[FunctionTool, ...] = ()
-    """Further tools that gpt-oss was trained on, by their full names: ``browser.search``."""
+    """Further tools that gpt-oss was trained on, by their full names: ``browser.search``,
+    ``container.exec``."""
 
 
 class Format(Protocol):
@@ -177,14 +192,20 @@ class Format(Protocol):
         """Return what, after `open_assistant`, begins an answer without reasoning."""
 
     def begin_message(self, reasoning: str | None, answer: str | None) -> list[int]:
-        """Return the beginning, after `open_assistant`, of a message with this reasoning and answer
-        (None: without); the last one stays open. Raises ValueError for impossible reasoning."""
+        """Return what, after `open_assistant`, is the beginning of a message whose text goes on.
+
+        It has this reasoning and this answer; None: without. Of the two, the last one stays open.
+        Raises ValueError for reasoning in a format that has none.
+        """
 
     def open_call(self, recipient: str | None) -> list[int]:
         """Return what, after `open_assistant`, forces a call of this tool or (None) of any tool."""
 
     def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
-        """Return a generated message as the history has it, ended. ``call``: it is a complete call."""
+        """Return a generated message as the history keeps it: properly ended.
+
+        ``call`` tells that it is a complete call, whose result follows.
+        """
 
     def tool_result(self, recipient: str, text: str) -> list[int]:
         """Render the result of the tool that was called as ``recipient``."""
@@ -196,13 +217,22 @@ class Format(Protocol):
         """Tokenise a raw prompt: special tokens that it spells become their ids."""
 
     def canonical_name(self, tool: str, *, function: bool = False) -> str:
-        """A tool's name as a recipient: ``functions.files__read``. ``function``: it is a client's."""
+        """Return a declared tool's name as a recipient: ``files__read`` → ``functions.files__read``.
+
+        ``function``: a client's, which is no tool of the model's own even if it is called ``python``.
+        """
 
     def channel(self, ids: Sequence[int]) -> str | None:
-        """Harmony's channel of a message: ``analysis``, ``commentary``, ``final``; None: no channel."""
+        """Return a message's channel, as Harmony calls it: ``analysis``, ``commentary``, ``final``.
+
+        None: it has none, as in all other formats.
+        """
 
     def parser(self, recipients: Recipients | None) -> Parser:
-        """Make a parser for one generation. ``recipients``: None: calls are reported as written."""
+        """Make a parser for one generation after `open_assistant`.
+
+        With ``recipients`` None no tools are known, and calls are reported as they are written.
+        """
 
     def token_bytes(self, token: int) -> bytes:
         """Return an id's bytes; empty for an id that does not exist."""
@@ -227,11 +257,17 @@ class Format(Protocol):
 
 @runtime_checkable
 class SingleMessageFormat(Protocol):
-    """A format in which one generation is one message: `Format.close_message` ends all its segments."""
+    """A format in which one generation is one message, with one header and one end.
+
+    `Format.close_message` then ends the entire message; the segments in it have no ends of their own.
+    """
 
     def message_header(self) -> list[int]:
-        """Return the message's beginning in the history, the first part of `Format.open_assistant`; the
-        rest of that belongs to the first segment."""
+        """Return the message's beginning in the history, where reasoning may be dropped.
+
+        This is the first part of `Format.open_assistant`; the rest of that belongs to the first
+        segment.
+        """
 
     def message_end(self) -> list[int]:
         """Return the message's end in the history."""
@@ -251,4 +287,5 @@ class EditableFormat(Protocol):
         """Tell whether what is generated after `Format.open_assistant` may become a call's header."""
 
     def split_message(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Split a generated message, without its end, into header (after `open_assistant`) and body."""
+        """Return a generated message's header, from after `Format.open_assistant` on, and its body,
+        without its end."""

@@ -87,12 +87,16 @@ class Runtime:
         warm_up_seconds: float = WARM_UP_IDLE_SECONDS,
         probe_seconds: float = PROBE_IDLE_SECONDS,
     ) -> None:
-        """``script``: replies come from this file instead of a model. ``context``: wanted tokens; None:
-        a reasonable number. ``keep_alive``: seconds without a turn until the model is unloaded; None:
-        never. ``serves_engine``: other programs of this person may use the model. ``own_engine``: do
-        not use theirs. ``prefix_cache_bytes``: on disk; 0: none; None: a reasonable number.
-        ``sequences``: generations side by side, of a model loaded here. ``warm_up_seconds``,
-        ``probe_seconds``: idle times, see `agent.runtime.idle_timers`."""
+        """``script``: replies come from this file instead of a model (`agent.engine.scripted`).
+
+        ``context``: the wanted context length in tokens; None: as much as is reasonable.
+        ``keep_alive``: seconds without a turn after which the model is unloaded; None: never.
+        ``serves_engine``: other programs of this person may use the loaded model. ``own_engine``: load
+        the model also where another program has done so.
+        ``prefix_cache_bytes``: of the prefix cache on disk; 0: none; None: as many as are reasonable.
+        ``sequences``: generations that run side by side, where the model is loaded here.
+        ``warm_up_seconds``, ``probe_seconds``: idle times, see `agent.runtime.idle_timers`.
+        """
         self.host, self.policy, self.paths = host, policy, paths
         self.loader = ModelLoader(model, paths, script, context, prefix_cache_bytes, sequences)
         self.hub = Hub()
@@ -150,6 +154,7 @@ class Runtime:
 
     @property
     def script(self) -> Path | None:
+        """The file of the scripted engine's replies; None where a model runs."""
         return self.loader.script
 
     async def start(self) -> None:
@@ -243,8 +248,11 @@ class Runtime:
         affinity_tokens: int = 0,
         private: bool = False,
     ) -> None:
-        """Put the beginning of the next prompt into the engine's memory, in place of the one before;
-        nothing happens while no model is loaded. Parameters are as in `Request`."""
+        """Put the beginning of the next prompt into the engine's memory, in the background.
+
+        It takes the place of what was prefetched before; nothing happens while no model is loaded.
+        ``head_tokens``, ``affinity_tokens``, ``private``: as in `agent.engine.protocol.Request`.
+        """
         if self.loaded is not None and ids:
             request = Request(
                 ids,
@@ -259,6 +267,7 @@ class Runtime:
     # --- turns ---
 
     def publish(self, turn: RunningTurn) -> None:
+        """Tell the hub's subscribers of a turn that has started."""
         self.hub.publish(turn)
 
     def begin_turn(self) -> None:
@@ -268,6 +277,7 @@ class Runtime:
         self._typing_pause.hurry()
 
     def end_turn(self) -> None:
+        """Undo one `begin_turn`."""
         self.running_turns -= 1
         self._typing_pause.relax()
         self.restart_idle_timers()
@@ -300,8 +310,11 @@ class Runtime:
     # --- the model ---
 
     async def plan_placement(self) -> None:
-        """Decide where the model goes, so that the context length is known; one of a server or of
-        another program is loaded. Never fails: `load` says what does not fit."""
+        """Decide where the model goes, so that the context length is known.
+
+        Never fails: `load` says what does not fit. A model of a server or of another program is loaded,
+        for only those know.
+        """
         if self._placed or self.loaded is not None or self._lock.locked():
             return
         if self.loader.model.endpoint and not self.script:
@@ -332,7 +345,10 @@ class Runtime:
         return engine.replicas.states() if engine is not None else []
 
     async def health_problem(self) -> str | None:
-        """Why the loaded model cannot answer now; None: it can. Servers are asked once a second."""
+        """Why the loaded model cannot answer now, in a sentence; None: it can, as far as is known.
+
+        A remote model's server is asked, at most once a second.
+        """
         if (engine := self._remote_engine()) is None:
             return None
         problem = await engine.cached_health()
@@ -372,8 +388,10 @@ class Runtime:
     async def load(
         self, progress: Callable[[float], None] | None = None, *, warm_up: bool = False
     ) -> LoadedModel:
-        """Load the model unless it is in memory; ``progress`` gets 0…1. ``warm_up``: prepare meanwhile
-        what a first tool call needs. Raises EngineError."""
+        """Load the model unless it is in memory. Raises EngineError.
+
+        ``progress`` gets 0…1. ``warm_up``: prepare meanwhile what a first tool call needs.
+        """
         async with self._lock:
             if self.loaded is not None:
                 return self.loaded
@@ -459,7 +477,10 @@ class Runtime:
             self._engine_server = None
 
     async def _share_or_load(self, report: _ProgressReport, warm_up: bool = False) -> Engine:
-        """Use another program's engine, or load one; never the same model twice. Raises EngineError."""
+        """The engine of another program of this person, or else one that is loaded here.
+
+        Programs that start together do not load the model twice. Raises EngineError.
+        """
         if (shared := await self._find_shared_engine()) is not None:
             return shared
         socket = self.loader.shared_socket
@@ -545,5 +566,6 @@ class _ProgressReport:
             self._loop.call_soon_threadsafe(self._progress, fraction / 2)
 
     def from_loop(self, fraction: float) -> None:
+        """Report the second half."""
         if self._progress is not None:
             self._progress(0.5 + fraction / 2)

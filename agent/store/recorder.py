@@ -1,9 +1,14 @@
-"""Turns written down as they run, for when their process is killed. A recorder subscribes to the log of
-each turn that it is given, and writes the turn's row. Notes go to the store's journal: when an item is
-done and, for turns of this program's own interfaces, every ``NOTE_SECONDS``. A note has the events
-since the note before and, as a difference, the conversation's entries as if the turn ended now
-(`RunningTurn.pending_entries`). Row, events and conversation are written before any reader sees the
-terminal event. A turn of a person that failed before anything was generated leaves nothing."""
+"""Turns written down as they run: what is left of one when its process is killed, and how it went.
+
+A recorder subscribes to the log of each turn that it is given; whoever started the turn only reads its
+events. The turn's row is written when the turn is handed over. Notes go to the store's journal: at once
+when an item is done, so that what was seen as finished survives; and for turns of this program's own
+interfaces every ``NOTE_SECONDS`` while text is written.
+A note has the events since the note before and, as a difference, the conversation's entries as they
+would be if the turn ended now (`RunningTurn.pending_entries`). When the terminal event comes, the row,
+the events and the conversation are written before any reader sees it. A turn of a person that failed
+before anything was generated (its model could not be loaded) leaves nothing.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +57,11 @@ class TurnRecorder:
         keep: Keep = "all",
     ) -> None:
         """Write a turn that is about to start, or has started, then everything that comes of it.
-        ``prompt``: what a list shows. ``start``: its first entry; None: the next one. Raises
-        ConversationChangedError where it cannot extend its client's conversation."""
+
+        ``prompt``: what a list shows of the turn. ``start``: the conversation's entry that it begins
+        with; None: the next one. ``served``: for a response of the endpoint. Raises
+        ConversationChangedError where it cannot extend its client's conversation any more.
+        """
         begin = partial(
             self._store.begin,
             turn.conversation,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tools.builtin_server import Citable, Lasting, ToolError, check_arguments
+from tools.builtin_server import Citable, RunsInBackground, ToolError, check_arguments
 from tools.config.servers import ServerConfig
 from tools.mcp.call_scope import NewerVersionError, SessionLostError
 from tools.mcp.client_requests import CallHandlers, OnElicitation, OnSampling
@@ -388,14 +388,16 @@ class Host:
                 return source
         return None
 
-    def lasting(self) -> list[Lasting]:
+    def background_servers(self) -> list[RunsInBackground]:
         """Return the built-in servers whose calls leave something running."""
         builtins = (server.config.builtin for server in self._servers.values())
-        return [each for each in builtins if each is not None and isinstance(each, Lasting)]
+        return [
+            each for each in builtins if each is not None and isinstance(each, RunsInBackground)
+        ]
 
     def end_conversation(self, conversation: str, successor: str | None = None) -> None:
         """End what the calls of a conversation have left running, or give it to its successor."""
-        for builtin in self.lasting():
+        for builtin in self.background_servers():
             builtin.end_conversation(conversation, successor)
 
     async def close(self) -> None:

@@ -1,12 +1,14 @@
-"""Chooses the version of MCP that a connection speaks: up to 2025-11-25, with a handshake
-(``initialize``), or the stateless 2026-07-28 (``server/discover``). Many servers do less over the newer
-one, where they can send no requests: ``ctx.elicit()`` of FastMCP 4 and of SDK 2 (Python and TypeScript)
-fails (measured in 2026-11). ``InputRequiredResult`` works over both, but for FastMCP's own
-(``NewerVersionError``).
+"""Chooses the version of MCP that a connection speaks.
+
+The protocol has two eras: versions up to 2025-11-25 begin with a handshake (``initialize``), 2026-07-28
+is stateless and begins with ``server/discover``. Many servers speak both and do less over the newer
+one: ``ctx.elicit()`` of FastMCP 4 and of SDK 2 (Python and TypeScript) fails over it, because a server
+can send no requests there. Their newer form of asking (``InputRequiredResult``) works over both, but
+for FastMCP's own, for which a call is begun again (``NewerVersionError``). Measured in 2026-11.
 
 So the older era is chosen where a server can ask questions in it: over stdio, and over HTTP where it
-keeps sessions. Such a server answers a GET without a session with HTTP 400, others with an empty stream
-or HTTP 405.
+keeps sessions. That it does is seen by a GET without a session, which servers with sessions answer with
+HTTP 400, and others with an empty stream or HTTP 405.
 """
 
 from __future__ import annotations

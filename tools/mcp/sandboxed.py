@@ -82,7 +82,7 @@ class SandboxedServer:
             protection=protection,
             network=network,
             control=self.link.descriptor,
-            lasts=True,
+            long_running=True,
             readable=[*self._readable(program)],
             writable=writable,
         )

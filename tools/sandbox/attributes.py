@@ -15,6 +15,7 @@ import os
 import select
 import struct
 import time
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
@@ -24,7 +25,7 @@ TIME_NOW, TIME_OMITTED = (1 << 30) - 1, (1 << 30) - 2
 # struct seccomp_notif, struct seccomp_notif_resp, and the requests of ioctl:
 # https://docs.kernel.org/userspace-api/seccomp_filter.html
 NOTICE, ANSWER = struct.Struct("=QIIiIQ6Q"), struct.Struct("=QqiI")
-RECEIVE_REQUEST, SEND_REQUEST = 0xC0502100, 0xC0182101
+RECEIVE_REQUEST, SEND_REQUEST, IS_VALID_REQUEST = 0xC0502100, 0xC0182101, 0x40082102
 # Which arguments a call has: folder, path, mode, times, flags (None: has none).
 ARGUMENTS: dict[str, tuple[int | None, int | None, int | None, int | None, int | None]] = {
     "chmod": (None, 0, 1, None, None),
@@ -58,14 +59,22 @@ class AttributeCalls:
             try:
                 notice = fcntl.ioctl(listener, RECEIVE_REQUEST, bytes(NOTICE.size))
                 number, pid, _, call, _, _, *arguments = NOTICE.unpack(notice)
-                error = self._make(pid, names.get(str(call), ""), arguments)
+
+                def check_pid(number: int = number) -> None:
+                    # If the process has ended meanwhile, its id may be another one's: OSError.
+                    fcntl.ioctl(listener, IS_VALID_REQUEST, struct.pack("=Q", number))
+
+                error = self._make(pid, names.get(str(call), ""), arguments, check_pid)
                 fcntl.ioctl(listener, SEND_REQUEST, ANSWER.pack(number, 0, -error, 0))
             except OSError as problem:
                 if problem.errno != errno.ENOENT or ended.poll(0):  # else a call was interrupted
                     return
 
-    def _make(self, pid: int, name: str, arguments: list[int]) -> int:
-        """Make a call; 0, or the number of the error with which it fails."""
+    def _make(
+        self, pid: int, name: str, arguments: list[int], check_pid: Callable[[], None]
+    ) -> int:
+        """Make a call; 0, or the number of the error with which it fails. ``check_pid``: raises OSError
+        where ``pid`` is no longer the process that made it."""
         if name not in ARGUMENTS:
             owner, group = arguments[-4:-2] if name == "fchownat" else arguments[1:3]
             unchanged = 0xFFFFFFFF
@@ -85,9 +94,12 @@ class AttributeCalls:
                 if mode is not None:
                     if mode & 0o6000:
                         return errno.EPERM
+                    check_pid()
                     os.chmod(f"/proc/self/fd/{file}", mode & 0o1777)  # noqa: PTH101
                 else:
-                    os.utime(f"/proc/self/fd/{file}", ns=_times(pid, times or 0, file))
+                    ns = _times(pid, times or 0, file)
+                    check_pid()
+                    os.utime(f"/proc/self/fd/{file}", ns=ns)
             finally:
                 os.close(file)
         except OSError as problem:

@@ -203,15 +203,18 @@ def shell_command(
     protection: Protection | None = None,
     network: NetworkAccess = NetworkAccess(),
     control: int = 0,
-    lasts: bool = False,
+    long_running: bool = False,
     readable: Sequence[str] = (),
     writable: Sequence[Path] = (),
 ) -> list[str]:
-    """The command line that runs ``argv`` in ``start``: reaching ``network`` only (bubblewrap alone can
-    grant some), and writing to ``root``, except for ``protection``, and ``work_folder`` (home) only.
-    Its processes are killed when it, or the stdin of the command line, ends; with ``control``
-    (``supervise.py``), when that does. ``lasts``: for days, so that others' use of the disk does not
-    count. ``readable``, ``writable``: more files and folders, which ``protection`` may be about."""
+    """Return the command line that runs ``argv`` in ``start`` within the sandbox.
+
+    It writes to ``root``, except for what ``protection`` names, and to ``work_folder``, its home. It
+    reaches ``network`` only; bubblewrap alone can grant any. Its processes are killed when it ends, or
+    when the stdin of the command line does; with ``control`` (a descriptor, see ``supervise.py``), when
+    that does. ``long_running``: it may run for days, so what others write to the disk does not count.
+    ``readable``, ``writable``: more files and folders; ``protection`` applies to them too.
+    """
     limits, protection = limits or ResourceLimits(), protection or Protection()
     spec = _spec(limits)
     seen = [*_readable(), *_COMMAND_READABLE]
@@ -228,7 +231,7 @@ def shell_command(
     read_only: Sequence[str] | None = None
     match name:
         case "bubblewrap":
-            options = [*(("--dir", str(start)) if lasts else ()), *protection.bind_options()]
+            options = [*(("--dir", str(start)) if long_running else ()), *protection.bind_options()]
             wrapper = _bubblewrap(seen, [work_folder, root, *writable], start, options)
             spec |= {"seccomp": "network" if network.kind else "namespace"}
             spec["identities"] = protection.identities
@@ -253,7 +256,7 @@ def shell_command(
         case _:
             raise ValueError(name)
     bounds = {**asdict(limits), "root": str(root), "home": str(work_folder), "read_only": read_only}
-    bounds |= {"hosts": network.hosts, "control": control, "lasts": lasts}
+    bounds |= {"hosts": network.hosts, "control": control, "long_running": long_running}
     return [*_python("supervise.py"), json.dumps(bounds), *wrapper, *_confined(spec, *argv)]
 
 

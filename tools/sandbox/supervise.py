@@ -2,7 +2,7 @@
 script that imports ``folder_limits``, ``attributes`` and, for a command that reaches hosts, ``proxy``
 only. LIMITS is JSON: ``processes``, ``memory``, ``descriptors``, ``sockets``, ``written_bytes`` and
 ``written_files`` of ``ResourceLimits``, the folders ``root`` and ``home``, ``read_only`` (null, or
-paths below them whose modes and times stay), ``lasts``, ``hosts``, and ``control``: 0, or the
+paths below them whose modes and times stay), ``long_running``, ``hosts``, and ``control``: 0, or the
 descriptor of a socket on which the proxy's reports are sent, a line of JSON each. Ends all with its
 stdin, or with that socket: then stdin is the command's. Exits with the command's code, or 128 + its
 signal."""
@@ -181,7 +181,7 @@ class DiskWatch:
         self._bytes, self._files = limits["written_bytes"], limits["written_files"]
         self._home, self._home_problem = limits["home"], ""
         # Of one that runs for days, only its home counts, and what is left free.
-        bounds = (1 << 62, 1 << 62) if limits["lasts"] else (self._bytes, self._files)
+        bounds = (1 << 62, 1 << 62) if limits["long_running"] else (self._bytes, self._files)
         self._spaces = {
             folder: FreeSpace(os.statvfs(folder), *bounds)
             for folder in (limits["root"], self._home)

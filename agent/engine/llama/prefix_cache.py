@@ -15,25 +15,33 @@ the sequence had just that length. A sequence of 2,900 tokens, with a window of 
     continue at 1300: they lost [1173, 1300)                     -> truncate, restore C1, compute
                                                                     1200 to 1300 once more
 
-So `KvSequence.reusable` of 2880 is 2880, and of 1300 it is 1200. A checkpoint can be restored into any
-sequence that begins with its tokens. Models without sliding layers need none.
+So `KvSequence.reusable` of 2880 is 2880, and of 1300 it is 1200. A checkpoint depends only on the
+tokens before it: it can be restored into any sequence that begins with them. Models without sliding
+layers need no checkpoints.
 
 The policy is in `PrefixCache.acquire` and in a few constants, which decide more than speed:
 
-- A prompt that cuts off at most REWIND_LIMIT_TOKENS of the last *prompt* of a sequence (generated
-  tokens do not count, as their text may be rendered otherwise in the history) is its conversation's
-  next turn, and continues in place; drafts that are being typed may cut off DRAFT_REWIND_LIMIT_TOKENS.
-  Any other one gets a free sequence with a copy of the shared prefix.
+- Is a new prompt the next turn of the conversation in a sequence, or another conversation that only
+  begins alike (the same system prompt)? If it cuts off at most REWIND_LIMIT_TOKENS tokens of the last
+  *prompt* there (generated tokens do not count: their text may be rendered otherwise in the
+  history), it is the next turn and continues in place. Else it gets a free sequence, into which the
+  shared prefix is copied, and the other conversation loses nothing. Drafts of a prompt that is
+  being typed replace each other in place, so they may cut off DRAFT_REWIND_LIMIT_TOKENS.
 - Below MIN_REUSE_TOKENS neither a checkpoint nor waiting for another prompt's prefix is worth it.
-- The scheduler saves checkpoints before a prompt's last token (the next turn comes back there), where
-  prompts diverge (`AcquiredSequence.shared_prefix`) and each CHECKPOINT_INTERVAL_TOKENS. More than
-  MAX_CHECKPOINTS are thinned out evenly; the first and last stay.
+- The scheduler saves checkpoints before the last token of a prompt (the next turn comes back
+  there), where prompts diverge (`AcquiredSequence.shared_prefix`: others will diverge there too)
+  and each CHECKPOINT_INTERVAL_TOKENS. More than MAX_CHECKPOINTS are thinned out evenly; the first and
+  last stay.
 
-A prompt whose likeliest tokens are looked up at an earlier position is nobody's next turn
-(`agent.engine.protocol.Request.aside`): it is computed in the spare sequence (`acquire_aside`). While
-the engine idles sequences are written to disk, from which they are read back, one segment at a time
-(`agent.engine.llama.disk_cache`, `PrefixCache.save_step`, `RestoreJob`). The C functions are
-llama_memory_* and llama_state_seq_* of
+Where the likeliest tokens at an earlier position are looked up, the prompt goes back there without
+being anybody's next turn (`agent.engine.protocol.Request.aside`). It is computed in the spare
+sequence, `PrefixCache.acquire_aside`, so that the conversation's own stays as it is.
+
+What a sequence holds is also written to disk while the engine idles, and read back where a prompt
+begins like that (`agent.engine.llama.disk_cache`): `PrefixCache.save_step` and `RestoreJob` do one
+segment at a time, so that nobody waits for more.
+
+The C functions are llama_memory_* and llama_state_seq_* of
 https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h.
 """
 
@@ -88,6 +96,7 @@ class KvSequence:
 
     @property
     def checkpoint_lengths(self) -> list[int]:
+        """Lengths that have a checkpoint, ascending."""
         return sorted(self._checkpoints)
 
     def reusable(self, count: int) -> int:
@@ -106,7 +115,8 @@ class KvSequence:
         return 0 <= first <= needed
 
     def truncate(self, count: int) -> int:
-        """Go back to the first `count` tokens, which are reusable; the new length (0: impossible)."""
+        """Go back to the first `count` tokens, which are reusable; return the new length (0 if
+        llama.cpp could not do it)."""
         intact = self._window_intact(count)
         done = count == len(self.ids) or self.model.truncate(self.seq_id, count)
         if done and not intact:
@@ -165,11 +175,15 @@ class KvSequence:
             del self._checkpoints[lengths[closest]]
 
     def checkpoint(self, length: int) -> WindowState:
+        """The checkpoint of a length that has one."""
         return self._checkpoints[length]
 
     def restore(self, stored: StoredPrefix) -> Generator[bool]:
-        """Append what is on disk, a segment for each step; yields whether there was room for it. Unless
-        read to its end, and for a damaged file, the sequence is empty afterwards."""
+        """Append what is on disk, a segment for each step; yields whether there was room for it.
+
+        The ids before are a prefix of the stored ones. Unless the iterator is read to its end, and
+        where a file is damaged, the sequence is empty afterwards.
+        """
         # Until it is done nobody may use what is there: the sliding layers' cells are overwritten.
         ids, windows = self.ids, self._checkpoints
         self.ids, self._checkpoints = [], {}
@@ -215,7 +229,8 @@ class AcquiredSequence(NamedTuple):
     cached_tokens: int
     """Prompt tokens that are already in the KV cache."""
     shared_prefix: int
-    """Length of the longest prefix shared with another sequence, where a checkpoint is worth saving."""
+    """Length of the longest prefix shared with another sequence: prompts diverge there, and a
+    checkpoint is worth saving."""
 
 
 class PrefixCache:
@@ -233,6 +248,7 @@ class PrefixCache:
 
     @property
     def free_sequences(self) -> list[KvSequence]:
+        """The sequences that no job has."""
         return [s for s in self.sequences if not s.busy]
 
     def reusable(self, prompt: list[int]) -> int:
@@ -244,11 +260,15 @@ class PrefixCache:
         )
 
     def contains(self, prompt: list[int]) -> bool:
+        """Whether all tokens of a prompt are in the cache."""
         return any(s.ids[: len(prompt)] == prompt for s in self.sequences)
 
     def acquire(self, prompt: list[int], draft: bool = False) -> AcquiredSequence:
-        """A free sequence, truncated to what it has in common with ``prompt`` but for the last token.
-        ``draft``: prompts will follow that differ at the end."""
+        """Return a sequence that a job continues with `prompt`, truncated to their common prefix.
+
+        At least the prompt's last token is left to compute. One sequence must be free. ``draft``:
+        the prompt is a guess that others will follow which differ at the end.
+        """
         limit = len(prompt) - 1
         sources = [*self.sequences, self._spare]
         shared = {s: min(common_prefix_length(s.ids, prompt), limit) for s in sources}
@@ -273,7 +293,10 @@ class PrefixCache:
         return AcquiredSequence(target, cached, max(shared.values()))
 
     def acquire_aside(self, prompt: list[int]) -> AcquiredSequence:
-        """The sequence beside those of conversations, which must not be busy, for `prompt`'s job."""
+        """Return a sequence that a job continues with `prompt`, beside those of conversations.
+
+        There is one, which must not be busy; what it has is there until it is needed otherwise.
+        """
         limit, spare = len(prompt) - 1, self._spare
         reusable = {
             s: s.reusable(min(common_prefix_length(s.ids, prompt), limit))
@@ -359,7 +382,10 @@ class PrefixCache:
             sequence.unsaved = False
 
     def evict(self, aside: Sequence[int] | None = None) -> bool:
-        """Empty the least recently used free sequence, but not the best for ``aside``; False: none."""
+        """Empty the least recently used free sequence; return False when there is none.
+
+        ``aside``: a prompt for which the sequence that shares most with it must stay.
+        """
         if self._spare.ids and not self._spare.busy:
             self._spare.clear()
             return True

@@ -1,5 +1,9 @@
-"""Decides which job does what in the next step: one that decodes feeds its last token, one that
-prefills a chunk of its prompt, a small one while others decode. Knows no threads, no llama.cpp."""
+"""Decides which job does what in the next step of the model; all running jobs share each step.
+
+A job that decodes feeds its last token; a job that still prefills feeds a chunk of its prompt.
+While others decode the chunks are small, so that no stream pauses for long. The scheduler is pure:
+it knows neither threads nor llama.cpp.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,8 @@ MAX_CHUNK_SECONDS = 0.05
 MIN_CHUNK_TOKENS = 32
 """Tokens of a chunk in any case: with fewer, prefill is much slower."""
 ASIDE_CHECKPOINT_TOKENS = 512
-"""Tokens between checkpoints of a prompt that is computed aside: neighbours are looked at next."""
+"""Tokens between the checkpoints of a prompt that is computed aside: who looks at one token looks at
+its neighbours next."""
 MAX_BACKGROUND_JOBS = 4
 """Background jobs that are kept waiting; the oldest are dropped."""
 
@@ -42,6 +47,7 @@ class GenerationJob:
     ids: list[int]
     """The prompt, then the generated tokens."""
     max_generated: int
+    """Tokens to generate at most."""
     sequence: KvSequence | None = None
     checkpoints_at: set[int] = field(default_factory=set)
     """Positions in the prompt where a chunk ends and a checkpoint is saved."""
@@ -56,6 +62,7 @@ class GenerationJob:
     cached_tokens: int = 0
     """Prompt tokens that were in the KV cache at the first start."""
     generated: int = 0
+    """Tokens generated so far."""
     sampler: Sampler | None = None
     drafter: Drafter | None = None
     """Drafts its tokens; None: nobody does."""
@@ -95,6 +102,7 @@ class GenerationJob:
 
     @property
     def forced_tokens(self) -> ForcedTokens | None:
+        """The constraint that gives its tokens, if it has one."""
         constraint = self.request.constraint
         return constraint if isinstance(constraint, ForcedTokens) else None
 
@@ -139,10 +147,14 @@ class Scheduler:
 
     @property
     def jobs(self) -> list[GenerationJob]:
+        """All jobs that have not ended."""
         return [*self.running, *self.waiting, *self.background]
 
     def add(self, job: GenerationJob) -> GenerationJob | None:
-        """Queue a job, which interrupts background jobs unless it is one; return a dropped one."""
+        """Queue a new job; return a background job that is dropped for it, if any.
+
+        A job that is no background job stops the background jobs that run; they wait again.
+        """
         if not job.request.background:
             self.waiting.append(job)
             for other in [other for other in self.running if other.request.background]:
@@ -152,8 +164,10 @@ class Scheduler:
         return self.background.pop() if len(self.background) > MAX_BACKGROUND_JOBS else None
 
     def start_ready(self) -> list[GenerationJob]:
-        """Start the jobs that can start; return them, oldest first. A background prefill whose prompt
-        is in the KV cache gets no sequence."""
+        """Start the jobs that can start; return them, oldest first.
+
+        A background prefill whose prompt is in the KV cache already is returned without a sequence.
+        """
         started: list[GenerationJob] = []
         for job in list(self.waiting):
             if self._out_of_cells or not self._cache.free_sequences:
@@ -171,8 +185,11 @@ class Scheduler:
         return started
 
     def _must_wait(self, job: GenerationJob) -> bool:
-        """Whether a running job prefills a prefix that this job needs too, at least MIN_REUSE_TOKENS
-        more than what is cached: copying it is faster than computing it twice."""
+        """Whether a running job is prefilling a prefix that this job needs too.
+
+        Computing the prefix once and copying it is faster than prefilling it twice side by side; it
+        has to be longer by MIN_REUSE_TOKENS than what is already in the KV cache.
+        """
         if job.waits_for is None:
             prefilling = [other for other in self.running if other.remaining > 1]
             prefixes = [
@@ -230,7 +247,11 @@ class Scheduler:
             self._checkpoint_if_due(job)
 
     def plan(self) -> list[StepShare]:
-        """Plan at most `step_tokens`: a token of each job that decodes, then chunks of prefills."""
+        """Plan the next step: one token of each job that decodes, then chunks of those that
+        prefill.
+
+        Returns at most `step_tokens` tokens, none if no job can do anything.
+        """
         shares = [
             StepShare(job, 1)
             for job in self.running
@@ -255,6 +276,7 @@ class Scheduler:
         return min(later, default=len(job.ids) - 1) - position
 
     def step_done(self, shares: list[StepShare], seconds: float) -> None:
+        """Record that a step was computed, and how long it took."""
         if (tokens := sum(share.tokens for share in shares)) >= MIN_CHUNK_TOKENS:
             self._seconds_per_token += (seconds / tokens - self._seconds_per_token) / 2
         for job, count in shares:
@@ -277,8 +299,11 @@ class Scheduler:
             job.last_checkpoint = position
 
     def make_room(self) -> GenerationJob | None:
-        """Free KV cells: evict an idle sequence, or else requeue the youngest job. Returns the only
-        running job if there is nothing else to free."""
+        """Free cells of the full KV cache: evict an idle sequence, or else requeue the youngest
+        job.
+
+        Returns the only running job if there is nothing else to free.
+        """
         first = self.running[0]
         if self._cache.evict(first.ids if first.is_aside else None):
             return None

@@ -1,12 +1,20 @@
 """Drafts the next tokens of a generation, and decides how many of them a step verifies.
 
-With a draft a step computes the logits after each drafted token, too. Tokens are sampled from them in
-order, as by plain decoding, for as long as the sampled one is the drafted one, so that the output's
-distribution stays the same (Leviathan et al., https://arxiv.org/abs/2211.17192). Whether that is faster
-depends on the text (`Acceptance` compares each draft, verified or not) and on the device (`StepCosts`:
-a GPU computes 16 tokens about as fast as one, a CPU may take 9 times as long). `DraftPlanner.draft`
-takes the number that yields most tokens in a second, often none. Pure: it knows no threads and no
-llama.cpp.
+A step computes the logits after a generation's last token; with a draft it computes those after
+each drafted token too. Tokens are then sampled in order, each from the logits that plain decoding
+would sample it from, for as long as the sampled token is the drafted one (Leviathan et al.,
+https://arxiv.org/abs/2211.17192, where the draft is certain of its tokens: the distribution of what
+is sampled stays the same). So a draft never changes the output, only how many steps it takes.
+
+Whether that is faster depends on the text and on the device: a GPU computes 16 tokens about as fast
+as one, a CPU may take 9 times as long. Both are measured while the engine runs:
+
+- `Acceptance` learns how far drafts are right. Each draft is compared with what is sampled whether
+  or not a step verifies it, so text that does not repeat costs nothing but the search.
+- `StepCosts` learns how much longer a step with so many drafted tokens takes.
+
+`DraftPlanner.draft` takes the number of drafted tokens that yields most tokens in a second; often
+that is none. All of this is pure: it knows neither threads nor llama.cpp.
 """
 
 from __future__ import annotations
@@ -48,8 +56,12 @@ class PromptLookup:
         self._count = 0
 
     def draft(self, ids: Sequence[int], limit: int) -> tuple[list[int], int]:
-        """Return a draft of ``limit`` tokens that follow ``ids``, which only grow, and the length of
-        the match; a draft beyond their end repeats itself."""
+        """Return a draft of ``limit`` tokens that follow ``ids``, and the length of the match before
+        it; nothing and 0 without a match.
+
+        ``ids`` has grown since the last call. A draft that would go beyond their end repeats itself,
+        as the text does.
+        """
         self._append(ids)
         known = self._ids[: self._count]
         ends, length = np.flatnonzero(known[:-1] == known[-1]), 1
@@ -111,6 +123,7 @@ class Drafter:
         return draft
 
     def observe(self, token: int) -> None:
+        """Compare the draft with a token that was sampled."""
         if self._compared is None:
             return
         draft, acceptance = self._compared
@@ -150,7 +163,10 @@ class StepCosts:
                 self._ratios[key] = ratio + COST_RATE * (seconds / plain - ratio)
 
     def ratio(self, generations: int, drafted: int) -> float:
-        """The estimated cost of a step, 1 without drafts; what was not measured counts as cheap."""
+        """Return the estimated cost of a step, 1 for one without drafts.
+
+        What was not measured counts as cheap as fewer tokens, so that it is tried once.
+        """
         sizes = range(_size_class(drafted), -1, -1)
         measured = (self._ratios.get((generations, size)) for size in sizes)
         return max(1.0, next((ratio for ratio in measured if ratio is not None), 1.0))
@@ -186,7 +202,8 @@ class DraftPlanner:
         self._max_tokens = max_tokens
 
     def draft(self, candidates: Sequence[Candidate]) -> list[list[int]]:
-        """Return the drafts to verify, one for each decoding generation; empty ones do not pay."""
+        """Return the drafts that the next step verifies, one for each generation that decodes in it;
+        empty ones where drafts do not pay."""
         drafts = [each.drafter.draft(each.ids)[: max(0, each.limit)] for each in candidates]
         count = len(candidates)
         best, best_length = MIN_GAIN * count, 0
@@ -202,10 +219,14 @@ class DraftPlanner:
 
 
 class DraftLengths:
-    """Decides how many tokens a draft model drafts before a step. Lengths are tried from the shortest
-    on, the next one when one pays; where none does the model pauses, ever longer."""
+    """Decides how many tokens a draft model drafts before a step.
+
+    Its drafts take time, so none is made only to be compared: lengths are tried from the shortest on,
+    the next one when one pays, and where none does the model pauses, ever longer.
+    """
 
     def __init__(self, max_tokens: int = MAX_DRAFT_TOKENS) -> None:
+        """``max_tokens``: drafted tokens of a step, of all generations together."""
         self.costs = StepCosts()
         """Of steps with the drafts that they verify."""
         self.acceptance = Acceptance(decay=FIRST_ACCEPTANCE)
@@ -217,7 +238,10 @@ class DraftLengths:
         self._paused_steps = 0
 
     def choose(self, limits: Sequence[int]) -> int:
-        """Tokens to draft for each generation of the next step, or 0. ``limits``: of each draft."""
+        """Return how many tokens to draft for each generation of the next step, or 0.
+
+        ``limits``: how many tokens the drafts of each may have; those are shortened.
+        """
         count = len(limits)
         if not self.costs.is_measured(count, 0) or self._steps >= PLAIN_STEP_INTERVAL:
             self._steps = 0

@@ -19,7 +19,8 @@ CANDIDATE_SECONDS = 0.05
 MAX_TIME_RATIO = 0.9
 """More threads must take at most this share of the time to be worth their cores."""
 TIMEOUT_IN_BEST_RUNS = 6.0
-"""A candidate must make three runs within so many of the best one: on shared cores threads wait."""
+"""A candidate is dropped if its three runs take longer than this many runs of the best one: on shared
+cores its threads wait for each other."""
 PREFILL_TOKENS = 32
 """Tokens of the batch that stands for a prompt."""
 SLOW_TOKEN_SECONDS = 0.02

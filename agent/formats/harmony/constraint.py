@@ -1,8 +1,11 @@
-"""Constrains decoding of Harmony: headers by grammars of their own, bodies by the body's grammar. At
+"""Constrains decoding of Harmony: headers by grammars of their own, bodies by the body's grammar.
+
+While a header is written, its grammar allows the kinds of message that may come next. At
 ``<|message|>`` the parser tells which segment has begun: a call's arguments or an answer may have a
-grammar, other bodies are free text. With calls optional and no grammar for the answer, headers are free
-too, unless only declared tools are allowed; after ``to=functions`` comes a declared function all the
-same."""
+grammar; other bodies are free text up to the id that ends them. With calls optional and no grammar
+for the answer, headers are free too, unless only declared tools are allowed; what follows
+``to=functions`` is a declared function all the same.
+"""
 
 from __future__ import annotations
 
@@ -127,6 +130,7 @@ class HarmonyConstraint:
         return self._matcher is None or self._matcher.accept(token)
 
     def allowed(self) -> TokenIds:
+        """Return the ids that may come next; waits for a grammar that is being compiled."""
         if self.pending is not None:
             self._begin_matcher(self.pending)
         if self._unconstrained:
@@ -200,7 +204,10 @@ class _HeaderGrammars:
         self.has_functions = any(name.startswith("functions.") for name in self._names)
 
     def compile_function_name(self) -> Future[CompiledGrammar]:
-        """What follows ``to=functions``; the model's own tools, too: ``functions.python`` is one."""
+        """What follows ``to=functions`` up to the body.
+
+        The model's own tools are among it: what it writes as ``functions.python`` means ``python``.
+        """
         names = (json.dumps("." + name.removeprefix("functions.")) for name in self._names)
         lines = [
             f"start: ({' | '.join(names)}) (<[{CHANNEL_ID}]> channel)? kind? <[{MESSAGE_ID}]>",
@@ -216,7 +223,8 @@ class _HeaderGrammars:
         )
 
     def _lark(self, started: bool, opened_kinds: set[SegmentKind]) -> str:
-        """Write the grammar: reasoning may come first, and before a required call a preamble."""
+        """Write the grammar; before a required call, one reasoning and one preamble are allowed, and
+        before an answer with a grammar one reasoning."""
         constraints, must = self._constraints, self._constraints.calls == "must"
         further = constraints.calls == "further"
         kinds = {

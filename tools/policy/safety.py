@@ -34,11 +34,14 @@ def safety_report(host: Host, policy: Policy) -> dict[str, list[str]]:
             decisions.setdefault(policy.decide(tool, config).decision, []).append(
                 _label(config, tool)
             )
+    rules = sorted(policy.granted_rules())
+    hosts = [rule.removeprefix("reach ") for rule in rules if rule.startswith("reach ")]
+    by_rule = [f"{host}, by your rule" for host in hosts if "shell" in by_server]
     report = {
         "Can read": _lines(access.read for access in accesses),
         "Can change": _lines(access.change for access in accesses),
         "Can run": _lines(access.run for access in accesses),
-        "Can reach": _lines(access.reach for access in accesses),
+        "Can reach": _lines([*(access.reach for access in accesses), *by_rule]),
     }
     if running := [line for access in accesses for line in access.running]:
         report["Runs in the background"] = running
@@ -47,7 +50,7 @@ def safety_report(host: Host, policy: Policy) -> dict[str, list[str]]:
     for decision, heading in DECISION_HEADINGS.items():
         if tools_of := decisions.get(decision):
             report[heading] = [", ".join(tools_of)]
-    if rules := sorted(policy.granted_rules()):
+    if rules:
         report["Allowed by your rules"] = rules
     return report
 

@@ -91,7 +91,9 @@ async def test_ps_and_safety_list_what_runs_and_what_is_reached(
         await driver.app.chat.submit("/safety reach *")
         await driver.expect_text("is not a host such as")
         await driver.app.navigator.safety()
-        await driver.expect_text("Runs in the background", "bg1: sleep 600", "reach wheels.example")
+        await driver.expect_text(
+            "Runs in the background", "bg1: sleep 600", "wheels.example, by your rule"
+        )
         await driver.pilot.press("escape")
         await driver.app.chat.submit("/ps stop bg2")
         await driver.expect_text("ids: bg1")

@@ -17,7 +17,7 @@ from tools.config.servers import (
     Rule,
     SandboxSettings,
     ServerConfig,
-    package_hosts,
+    default_sandbox,
 )
 
 _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
@@ -191,7 +191,7 @@ class _EntryReader:
         if command is None:
             raise ConfigError("sandbox is for servers with a command")
         if value is True:
-            return SandboxSettings(hosts=package_hosts(command))
+            return default_sandbox(command)
         if not isinstance(value, dict) or value.keys() - {"write", "hosts"}:
             raise ConfigError('sandbox must be true or {"write": [folders], "hosts": [hosts]}')
         from tools.networks import HostError, HostRule

@@ -17,7 +17,9 @@ Rule = Literal["allow", "ask", "deny", "auto"]
 """Whether a tool may run. auto: a tool that only reads runs, others ask."""
 
 
-_PACKAGE_RUNNERS = frozenset(("bun", "bunx", "npm", "npx", "pnpm", "pnpx", "yarn"))
+NODE_RUNNERS = frozenset(("bun", "bunx", "npm", "npx", "pnpm", "pnpx", "yarn"))
+PACKAGE_RUNNERS = NODE_RUNNERS | {"uvx", "uv", "pipx"}
+"""Programs that get packages and run them."""
 
 
 class ConfigError(AgentError):
@@ -47,21 +49,26 @@ class SandboxSettings:
     """Files and folders; below the working folder where they are relative."""
     hosts: tuple[str, ...] = ()
     """Hosts that it may reach, as `tools.networks.HostRule` reads them."""
+    packages: bool = False
+    """Whether it may also reach the hosts from which its command gets packages."""
+
+    @property
+    def reach(self) -> str:
+        """What it may reach, for a person; empty: nothing."""
+        packages = ("where its packages come from",) if self.packages else ()
+        return ", ".join((*self.hosts, *packages))
 
     @property
     def description(self) -> str:
         """What that is, for a person."""
         writes = f", writes {', '.join(self.write)}" if self.write else ""
-        reaches = f", reaches {', '.join(self.hosts)}" if self.hosts else ""
+        reaches = f", reaches {self.reach}" if self.reach else ""
         return f"in a sandbox{writes}{reaches}"
 
 
-def package_hosts(command: str) -> tuple[str, ...]:
-    """Return the hosts where a command such as ``npx`` gets the package that it runs."""
-    name = PurePath(command).name
-    if name in _PACKAGE_RUNNERS:
-        return ("npm.example",)
-    return ("wheels.example", "files.files.example") if name in ("uvx", "uv", "pipx") else ()
+def default_sandbox(command: str) -> SandboxSettings:
+    """Return the settings where an entry names none: ``npx`` and the like reach their packages."""
+    return SandboxSettings(packages=PurePath(command).name in PACKAGE_RUNNERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +130,7 @@ class ServerConfig:
     @property
     def runs_package(self) -> bool:
         """Whether its command looks for a package in the folder that it starts in, and above it."""
-        return PurePath(self.command).name in _PACKAGE_RUNNERS
+        return PurePath(self.command).name in NODE_RUNNERS
 
     @property
     def tries_sse(self) -> bool:

@@ -17,6 +17,7 @@ from agent.util.temporary_folders import process_folder
 from tools.audit import AuditLog
 from tools.config.named_files import NamedFiles, named_paths
 from tools.config.servers import ServerConfig
+from tools.mcp.package_hosts import package_hosts
 from tools.sandbox import isolation
 from tools.sandbox.control import SupervisorLink
 from tools.sandbox.guard import CommandGuard, RootGuard
@@ -65,9 +66,12 @@ class SandboxedServer:
         """Return the command line; blocks. Raises OSError."""
         config, best = self._config, isolation.best_isolation()
         assert config.sandbox is not None
-        network = NetworkAccess(bool(config.sandbox.hosts), config.sandbox.hosts)
         if not best.ok:
             raise SandboxError(0, f"there is no sandbox here: {best.detail}")
+        hosts = config.sandbox.hosts
+        if config.sandbox.packages:
+            hosts += package_hosts(config.command)
+        network = NetworkAccess(bool(hosts), hosts)
         if network.hosts and best.name != NETWORK_ISOLATION:
             raise SandboxError(0, f"its sandbox reaches hosts with {NETWORK_ISOLATION} only")
         program = require_program(config.command)

@@ -13,7 +13,7 @@ from typing import Any
 from tools.config.entry import command_line, env_and_headers
 from tools.config.file import folder_environment, read_file
 from tools.config.project_files import PROJECT_FILES
-from tools.config.servers import ConfigError, SandboxSettings, ServerConfig, package_hosts
+from tools.config.servers import ConfigError, ServerConfig, default_sandbox
 from tools.policy.approval_store import ApprovalStore
 from tools.sanitize import strip_hidden
 
@@ -84,7 +84,7 @@ def _project_server(server: ServerConfig, path: Path, entry: object) -> ServerCo
     """Return a folder's server, which runs in the sandbox unless its entry says otherwise."""
     problem, sandbox = server.problem, server.sandbox
     if server.command and not (isinstance(entry, dict) and "sandbox" in entry):
-        sandbox = SandboxSettings(hosts=package_hosts(server.command))
+        sandbox = default_sandbox(server.command)
     if "." in server.name:  # it would read like a tool of another server's in a rule
         problem = f"cannot be used: {path}: a folder's server may have no dot in its name"
     return replace(server, from_project=True, problem=problem, sandbox=sandbox)

@@ -77,7 +77,7 @@ def _access(config: ServerConfig, tools: Sequence[Tool]) -> Access:
             read=f"what the settings of {config.name} name, by that server",
             change=f"{', '.join(sandbox.write)}, by {config.name}" if sandbox.write else "",
             run=f"{config.name}, a server in a sandbox",
-            reach=f"{', '.join(sandbox.hosts)}, by {config.name}" if sandbox.hosts else "",
+            reach=f"{sandbox.reach}, by {config.name}" if sandbox.reach else "",
         )
     everything = f"everything that you can: {config.name} is a program that runs with your rights"
     return Access(everything, everything, everything, everything)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -14,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from agent.util import programs
 from tests.support.hosts import SERVERS_FOLDER, Children, MakeHost
 from tests.support.waiting import wait_until
 from tools.audit import AuditLog
@@ -21,7 +24,9 @@ from tools.config.entry import read_entry
 from tools.config.servers import ConfigError, SandboxSettings, ServerConfig
 from tools.factory import build_toolbox
 from tools.mcp.host import Host
+from tools.mcp.package_hosts import package_hosts
 from tools.mcp.sandboxed import ServerSandbox
+from tools.networks import AllowedHosts
 from tools.policy.project import find_project
 from tools.policy.safety import safety_report
 from tools.sandbox import isolation
@@ -187,18 +192,30 @@ def test_project_servers_run_in_the_sandbox_unless_they_say_otherwise(tmp_path: 
     assert project is not None
     assert {server.name: server.sandbox for server in project.servers} == {
         "plain": SandboxSettings(),
-        "package": SandboxSettings(hosts=("npm.example",)),
+        "package": SandboxSettings(packages=True),
         "free": None,
         "wide": SandboxSettings((str(tmp_path),), ("a.b",)),
         "web": None,
     }
     assert project.command_lines() == [
         "plain: python3 x.py  (in a sandbox)",
-        "package: npx -y x  (in a sandbox, reaches npm.example)",
+        "package: npx -y x  (in a sandbox, reaches where its packages come from)",
         "free: python3  (with all your rights)",
         f"wide: uvx  (in a sandbox, writes {tmp_path}, reaches a.b)",
         "web: https://example.org/mcp",
     ]
+
+
+def test_package_hosts_are_those_of_npm_and_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = importlib.import_module("pip._internal.models.index").PyPI
+    assert package_hosts("/usr/bin/uvx") == (index.netloc, index.file_storage_domain)
+    if shutil.which("npm") is None:
+        pytest.skip("no npm here")
+    (host,) = package_hosts("npx")
+    assert AllowedHosts([host]).allows(host, 443) and "." in host
+    monkeypatch.setattr(programs, "find_program", lambda name: None)
+    with pytest.raises(FileNotFoundError, match="npm"):
+        package_hosts("bunx")
 
 
 async def test_project_server_gets_nothing_outside_of_its_folder(tmp_path: Path) -> None:

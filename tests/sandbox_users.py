@@ -16,6 +16,10 @@ from collections.abc import Mapping, Sequence
 
 PATHS = ("tests/tools/sandbox", "tests/tools/builtin", "tests/attack")
 QUICK = ("-q", "-m", "not slow", "--numprocesses", "2", "--dist", "loadfile", "--tb=short")
+STARTS_ITSELF = (
+    "import subprocess, sys, pytest; subprocess.run([sys.executable, '-c', ''], check=True)"
+)
+"""``setpriv`` can begin a program in a folder that only root enters; the program itself cannot."""
 NO_NAMESPACES = (
     'echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all "$@"'
 )
@@ -39,7 +43,9 @@ def main(user: str, paths: Sequence[str]) -> int:
     for name, wrapper in surroundings(ids.pw_uid, ids.pw_gid).items():
         with tempfile.TemporaryDirectory(dir="/tmp") as home:
             os.chown(home, ids.pw_uid, ids.pw_gid)
-            tried = subprocess.run([*wrapper, sys.executable, "-c", ""], capture_output=True)
+            tried = subprocess.run(
+                [*wrapper, sys.executable, "-c", STARTS_ITSELF], capture_output=True
+            )
             if tried.returncode != 0:
                 why = (tried.stderr.decode().strip().splitlines() or ["no reason given"])[-1]
                 print(f"{name}: not run: {why}", flush=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import signal
 
-from agent.util.process import exiting_at_once
+from agent.util.process import exit_at_once_on, exiting_at_once
 
-with exiting_at_once(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+exit_at_once_on(signal.SIGTERM, signal.SIGHUP)
+with exiting_at_once(signal.SIGINT):
     # What is imported can take a while, and Python would print a traceback.
     import os
     import sys

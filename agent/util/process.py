@@ -37,13 +37,20 @@ def exit_on_signals() -> None:
     install(_exit_at_once)
 
 
-@contextmanager
-def exiting_at_once(*numbers: int) -> Iterator[None]:
-    """Let these signals end the process with their exit codes meanwhile; ignored ones stay so."""
+def exit_at_once_on(*numbers: int) -> dict[int, Any]:
+    """Let these signals end the process with their exit codes, where their handlers are the default
+    ones; return these."""
     defaults = (signal.SIG_DFL, signal.default_int_handler)
     before = {n: handler for n in numbers if (handler := signal.getsignal(n)) in defaults}
     for number in before:
         signal.signal(number, _exit_at_once)
+    return before
+
+
+@contextmanager
+def exiting_at_once(*numbers: int) -> Iterator[None]:
+    """Let these signals end the process with their exit codes meanwhile; ignored ones stay so."""
+    before = exit_at_once_on(*numbers)
     try:
         yield
     finally:

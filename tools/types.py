@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+ConnectionStatus = Literal["starting", "ready", "failed", "disabled"]
 Label = Literal["private", "untrusted", "sends"]
 """What a tool does with data. private: its results may be nobody else's business; untrusted: text of
 strangers may be among them; sends: its arguments leave this machine."""
@@ -107,7 +108,7 @@ class ServerState:
     """A server's state as it is shown to a person."""
 
     name: str
-    status: Literal["starting", "ready", "failed", "disabled"]
+    status: ConnectionStatus
     tools: list[str]
     error: str | None = None
     required: bool = False

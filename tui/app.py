@@ -323,7 +323,8 @@ class AgentApp(Guarded, CommandContext):
     def update_status(self) -> None:
         self.status.served_running = self.served_tabs.running_turns
         if self.session_ready:
-            self.status.count_servers(self.session.runtime.host.server_states())
+            counts = self.session.runtime.host.count_servers()
+            self.status.ready_servers, self.status.enabled_servers = counts
         running = self.turn is not None
         self.status_line.follow(self.chat.turn_view, running=running, loading=self.startup.loading)
 

@@ -8,6 +8,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tui.state.tool_selection import ToolSelection
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from agent.config.launch import LaunchOptions
     from agent.conversation.conversation import Conversation
-    from agent.events import AgentContext, Event
+    from agent.events import AgentContext
     from agent.formats.protocol import Format
     from agent.runtime.runtime import Runtime
     from agent.store.conversations import Store
@@ -235,22 +236,20 @@ class Session:
     ) -> Turn:
         """Start a turn. ``answerer``: of MCP elicitations. ``begin``: what its answer begins with."""
         from agent.conversation.messages import User
+        from agent.turn.interface import APP
         from agent.turn.loop import Turn
 
         options = replace(self._options, approver=approver, answerer=answerer, login=login)
         turn = Turn(
-            self.runtime, self.conversation, [User(prompt)], options, source="app", begin=begin
+            self.runtime, self.conversation, [User(prompt)], options, interface=APP, begin=begin
         )
+        turn.log.before_end(partial(self._remember_settings, turn))
         if self._recorder is not None:
             self._recorder.record(turn, prompt)
-        turn.log.on_append(lambda event: self._remember_settings(turn, event))
         return turn.start()
 
-    def _remember_settings(self, turn: Turn, event: Event) -> None:
-        from agent.events import Terminal
-
-        if isinstance(event, Terminal):
-            self.turn_settings[turn.response.id] = turn.settings
+    async def _remember_settings(self, turn: Turn) -> None:
+        self.turn_settings[turn.response.id] = turn.settings
 
     @property
     def _options(self) -> TurnOptions:
@@ -332,11 +331,12 @@ class Session:
             self._write_store(lambda store: store.replace_title(conversation.id, before, title))
 
     def compact(self) -> Turn:
+        from agent.turn.interface import APP
         from agent.turn.jobs import CompactionJob
         from agent.turn.loop import Turn
 
         job = CompactionJob()
-        turn = Turn(self.runtime, self.conversation, [], self._options, source="app", job=job)
+        turn = Turn(self.runtime, self.conversation, [], self._options, interface=APP, job=job)
         if self._recorder is not None:
             self._recorder.save_after(turn)
         return turn.start()

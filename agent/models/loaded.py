@@ -16,3 +16,5 @@ class LoadedModel:
     format: Format
     vocabulary: str
     """Name of the vocabulary; conversations of models with the same one can be continued."""
+    is_constrainable: bool = True
+    """Whether the engine takes constraints; a script's output is fixed."""

@@ -205,8 +205,6 @@ class _TurnCounter:
 
     def count(self, event: ev.Event) -> None:
         match event:
-            case ev.OutputTextDelta() | ev.ReasoningTextDelta():
-                pass  # nearly all of them: the others need not be compared with
             case ev.AgentStats():
                 self._stats = event
             case ev.AgentRepair(rule=rule):

@@ -414,7 +414,8 @@ class Runtime:
         self.context_length, self._context_known = engine.context_length, True
         # All models of GPT-OSS have the same vocabulary.
         vocabulary = "o200k_harmony" if form.name == "harmony" else self.model.name
-        self.loaded = loaded = LoadedModel(engine, form, vocabulary)
+        scripted = self.script is not None
+        self.loaded = loaded = LoadedModel(engine, form, vocabulary, not scripted)
         self.asleep, self._placed = None, False
         return loaded
 

@@ -50,7 +50,7 @@ class BegunTextError(AgentError):
 
 
 class TurnConstraints:
-    """The generation constraints of one turn; none for the scripted engine, whose output is fixed."""
+    """The generation constraints of one turn."""
 
     def __init__(
         self,
@@ -59,15 +59,14 @@ class TurnConstraints:
         form: Format,
         emit: Emit,
         *,
-        scripted: bool = False,
+        applied: bool = True,
         begun_ids: Sequence[int] = (),
     ) -> None:
-        """``begun_ids``: what the first generation begins with, as if the model had written it."""
+        """``applied``: the engine takes constraints.
+        ``begun_ids``: what the first generation begins with, as if the model had written it."""
         self._options, self._declared, self._format, self._emit = options, declared, form, emit
-        self._scripted, self._begun_ids = scripted, list(begun_ids)
-        self._constrainable = (
-            form if isinstance(form, ConstrainableFormat) and not scripted else None
-        )
+        self.applied, self._begun_ids = applied, list(begun_ids)
+        self._constrainable = form if isinstance(form, ConstrainableFormat) and applied else None
         self._supported: frozenset[ConstraintKind] = (
             self._constrainable.supported_constraints if self._constrainable else frozenset()
         )
@@ -95,7 +94,7 @@ class TurnConstraints:
 
     async def compile(self) -> None:
         """Compile grammars. Raises UnenforceableSchemaError, EngineBusyError where too many wait."""
-        if self._scripted:
+        if not self.applied:
             return
         if (answer := self._options.answer_form) is not None:
             self._answer_gap = "this model's family cannot be held to one"
@@ -138,7 +137,7 @@ class TurnConstraints:
     def bounds_answer(self) -> bool:
         """Whether the answer has a form that is enforced, or is that of a script."""
         form = self._options.answer_form
-        return form is not None and (self._scripted or self._answer_grammar is not None)
+        return form is not None and (not self.applied or self._answer_grammar is not None)
 
     def forced_prefix(self, *, first: bool) -> list[int]:
         """Ids that the generation begins with: what was begun, or what makes a model call a tool that

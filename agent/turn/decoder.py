@@ -1,8 +1,10 @@
-"""Turns the ids of one generation into items: ids → parser → writers → events."""
+"""Turns the ids of one generation into items: ids → parser → writers → events.
+
+A plain request needs only these. What else a request wants is an object of its own, made for that
+request alone: `TokenEvents`, `LogprobBuffer`, `Hedge`, `LoopGuard`, `StopSequences`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,16 +23,14 @@ from agent.formats.protocol import (
     Stop,
 )
 from agent.turn.context import TurnContext
-from agent.turn.logprobs import LogprobBuffer, part_logprobs, recorded_logprob
-from agent.turn.loop_guard import LoopGuard
+from agent.turn.hedge import HEDGE, Hedge
+from agent.turn.logprobs import LogprobBuffer, part_logprobs
+from agent.turn.loop_guard import CHECK_INTERVAL_TOKENS, LoopGuard
 from agent.turn.output import MessageWriter, ReasoningWriter
 from agent.turn.stop_sequences import StopSequences
+from agent.turn.token_events import TokenEvents
 from agent.turn.tool_calls import ToolCall
 
-HEDGE = "I am not sure of this: check the answer, or ask in other words."
-"""What an answer ends with if the model was unsure. The program says it, not the model."""
-CALL_HEDGE = "I am not sure of this call: check it, or ask in other words."
-"""The message that follows calls of the client's then."""
 _MESSAGE_KINDS = (SegmentKind.PREAMBLE, SegmentKind.FINAL)
 _MAX_BLANKS = 64
 """Pieces of white space after which a message is written that has nothing else so far."""
@@ -45,20 +45,17 @@ class GenerationDecoder:
         parser: Parser,
         open_call: Callable[[Opened], ToolCall],
         *,
-        token_events: bool = False,
-        entry: int = 0,
-        least_logprob: float = 0.0,
-        hedge_below: float = -math.inf,
+        token_events: TokenEvents | None = None,
+        hedge: Hedge | None = None,
+        hedges_answer: bool = False,
         answer_is_bounded: bool = False,
     ) -> None:
-        """``token_events``: emit ``agent.tokens`` with the ids, before the events that they become.
-        ``entry``: how many messages the turn has. ``least_logprob``: of the turn's least likely token
-        so far. ``hedge_below``: an answer ends with `HEDGE` if there was a less likely one.
-        ``answer_is_bounded``: its grammar ends what repeats itself."""
+        """``hedge``: watches the turn's tokens. ``hedges_answer``: an answer ends with `HEDGE` if
+        the model was unsure. ``answer_is_bounded``: the grammar ends an answer that repeats itself."""
         self._context, self._parser, self._open_call = context, parser, open_call
-        self._format = context.format
-        self._token_events, self._entry = token_events, entry
-        self._hedge_below, self._answer_is_bounded = hedge_below, answer_is_bounded
+        self._format, options = context.format, context.options
+        self._token_events, self._hedge, self._hedges_answer = token_events, hedge, hedges_answer
+        self._answer_is_bounded = answer_is_bounded
         self.ids: list[int] = []
         """The generated ids, up to where the message stopped."""
         self.stopped = False
@@ -70,13 +67,11 @@ class GenerationDecoder:
         self.incomplete = False
         """The generation ended within a message."""
         self.reasoning_tokens = 0
-        self.least_logprob = least_logprob
-        """Of the turn's least likely token, where log probabilities are known."""
         self.spans: list[Span] = []
         """The finished messages among the ids."""
-        limits = context.options.loop_limits
-        self._loop_guard = LoopGuard(limits) if limits is not None else None
-        self._logprobs = LogprobBuffer(self._format)
+        self._loop_guard = LoopGuard(options.loop_limits) if options.loop_limits else None
+        self._logprobs = None if options.logprobs is None else LogprobBuffer(self._format)
+        self._ends_within_batch = bool(options.stop) or not options.parallel_tool_calls
         self._stop_sequences: StopSequences | None = None
         """Watches the open segment, where it is a message that a sequence ends."""
         self._kind, self._start = SegmentKind.FINAL, 0
@@ -101,44 +96,38 @@ class GenerationDecoder:
     def feed(self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None = None) -> None:
         """Take the next ids; those after the stop are dropped. ``logprobs``: one per id, None: unknown.
         With these, or where the first call or a text ends the generation, ids are parsed one by one."""
-        options = self._context.options
-        known = [row.logprob for row in logprobs or () if row is not None]
-        self.least_logprob = min([self.least_logprob, *known])
-        reported = None if options.logprobs is None else logprobs
-        if reported is None and options.parallel_tool_calls and not options.stop:
-            self._feed(ids, logprobs)
+        if self._hedge is not None and logprobs is not None:
+            self._hedge.watch(logprobs)
+        if self._ends_within_batch or (self._logprobs is not None and logprobs is not None):
+            for index, token in enumerate(ids):
+                row = logprobs and logprobs[index : index + 1]
+                if row and self._logprobs is not None:
+                    self._logprobs.add(token, self._reported(row[0]))
+                self._parse([token], row)
+        else:
+            self._parse(ids, logprobs)
+
+    def _reported(self, row: Logprob | None) -> Logprob | None:
+        """A log probability with the alternatives that the client asked for."""
+        return row and replace(row, top=row.top[: self._context.options.logprobs])
+
+    def _parse(self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None) -> None:
+        if self.stopped:
             return
-        for index, token in enumerate(ids):
-            if reported is not None:
-                row = reported[index]
-                self._logprobs.add(token, row and replace(row, top=row.top[: options.logprobs]))
-            self._feed([token], logprobs and logprobs[index : index + 1])
+        self.ids += ids
+        if self._token_events is not None and ids:
+            self._token_events.emit(ids, logprobs, first=len(self.ids) == len(ids))
+        for event in self._parser.feed(ids):
+            self._on_event(event)
+            if self._stop_sequences is not None and self.is_cut:
+                return
+        if (guard := self._loop_guard) is not None and len(self.ids) >= guard.next_check:
+            guard.next_check = len(self.ids) + CHECK_INTERVAL_TOKENS
+            self.looped = self.looped or self._loops(guard)
 
-    def _feed(self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None) -> None:
-        if not self.stopped:
-            self.ids += ids
-            if self._token_events and ids:
-                self._emit_tokens(ids, logprobs)
-            for event in self._parser.feed(ids):
-                self._on_event(event)
-                if self.is_cut:
-                    return
-            self.looped = self.looped or self._loops()
-
-    def _emit_tokens(self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None) -> None:
-        rows: list[ev.TokenProbability | None] | None = None
-        if self._context.options.token_probabilities:
-            rows = [*map(recorded_logprob, logprobs or [None] * len(ids))]
-        entry = self._entry if len(self.ids) == len(ids) else None
-        # Ours: nothing to validate.
-        self._context.emit(
-            ev.AgentTokens.model_construct(ids=list(ids), logprobs=rows, entry=entry)
-        )
-
-    def _loops(self) -> bool:
+    def _loops(self, guard: LoopGuard) -> bool:
         """Whether the open message repeats itself, or is longer than its grammar would let it be."""
-        guard, writer = self._loop_guard, self._writer
-        if guard is None or writer is None:
+        if (writer := self._writer) is None:
             return False
         if isinstance(writer, ToolCall):
             return guard.is_too_long(len(self.ids) - self._start) or guard.loops(self.ids, None)
@@ -156,19 +145,10 @@ class GenerationDecoder:
     def _on_event(self, event: ParseEvent) -> None:
         match event:
             case Delta(text):
-                logprobs = self._logprobs.take(text)
-                is_message = self._kind in _MESSAGE_KINDS
-                parts = part_logprobs(logprobs, self._format) if logprobs and is_message else []
-                if self._unwritten is not None:
-                    self._blanks.append((text, parts))
-                    is_blank = not text.strip() and len(self._blanks) < _MAX_BLANKS
-                    if not is_blank or self._stop_sequences is not None:
-                        self._write_unwritten(self._unwritten)
-                elif isinstance(self._writer, MessageWriter):
-                    self._write(self._writer, text, parts)
-                else:
-                    assert self._writer is not None
+                if self._logprobs is None and self._stop_sequences is None and self._writer:
                     self._writer.delta(text)
+                else:
+                    self._on_text(text)
             case Opened(kind=kind):
                 self._kind, self._start = kind, len(self.ids)
                 if kind in _MESSAGE_KINDS:
@@ -190,8 +170,8 @@ class GenerationDecoder:
                 if self._kind is SegmentKind.REASONING:
                     self._context.emit(ev.AgentReasoning(item_id=self._writer.id, tokens=tokens))
                     self.reasoning_tokens += tokens
-                unsure = self.least_logprob < self._hedge_below
-                if self._kind is SegmentKind.FINAL and complete and unsure:
+                hedged = self._hedge if self._kind is SegmentKind.FINAL and complete else None
+                if hedged is not None and self._hedges_answer and hedged.is_unsure:
                     self._writer.delta(f"\n\n{HEDGE}")  # the client reads it, the model never does
                 if isinstance(self._writer, ToolCall):
                     self._writer.close(complete, at=len(self.ids))
@@ -206,6 +186,22 @@ class GenerationDecoder:
                 self._context.emit(ev.AgentRepair(rule=rule, at=at, text=text))
             case Stop():
                 self.stopped = True
+
+    def _on_text(self, text: str) -> None:
+        """Write text of a message that is empty so far, or with what is known of its tokens."""
+        logprobs = self._logprobs.take(text) if self._logprobs is not None else None
+        is_message = self._kind in _MESSAGE_KINDS
+        parts = part_logprobs(logprobs, self._format) if logprobs and is_message else []
+        if self._unwritten is not None:
+            self._blanks.append((text, parts))
+            is_blank = not text.strip() and len(self._blanks) < _MAX_BLANKS
+            if not is_blank or self._stop_sequences is not None:
+                self._write_unwritten(self._unwritten)
+        elif isinstance(self._writer, MessageWriter):
+            self._write(self._writer, text, parts)
+        else:
+            assert self._writer is not None
+            self._writer.delta(text)
 
     @property
     def is_cut(self) -> bool:

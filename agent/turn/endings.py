@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Literal
 
 from agent.errors import AgentError
@@ -12,16 +13,30 @@ StopReason = Literal["cancelled", "timeout"]
 RATE_LIMIT = "rate_limit_exceeded"
 """Error code of a turn for which the engine had no place."""
 
+
+class EndReason(Enum):
+    """How a generation ended; but for `STOP`, what it wrote is incomplete."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CONTEXT = "context"
+    CANCELLED = "cancelled"
+    LOOP = "loop"
+    CUT_CALL = "cut call"
+    UNFINISHED = "unfinished"
+    UNANSWERED = "unanswered"
+
+
 CUT_OFF = {
-    "length": "The answer was cut off: --max-output-tokens is used up.",
-    "context": "The answer was cut off: the context is full.",
-    "call": "The answer was cut off: the model ended a call within an argument.",
-    "unfinished": "The model ended in the middle of its answer.",
-    "unanswered": "The model ended without an answer, also when it was asked to go on.",
-    "loop": "The model repeated itself and was stopped; what it wrote is kept. Try again, or allow it"
-    " with --no-loop-guard.",
+    EndReason.LENGTH: "The answer was cut off: --max-output-tokens is used up.",
+    EndReason.CONTEXT: "The answer was cut off: the context is full.",
+    EndReason.CUT_CALL: "The answer was cut off: the model ended a call within an argument.",
+    EndReason.UNFINISHED: "The model ended in the middle of its answer.",
+    EndReason.UNANSWERED: "The model ended without an answer, also when it was asked to go on.",
+    EndReason.LOOP: "The model repeated itself and was stopped; what it wrote is kept. Try again, or"
+    " allow it with --no-loop-guard.",
 }
-"""Why an answer is incomplete, by how its last generation ended."""
+"""What a person reads of an incomplete answer."""
 TIMED_OUT = "The time of --timeout is over; the partial answer is kept."
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
@@ -19,14 +18,16 @@ from agent.engine.protocol import (
     Tokens,
     Waiting,
 )
-from agent.formats.protocol import EditableFormat, Format, SingleMessageFormat, Stop
+from agent.formats.protocol import EditableFormat, SingleMessageFormat, Stop
 from agent.turn.constraints import BegunTextError, TurnConstraints
 from agent.turn.context import TurnContext, TurnRuntime
 from agent.turn.decoder import GenerationDecoder
-from agent.turn.endings import TurnFailedError
+from agent.turn.endings import EndReason, TurnFailedError
 from agent.turn.further_calls import MAX_CALLS_IN_A_ROW, FurtherCall
+from agent.turn.hedge import Hedge
 from agent.turn.options import TurnOptions
 from agent.turn.token_choices import OTHER_CHOICES
+from agent.turn.token_events import TokenEvents
 from agent.turn.tool_calls import ToolCallRunner
 from agent.util.process import EXIT_USAGE
 
@@ -36,6 +37,13 @@ def _alternatives(options: TurnOptions) -> int | None:
     if not options.token_probabilities:
         return 0 if options.logprobs is None and options.hedge_below else options.logprobs
     return max(OTHER_CHOICES + 1, options.logprobs or 0)
+
+
+def _hedge(options: TurnOptions) -> Hedge | None:
+    """Return the turn's hedge; None where a schema or a stop sequence of the client ends the answer."""
+    if not options.hedge_below or options.answer_form is not None or options.stop:
+        return None
+    return Hedge(options.hedge_below)
 
 
 class GenerationRunner:
@@ -64,30 +72,67 @@ class GenerationRunner:
         """Of the generation that runs."""
         self.first_unread_entry = first_entry
         """Index of the conversation's first entry that no generation has read."""
+        self._hedge = _hedge(context.options)
 
-    async def run(self, further: FurtherCall | None = None) -> str:
+    async def run(self, further: FurtherCall | None = None) -> EndReason:
         """Run one generation and decode it as it comes; why it ended. ``further``: what turns out to be
         no further call is dropped."""
-        context, constraints, options = self._context, self._constraints, self._context.options
-        form, conversation, usage = context.format, context.conversation, context.usage
-        first = not self.decoders
+        constraints, first = self._constraints, not self.decoders
         prefix = constraints.forced_prefix(first=first)
-        prompt = conversation.prompt(form)
-        remaining = None
-        if options.max_output_tokens is not None:
-            remaining = options.max_output_tokens - usage.tokens.output_tokens
-            if remaining <= 0:
-                return "stop" if further else "length"
+        limit = self._tokens_left()
+        if limit is not None and limit <= 0:
+            return EndReason.STOP if further else EndReason.LENGTH
+        request = await self._request(prefix, limit, further)
+        try:
+            generation = None if self._ends_in(prefix) else self._runtime.generate(request)
+        except (ContextOverflowError, EngineBusyError) as error:
+            if further:
+                return EndReason.STOP
+            if isinstance(error, EngineBusyError):
+                raise
+            if not first:
+                return EndReason.CONTEXT
+            raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
+        self._on_accepted()
+        decoder = self._new_decoder()
+        if further is None:
+            self._emit_prompt(request.prompt[: -len(prefix) or None] if first else None)
+        self.running = decoder
+        decoder.feed(prefix)
+        if generation is None:
+            decoder.was_generated = False
+            self._keep(decoder)
+            return EndReason.STOP
+        try:
+            # In a task, so that a token does not resume every coroutine of the turn.
+            end = await asyncio.create_task(self._decode(generation, decoder, further))
+        except EngineBusyError:
+            if further is None or further.is_call:
+                raise
+            return EndReason.STOP
+        return self._count(request, end, decoder, len(prefix), further)
+
+    def _tokens_left(self) -> int | None:
+        """Tokens that the response may still have; None: no limit of the request's."""
+        most = self._context.options.max_output_tokens
+        return None if most is None else most - self._context.usage.tokens.output_tokens
+
+    async def _request(
+        self, prefix: list[int], limit: int | None, further: FurtherCall | None
+    ) -> Request:
+        """The engine's request for the next generation. Raises TurnFailedError."""
+        constraints, options = self._constraints, self._context.options
+        conversation, first = self._context.conversation, not self.decoders
         # Accepting a forced prefix may wait for grammars that are still being compiled.
         new_constraint = partial(constraints.next_constraint, first=first, further=bool(further))
         try:
             constraint = await asyncio.to_thread(new_constraint) if prefix else new_constraint()
         except BegunTextError as error:
             raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
-        request = Request(
-            prompt + prefix,
-            remaining,
-            form.stop_ids,
+        return Request(
+            conversation.prompt(self._context.format) + prefix,
+            limit,
+            self._context.format.stop_ids,
             options.sampling,
             logprobs=_alternatives(options),
             probabilities=options.token_probabilities,
@@ -102,77 +147,61 @@ class GenerationRunner:
             private=options.private,
             streamed=options.streamed,
         )
-        is_over = self._ends_in(prefix)
-        try:
-            generation = None if is_over else self._runtime.generate(request)
-        except (ContextOverflowError, EngineBusyError) as error:
-            if further:
-                return "stop"
-            if isinstance(error, EngineBusyError):
-                raise
-            if not first:
-                return "context"
-            raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
-        self._on_accepted()
+
+    def _new_decoder(self) -> GenerationDecoder:
+        """The decoder of the next generation, with what the request needs besides."""
+        context, entries = self._context, self._context.conversation.entries
+        events = None
+        if self._token_events:
+            entry, probabilities = (
+                len(entries) - self._first_entry,
+                context.options.token_probabilities,
+            )
+            events = TokenEvents(context.emit, entry, probabilities=probabilities)
+        # After a result, of this turn or of the client's.
+        follows_call = bool(self.decoders) or bool(entries and entries[-1].role == "result")
         decoder = GenerationDecoder(
             context,
-            form.parser(self._calls.declared.recipients),
+            context.format.parser(self._calls.declared.recipients),
             self._calls.open,
-            token_events=self._token_events,
-            entry=len(conversation.entries) - self._first_entry,
-            least_logprob=0.0 if first else self.decoders[-1].least_logprob,
-            hedge_below=self._hedge_below if self._is_after_call else -math.inf,
-            answer_is_bounded=constraints.bounds_answer,
+            token_events=events,
+            hedge=self._hedge,
+            hedges_answer=follows_call,
+            answer_is_bounded=self._constraints.bounds_answer,
         )
         self.decoders.append(decoder)
-        if further is None:
-            self._emit_prompt(form, prompt if first else None)
-        self.running = decoder
-        decoder.feed(prefix)
-        if generation is None:
-            decoder.was_generated = False
-            self._keep(decoder)
-            return "stop"
-        try:
-            end = await self._decode(generation, decoder, further)
-        except EngineBusyError:
-            if further is None or further.is_call:
-                raise
-            return "stop"
+        return decoder
+
+    def _count(
+        self,
+        request: Request,
+        end: Finished,
+        decoder: GenerationDecoder,
+        begun_tokens: int,
+        further: FurtherCall | None,
+    ) -> EndReason:
+        """Add a generation that has finished to the turn's usage; why it ended."""
+        usage, options = self._context.usage, self._context.options
         if options.count_cached is not None:
             end = options.count_cached(end, request.prompt, decoder.ids)
         if further and not further.is_call:
             usage.add_auxiliary_generation(end, further.undecided_tokens, 0)
-            return "stop"
-        output = len(decoder.ids) - len(prefix)
+            return EndReason.STOP
+        output = len(decoder.ids) - begun_tokens
         reasoning = min(decoder.reasoning_tokens, output)  # without what was begun
         usage.add_generation(end, output, reasoning, continues=further is not None)
         if decoder.looped:
-            return "loop"
+            return EndReason.LOOP
         if decoder.stopped:
-            return "stop"
-        return "unfinished" if decoder.incomplete and end.reason == "stop" else end.reason
+            return EndReason.STOP
+        unfinished = decoder.incomplete and end.reason == "stop"
+        return EndReason.UNFINISHED if unfinished else EndReason(end.reason)
 
     @property
     def is_unsure_call(self) -> bool:
         """Whether a call that nobody demanded gets a hedge: a token of the turn was too unlikely."""
         free = self._context.options.tool_choice == "may"
-        return free and self.decoders[-1].least_logprob < self._hedge_below
-
-    @property
-    def _is_after_call(self) -> bool:
-        """Whether what is generated next follows a result, of this turn or of the client's."""
-        entries = self._context.conversation.entries
-        return bool(self.decoders) or bool(entries and entries[-1].role == "result")
-
-    @property
-    def _hedge_below(self) -> float:
-        """The log probability below which an answer gets a hedge: never where its end is the client's
-        to say, by a schema or a stop sequence."""
-        options = self._context.options
-        if not options.hedge_below or options.answer_form is not None or options.stop:
-            return -math.inf
-        return math.log(options.hedge_below)
+        return free and self._hedge is not None and self._hedge.is_unsure
 
     def _ends_in(self, begun: Sequence[int]) -> bool:
         """Whether what a generation begins with is all of it."""
@@ -181,13 +210,13 @@ class GenerationRunner:
         ends = any(isinstance(event, Stop) for event in parsed)
         return ends or (bool(begun) and begun[-1] in form.stop_ids)
 
-    async def run_further_calls(self) -> str:
+    async def run_further_calls(self) -> EndReason:
         """Let a model that ended at a client's call write further ones; why the last one ended."""
         form, calls = self._context.format, self._calls
-        functions, end = calls.declared.client_functions, "stop"
+        functions, end = calls.declared.client_functions, EndReason.STOP
         if isinstance(form, SingleMessageFormat):
             return end  # one generation has all of its calls
-        while 0 < (count := len(calls.pending)) < MAX_CALLS_IN_A_ROW and end == "stop":
+        while 0 < (count := len(calls.pending)) < MAX_CALLS_IN_A_ROW and end is EndReason.STOP:
             if self._stop.is_set() or calls.pending[-1].recipient not in functions:
                 break
             parser = form.parser(calls.declared.client_recipients)
@@ -198,15 +227,17 @@ class GenerationRunner:
                 break
         return end
 
-    def _emit_prompt(self, form: Format, ids: list[int] | None) -> None:
+    def _emit_prompt(self, ids: Sequence[int] | None) -> None:
         """Emit a prompt's ids, if they are wanted; None: what is new since the generation before."""
         if not self._token_events:
             return
         if ids is None:
             unread = self._context.conversation.entries[self.first_unread_entry :]
             delta = chain.from_iterable(entry.prompt_ids for entry in unread)
-            ids = [*delta, *form.open_assistant()]
-        self._context.emit(ev.AgentPrompt.model_construct(ids=ids))  # ours: nothing to validate
+            ids = [*delta, *self._context.format.open_assistant()]
+        self._context.emit(
+            ev.AgentPrompt.model_construct(ids=list(ids))
+        )  # ours: nothing to validate
 
     async def _decode(
         self,
@@ -216,6 +247,7 @@ class GenerationRunner:
     ) -> Finished:
         cancel = asyncio.create_task(self._cancel_when_stopped(generation.cancel))
         end: Finished | None = None
+        is_first = True
         try:
             async for event in generation:
                 match event:
@@ -224,11 +256,13 @@ class GenerationRunner:
                     case Waiting(message):
                         self._context.emit(ev.AgentNotice(level="info", message=message))
                     case Tokens(ids, logprobs):
-                        self._context.usage.on_token()
+                        if is_first:
+                            self._context.usage.on_token()
+                            is_first = False
                         if further is not None:
                             ids, logprobs = further.feed(ids, logprobs)
                             if ids and not decoder.ids:
-                                self._emit_prompt(self._context.format, None)
+                                self._emit_prompt(None)
                         decoder.feed(ids, logprobs)
                         over = further is not None and further.state == "none"
                         if decoder.stopped or decoder.looped or over:

@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from agent.events import Event
+from agent.events import Event, OutputTextDelta, ReasoningTextDelta
+
+_DELTAS = (OutputTextDelta, ReasoningTextDelta)
 
 
 class EventLog:
@@ -20,7 +22,8 @@ class EventLog:
         self._before_end: list[Callable[[], Awaitable[None]]] = []
 
     def on_append(self, callback: Callable[[Event], None]) -> None:
-        """Call ``callback`` with each further event, at once, before any reader of `follow` gets it."""
+        """Call ``callback`` with each further event but the deltas of texts, which are nearly all of
+        them; at once, before any reader of `follow` gets it."""
         self._callbacks.append(callback)
 
     def before_end(self, wait: Callable[[], Awaitable[None]]) -> None:
@@ -36,8 +39,9 @@ class EventLog:
         if self.closed:
             return
         self.events.append(event)
-        for callback in self._callbacks:
-            callback(event)
+        if self._callbacks and type(event) not in _DELTAS:
+            for callback in self._callbacks:
+                callback(event)
         self._wake()
 
     def close(self) -> None:

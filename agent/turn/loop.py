@@ -27,16 +27,19 @@ from agent.turn.constraints import TurnConstraints, UnenforceableSchemaError
 from agent.turn.context import TurnRuntime
 from agent.turn.context_usage import header_parts, measure_context
 from agent.turn.continuation import Begin, Continuation
-from agent.turn.decoder import CALL_HEDGE, GenerationDecoder
+from agent.turn.decoder import GenerationDecoder
 from agent.turn.endings import (
     CUT_OFF,
     RATE_LIMIT,
     TIMED_OUT,
+    EndReason,
     StopReason,
     TurnCancelledError,
     TurnFailedError,
 )
 from agent.turn.generation_runner import GenerationRunner
+from agent.turn.hedge import CALL_HEDGE
+from agent.turn.interface import RUN, SAMPLING, Interface
 from agent.turn.log import EventLog
 from agent.turn.options import DeclaredTools, TurnOptions
 from agent.turn.output import MessageWriter, Output
@@ -103,15 +106,15 @@ class Turn:
         options: TurnOptions,
         response: ev.Response | None = None,
         *,
-        source: str = "run",
+        interface: Interface = RUN,
         host: Host | None = None,
         job: TurnJob | None = None,
         begin: Begin | None = None,
     ) -> None:
-        """``prompt``: the messages that are new. ``response``: as the request fixes it. ``source``:
-        run, app, http, mcp. ``host``: one with MCP servers of its own. ``job``: done instead of
-        answering. ``begin``: what its answer begins with."""
-        self.runtime, self.conversation, self.source = runtime, conversation, source
+        """``prompt``: the messages that are new. ``response``: as the request fixes it. ``host``: one
+        with MCP servers of its own. ``job``: done instead of answering. ``begin``: the answer's
+        beginning."""
+        self.runtime, self.conversation, self._interface = runtime, conversation, interface
         self.prompt, self.options = prompt, options
         self.host = host or runtime.host
         self.log = EventLog()
@@ -134,6 +137,10 @@ class Turn:
         self._sequence_number = 0
         self._ended = False
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def source(self) -> str:
+        return self._interface.name
 
     @property
     def items(self) -> list[ev.Item]:
@@ -166,7 +173,7 @@ class Turn:
         prepared = self._prepared
         tools = prepared.calls.declared.server_tools.values() if prepared else ()
         options = replace(self.options, approver=None, answerer=None, login=None)
-        return TurnSettings(options, tuple(tools), self.runtime.engine_name == "script")
+        return TurnSettings(options, tuple(tools), prepared is None or prepared.constraints.applied)
 
     @property
     def generator(self) -> Generator:
@@ -241,13 +248,17 @@ class Turn:
         first_entry = len(conversation.entries)
         conversation.finished_reasoning = []
         declared = DeclaredTools.resolve(self.options, self.host.tools(), form)
-        scripted = runtime.engine_name == "script"
         try:
             begun = self._begin(form) if self._begin else Continuation()
         except ValueError as error:
             raise TurnFailedError("invalid_prompt", f"Not begun: {error}.", EXIT_USAGE) from error
         constraints = TurnConstraints(
-            self.options, declared, form, self.emit, scripted=scripted, begun_ids=begun.ids
+            self.options,
+            declared,
+            form,
+            self.emit,
+            applied=loaded.is_constrainable,
+            begun_ids=begun.ids,
         )
         header = self.options.prompt_header(declared.server_tools.values())
         conversation.set_header(form, header)
@@ -347,7 +358,7 @@ class Turn:
 
     def _prefetch_next_turn(self) -> None:
         """Read ahead what the conversation's next turn begins with."""
-        answered = bool(self.generations) and self.source != "run" and not self.awaits_client
+        answered = bool(self.generations) and self._interface.prefetches and not self.awaits_client
         if answered or (self._job is not None and self._job.prefetches):
             conversation = self.conversation
             self.runtime.prefetch(
@@ -399,10 +410,10 @@ class Turn:
         """Emit the first events, which list the tools, once the servers that it needs have started."""
         runtime, offered = self.runtime, self.options.tools
         needed = None if offered is None else {tool.server for tool in offered}
-        patience = None if self.source == "run" else runtime.server_wait_seconds
+        seconds = None if self._interface.waits_for_servers else runtime.server_wait_seconds
         text = "\n".join(message.text for message in self.prompt if isinstance(message, User))
         try:
-            tools = self.host.wait_for_turn(text, needed, timeout=patience)
+            tools = self.host.wait_for_turn(text, needed, timeout=seconds)
             await self.until_stopped(asyncio.gather(tools, runtime.plan_placement()))
             if (offer := self.options.login) is not None:
                 await self.until_stopped(self.host.offer_logins(text, offer))
@@ -460,7 +471,7 @@ class Turn:
 
     async def _emit_context(self, prepared: PreparedTurn) -> None:
         """Emit what fills the context, where a person reads it."""
-        if self.source not in ("run", "app") or not self.generations:
+        if not self._interface.reports_context or not self.generations:
             return
         form, conversation = prepared.format, self.conversation
         tools = list(prepared.calls.declared.server_tools.values())
@@ -508,18 +519,17 @@ class Turn:
             if self.options.compact:
                 await self._compact_if_needed(prepared)
             end = await prepared.generations.run()
-            if end == "stop" and self.options.further_calls:
+            if end is EndReason.STOP and self.options.further_calls:
                 end = await prepared.generations.run_further_calls()
             if self.stop_reason:
                 raise TurnCancelledError
-            if end != "stop":
-                if why := CUT_OFF.get(end):
-                    self.emit(ev.AgentNotice(level="warning", message=why))
+            if end is not EndReason.STOP:
+                self._warn_cut_off(end)
                 return True
             if not calls.pending:
                 if not self._is_answered(prepared):
                     if was_continued:
-                        self.emit(ev.AgentNotice(level="warning", message=CUT_OFF["unanswered"]))
+                        self._warn_cut_off(EndReason.UNANSWERED)
                         return True
                     at = len(self.generations[-1].ids)
                     self.emit(ev.AgentRepair(rule="answer_missing", at=at, text=""))
@@ -531,7 +541,7 @@ class Turn:
                 self._check_answer(prepared)
                 return False
             if self.options.ends_at_cut_call and calls.has_cut_client_call:
-                self.emit(ev.AgentNotice(level="warning", message=CUT_OFF["call"]))
+                self._warn_cut_off(EndReason.CUT_CALL)
                 return True
             self.awaits_client = calls.awaits_client
             if await calls.run():
@@ -540,6 +550,10 @@ class Turn:
                     hedge.delta(CALL_HEDGE)  # as an answer's: the model never reads it
                     hedge.close(True)
                 return False  # the client's turn to run its functions, or the calls led nowhere
+
+    def _warn_cut_off(self, end: EndReason) -> None:
+        if why := CUT_OFF.get(end):
+            self.emit(ev.AgentNotice(level="warning", message=why))
 
     def _check_answer(self, prepared: PreparedTurn) -> None:
         """Report an answer that does not fit its JSON Schema. Raises TurnFailedError."""
@@ -595,7 +609,7 @@ class Turn:
 
     async def run_child(self, messages: Sequence[Message], options: TurnOptions) -> ev.Response:
         conversation = Conversation(new_id("conv"))
-        child = Turn(self.runtime, conversation, messages, options, source="sampling").start()
+        child = Turn(self.runtime, conversation, messages, options, interface=SAMPLING).start()
         try:
             return await self.until_stopped(child.done())
         finally:

@@ -23,7 +23,8 @@ class LoopGuard:
 
     def __init__(self, limits: LoopLimits) -> None:
         self._limits = limits
-        self._checked_tokens = 0
+        self.next_check = CHECK_INTERVAL_TOKENS
+        """Tokens of the generation from which it is looked at again."""
 
     def is_too_long(self, tokens: int) -> bool:
         """Whether JSON has so many tokens that nothing closes it: its schema allows no end, or it is a
@@ -31,11 +32,8 @@ class LoopGuard:
         return tokens > 4 * self._limits.max_json_tokens
 
     def loops(self, ids: Sequence[int], text: Callable[[], str] | None) -> bool:
-        """Whether the generation loops; looks every `CHECK_INTERVAL_TOKENS`. ``ids``: all of it so far.
-        ``text``: gives the open message, None where it is code."""
-        if len(ids) - self._checked_tokens < CHECK_INTERVAL_TOKENS:
-            return False
-        self._checked_tokens = len(ids)
+        """Whether the generation loops. ``ids``: all of it so far. ``text``: gives the open message;
+        None: it is code."""
         limits = self._limits
         if find_period(ids, limits, limits.min_tokens) is None:
             return False

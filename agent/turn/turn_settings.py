@@ -20,15 +20,15 @@ class TurnSettings:
     """Without who answered its questions."""
     tools: tuple[Tool, ...]
     """The host's tools that it declared, as they were."""
-    scripted: bool = False
-    """It was a script's, which no grammar constrains."""
+    constrained: bool = True
+    """Its constraints were applied."""
 
     async def new_constraint(self, form: Format, *, first: bool) -> Constraint | None:
         """The constraint of a generation as it was before its first token; None: it was free.
         ``first``: it was the turn's first. Raises UnenforceableSchemaError, EngineBusyError."""
         declared = DeclaredTools.resolve(self.options, self.tools, form)
         constraints = TurnConstraints(
-            self.options, declared, form, lambda event: None, scripted=self.scripted
+            self.options, declared, form, lambda event: None, applied=self.constrained
         )
         await constraints.compile()
         return await asyncio.to_thread(constraints.new_constraint, first=first)

@@ -162,6 +162,11 @@ class Host:
                 elif names is None or name in names:
                     group.create_task(server.wait_idle(timeout))
 
+    def count_servers(self) -> tuple[int, int]:
+        """How many enabled servers are ready, and how many there are; without the built-in ones."""
+        statuses = [s.status for s in self._servers.values() if s.config.builtin is None]
+        return statuses.count("ready"), len(statuses) - statuses.count("disabled")
+
     def server_states(self) -> list[ServerState]:
         """Return the state of each server, in the order of the settings."""
         return [server.state() for server in self._servers.values()]

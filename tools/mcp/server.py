@@ -37,7 +37,7 @@ import itertools
 import logging
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from agent.errors import system_refusal
 from tools.config.servers import ServerConfig
@@ -46,7 +46,7 @@ from tools.mcp.login import LoginChallenge, LoginError
 from tools.mcp.start_patience import StartActivity, StartPatience
 from tools.results import replace_surrogates
 from tools.sanitize import clean_text
-from tools.types import ServerState, Tool
+from tools.types import ConnectionStatus, ServerState, Tool
 
 if TYPE_CHECKING:
     from tools.mcp.connection import Connection, ConnectMode
@@ -103,19 +103,20 @@ class McpServer:
             return []
         return [tool for tool in self._tools if self.config.offers(tool.name)]
 
+    @property
+    def status(self) -> ConnectionStatus:
+        if not self.config.enabled:
+            return "disabled"
+        if self.problem() is not None:
+            return "failed"
+        return "starting" if self.config.builtin is None and not self._ready else "ready"
+
     def state(self) -> ServerState:
-        config, error = self.config, self.problem()
-        status: Literal["starting", "ready", "failed", "disabled"]
-        if not config.enabled:
-            status, error = "disabled", None
-        elif error is not None:
-            status = "failed"
-        elif config.builtin is None and not self._ready:
-            status = "starting"
-        else:
-            status = "ready"
-            if absent := set(config.enabled_tools or ()) - {tool.name for tool in self._tools}:
-                error = f"has no tool {', '.join(sorted(absent))}"
+        config, status = self.config, self.status
+        error = self.problem() if status == "failed" else None
+        absent = set(config.enabled_tools or ()) - {tool.name for tool in self._tools}
+        if status == "ready" and absent:
+            error = f"has no tool {', '.join(sorted(absent))}"
         tools = [clean_text(tool.name) for tool in self.offered_tools()]
         connection = self._connection
         return ServerState(

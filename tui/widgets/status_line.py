@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,6 @@ from textual.widgets import Static
 from tui.util.format import format_count, format_seconds, format_tokens
 
 if TYPE_CHECKING:
-    from tools.types import ServerState
     from tui.state.turn_view import TurnView
 
 MIN_SECONDS = 1.0
@@ -44,12 +42,6 @@ class StatusFields:
     """Running turns of other programs."""
     tab_key: str = ""
     """The key that shows their tabs."""
-
-    def count_servers(self, states: Sequence[ServerState]) -> None:
-        """Count the configured MCP servers that are enabled, and those of them that are ready."""
-        states = [s for s in states if s.status != "disabled" and not s.is_builtin]
-        self.enabled_servers = len(states)
-        self.ready_servers = sum(state.status == "ready" for state in states)
 
     def texts(self) -> dict[str, str]:
         """Return the texts on the right by name, in their order, without those that are empty."""

@@ -70,7 +70,7 @@ from agent.server.input.schemas import (
     ItemReference,
     TextFormat,
 )
-from agent.turn.decoder import CALL_HEDGE
+from agent.turn.hedge import CALL_HEDGE
 from agent.turn.options import ApprovedCall
 from agent.util.images import CANNOT_SEE
 from tools.types import Tool

@@ -26,6 +26,7 @@ from agent.server.mcp.ask import Ask, AskError, result_of
 from agent.store.conversations import Store, StoreError
 from agent.store.export import ExportRecord, markdown
 from agent.store.recorder import TurnRecorder
+from agent.turn.interface import MCP
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from agent.util.ids import new_id
@@ -297,7 +298,7 @@ class _Service:
             answerer=ask.elicit if asks else None,
         )
         prompt = str(arguments["prompt"])
-        turn = Turn(self._runtime, conversation, [User(prompt)], options, source="mcp")
+        turn = Turn(self._runtime, conversation, [User(prompt)], options, interface=MCP)
         if self._recorder is not None:
             self._recorder.record(turn, prompt)
         self._turns.pop(conversation.id, None)

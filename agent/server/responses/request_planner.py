@@ -58,6 +58,7 @@ from agent.server.responses.conversations import Conversations
 from agent.server.responses.response_fields import initial_response
 from agent.store.event_codec import pack_official
 from agent.turn.constraints import ANSWER_SUBJECT, UnenforceableSchemaError
+from agent.turn.interface import HTTP
 from agent.turn.jobs import SummaryJob
 from agent.turn.loop import Turn, TurnJob
 from agent.turn.options import ApprovedCall, TurnOptions
@@ -287,7 +288,7 @@ class TurnPlanner:
             messages,
             options,
             initial_response(request, runtime, options, selected),
-            source="http",
+            interface=HTTP,
             host=host,
             job=job,
             begin=begin,

@@ -6,6 +6,7 @@ from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.engine.protocol import Finished, Request
 from agent.runtime.runtime import Runtime
+from agent.turn.interface import APP
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.runtimes import MakeRuntime
@@ -33,7 +34,7 @@ async def test_finished_turn_is_prefetched_beside_another(make_runtime: MakeRunt
     conversation = Conversation("c")
     other = Turn(runtime, Conversation("d"), [User("Hello!")], TurnOptions(max_output_tokens=300))
     other.start()
-    turn = Turn(runtime, conversation, [User("Hello!")], TurnOptions(), source="app").start()
+    turn = Turn(runtime, conversation, [User("Hello!")], TurnOptions(), interface=APP).start()
     await turn.done()
     prefetched = conversation.ids()
     await other.done()

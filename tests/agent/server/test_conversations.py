@@ -14,6 +14,7 @@ from agent.engine.protocol import EngineError, Generation
 from agent.events import Response
 from agent.store.conversations import Store
 from agent.store.recorder import TurnRecorder
+from agent.turn.interface import APP
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from agent.util.ids import new_id
@@ -444,7 +445,7 @@ async def test_item_ids_stay_in_a_branch_of_the_app(serve: Serve) -> None:
     client, store = served.client(), Store(served.runtime.paths.store)
     talk, errors = Conversation(new_id("conv")), list[sqlite3.Error]()
     for text in ("one", "two", "three"):
-        turn = Turn(served.runtime, talk, [User(text)], TurnOptions(), source="app")
+        turn = Turn(served.runtime, talk, [User(text)], TurnOptions(), interface=APP)
         TurnRecorder(store, errors.append).record(turn, text)
         await turn.start().done()
     branch = store.fork(store.load(talk.id)).id

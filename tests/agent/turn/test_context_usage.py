@@ -26,6 +26,7 @@ from agent.conversation.prompt_choices import (
 )
 from agent.formats.harmony.format import HarmonyFormat
 from agent.turn.context_usage import bar_widths, header_parts, measure_context, part_note
+from agent.turn.interface import APP, HTTP, RUN, Interface
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.invariants import check
@@ -165,19 +166,19 @@ def test_impossible_choice_is_refused(
         toggle_fold(form, talk, len(talk.entries) - 1)
 
 
-@pytest.mark.parametrize("source", ["run", "app", "http"])
+@pytest.mark.parametrize("interface", [RUN, APP, HTTP])
 async def test_turn_tells_what_fills_the_context(
-    make_runtime: MakeRuntime, tmp_path: Path, source: str
+    make_runtime: MakeRuntime, tmp_path: Path, interface: Interface
 ) -> None:
     replies = (thought("Compute.") + python("print(6*7)"), thought("Easy.") + final("It is 42."))
     script = write_script(tmp_path / "s.jsonl", *({"markup": reply} for reply in replies))
     runtime = await make_runtime(script, tools="python")
     talk = Conversation("c")
-    turn = Turn(runtime, talk, [User("6*7?")], TurnOptions(), source=source).start()
+    turn = Turn(runtime, talk, [User("6*7?")], TurnOptions(), interface=interface).start()
     events = await read_events(turn)
     check(events)
     told = [event for event in events if event["type"] == "agent.context"]
-    if source == "http":
+    if interface is HTTP:
         assert not told
         return
     (context,) = told

@@ -30,6 +30,7 @@ from agent.engine.protocol import (
 from agent.formats.protocol import FunctionTool
 from agent.store.conversations import Store
 from agent.store.recorder import TurnRecorder
+from agent.turn.interface import APP
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.invariants import check
@@ -112,7 +113,7 @@ async def test_follow_up_turn_prefills_only_its_own_tokens(make_runtime: MakeRun
     options = TurnOptions(sampling=Sampling(temperature=0))
     for number, prompt in enumerate(("What is 12*34?", "hello there", "What is 7*8?")):
         before = len(conversation.ids())
-        turn = Turn(runtime, conversation, [User(prompt)], options, source="app").start()
+        turn = Turn(runtime, conversation, [User(prompt)], options, interface=APP).start()
         events = await read_events(turn)
         check(events)
         if number:

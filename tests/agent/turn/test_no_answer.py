@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.formats.protocol import FunctionTool
-from agent.turn.endings import CUT_OFF
+from agent.turn.endings import CUT_OFF, EndReason
 from agent.turn.options import TurnOptions
 from tests.support.invariants import check
 from tests.support.program import RunAgent
@@ -64,7 +64,7 @@ async def test_turn_without_an_answer_is_incomplete_and_says_so(
     assert response["status"] == "incomplete"
     assert response["incomplete_details"] == {"reason": "max_output_tokens"}
     notices = [event["message"] for event in events if event["type"] == "agent.notice"]
-    assert notices == [CUT_OFF["unanswered"]]
+    assert notices == [CUT_OFF[EndReason.UNANSWERED]]
     assert rules(events).count("answer_missing") == 1
 
 
@@ -145,7 +145,7 @@ def test_run_without_an_answer_is_never_silent(agent: RunAgent, script: Any) -> 
     for quiet in ((), ("-q",)):
         ran = agent("run", "hi", *quiet, "--engine", engine)
         assert ran.code == 4 and not ran.out.strip()
-        assert CUT_OFF["unanswered"] in ran.err
+        assert CUT_OFF[EndReason.UNANSWERED] in ran.err
 
 
 FILES = ("run", "write", "--tools", "files", "--approve", "all")

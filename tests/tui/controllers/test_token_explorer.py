@@ -18,6 +18,7 @@ from agent.conversation.messages import User
 from agent.engine.protocol import Sampling
 from agent.formats.harmony.token_ids import CHANNEL_ID, RETURN_ID
 from agent.turn import token_choices
+from agent.turn.interface import HTTP
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.fake_app import FakeSession, ScreenDriver, drive_app, screen_text
@@ -353,7 +354,7 @@ async def test_turn_of_another_program_has_its_own_sampling_and_no_colours(open_
         app.served_tabs.subscribe()
         options = TurnOptions(tools=(), sampling=Sampling(temperature=0))
         conversation = Conversation("conv_other")
-        turn = Turn(runtime, conversation, [User("2+2")], options, source="http").start()
+        turn = Turn(runtime, conversation, [User("2+2")], options, interface=HTTP).start()
         await turn.done()
         await driver.wait_for(lambda: app.served_tabs.tabs)
         await app.served_tabs.show_next(1)

@@ -157,6 +157,10 @@ class FakeHost:
     def server_states(self) -> list[ServerState]:
         return self.states
 
+    def count_servers(self) -> tuple[int, int]:
+        enabled = [s.status for s in self.states if s.status != "disabled" and not s.is_builtin]
+        return enabled.count("ready"), len(enabled)
+
     def tools(self) -> list[Tool]:
         return [Tool(state.name, tool, "", {}) for state in self.states for tool in state.tools]
 

@@ -40,7 +40,8 @@ class PromptCompleter:
     def begin_reading(self, text_before: str) -> Callable[[], None] | None:
         """Return what reads, and may block, what completes this text; None where that is in memory or
         being read."""
-        source, read = "", None
+        source = ""
+        read: Callable[[], None] | None = None
         if match := _ARGUMENT.match(text_before):
             command = self._commands.find(match["name"])
             if command and command.read_choices:
@@ -48,7 +49,7 @@ class PromptCompleter:
         elif match := _FILE.search(text_before):
             typed = match["typed"].lstrip('"')
             if self._files.is_stale(typed):
-                source, read = f"@{folder_of(typed)}", partial(self._files.refresh, typed)
+                source, read = f"@{folder_of(typed)}", self._files.begin_refresh(typed)
         before, self._source = self._source, source
         return read if source != before else None
 

@@ -11,6 +11,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from tools.git import run_git
@@ -26,7 +27,7 @@ _SKIPPED_FOLDERS = {"node_modules", "__pycache__", "venv", "target", "build", "d
 
 
 class FileIndex:
-    """The files below a folder, and in one that is typed; ``refresh`` lists, ``search`` ranks them."""
+    """The files below a folder, and in one that is typed. ``begin_refresh`` lists, ``search`` ranks."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -36,21 +37,31 @@ class FileIndex:
         """The folder of a path that was typed, and the paths in it."""
         self._refreshed: tuple[str | None, float] = (None, -math.inf)
         """What was listed last, and when."""
+        self._wanted: str | None = None
+        """The folder of what was typed last."""
 
     def is_stale(self, typed: str) -> bool:
         """Whether what ``typed`` may mean has to be listed again; a former list may be there."""
         folder, when = self._refreshed
         return folder != folder_of(typed) or time.monotonic() - when > REFRESH_SECONDS
 
-    def refresh(self, typed: str = "") -> None:
-        """List what ``typed`` may mean. Blocks: call it in a thread."""
-        if (folder := folder_of(typed)) is not None:
-            self._named = folder, _list_folder(self._root, folder)
-        else:
+    def begin_refresh(self, typed: str = "") -> Callable[[], None]:
+        """Return a function that lists what ``typed`` may mean. It blocks: call it in a thread. The
+        list is dropped if another folder is typed meanwhile."""
+        self._wanted = folder_of(typed)
+        return partial(self._refresh, self._wanted)
+
+    def _refresh(self, folder: str | None) -> None:
+        if folder is None:
             tracked = _git_files(self._root)
             paths = list(_walk(self._root)) if tracked is None else tracked
             self._paths = [(path.lower(), path) for path in paths]
-        self._refreshed = folder, time.monotonic()
+        else:
+            listed = _list_folder(self._root, folder)
+            if folder == self._wanted:
+                self._named = folder, listed
+        if folder == self._wanted:
+            self._refreshed = folder, time.monotonic()
 
     def search(self, typed: str, limit: int) -> list[str]:
         """Return at most ``limit`` paths that ``typed`` may mean, the best first: file names that begin

@@ -24,6 +24,11 @@ _WITHOUT_VERSION = re.compile(f"/{_ROOT}")
 _BEFORE_VERSION = re.compile(rf"\A(?:(?:/v1)+(?=/v1(?:/|\Z))|.+(?=/v1/{_ROOT}))")
 
 
+def request_id() -> tuple[bytes, bytes]:
+    """Return the header with a new request's id."""
+    return b"x-request-id", new_id("req").encode()
+
+
 def intended_path(path: str) -> str:
     """Return the path that is meant: one ``/v1``, single slashes, none at the end. Base URLs lack or
     double ``/v1``, have a path before it (``/api``), or end in an endpoint."""
@@ -35,7 +40,8 @@ def intended_path(path: str) -> str:
 
 
 class AddressMiddleware:
-    """ASGI middleware that corrects a request's path, and gives its answer an ``x-request-id``."""
+    """ASGI middleware that corrects a request's path, and gives a WebSocket an ``x-request-id`` (other
+    answers get it where their head is written, in `agent.server.http.connections`)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -47,11 +53,13 @@ class AddressMiddleware:
         path = intended_path(scope["path"])
         if path != scope["path"]:
             scope = {**scope, "path": path, "raw_path": path.encode()}
-        header = (b"x-request-id", new_id("req").encode())
+        if scope["type"] == "http":
+            await self._app(scope, receive, send)
+            return
 
-        def send_with_id(message: Message) -> Awaitable[None]:  # no coroutine for each chunk
-            if message["type"] in ("http.response.start", "websocket.accept"):
-                message["headers"] = [*message.get("headers", ()), header]
+        def accept_with_id(message: Message) -> Awaitable[None]:
+            if message["type"] == "websocket.accept":
+                message["headers"] = [*message.get("headers", ()), request_id()]
             return send(message)
 
-        await self._app(scope, receive, send_with_id)
+        await self._app(scope, receive, accept_with_id)

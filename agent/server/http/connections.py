@@ -22,6 +22,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from agent.server.http.addresses import request_id
 from agent.server.http.body_budget import BodyBudget, BodyShare, LimitLog
 from agent.server.http.errors import RETRY_AFTER_SECONDS, ApiError
 
@@ -83,13 +84,19 @@ class Arrival:
 
 
 class ChunkingConnection(h11.Connection):
-    """h11, which takes 2 µs more than its framing for each chunk of an answer that streams."""
+    """h11, which takes 2 µs more than its framing for each chunk of an answer that streams. Each answer
+    gets an ``x-request-id``."""
 
     _chunked = False
 
     def send(self, event: h11.Event) -> bytes | None:  # type: ignore[override]  # all of its overloads
         if self._chunked and isinstance(event, h11.Data) and event.data:
             return b"%x\r\n%b\r\n" % (len(event.data), event.data)
+        if isinstance(event, h11.Response):
+            headers = [*event.headers, request_id()]
+            event = h11.Response(
+                status_code=event.status_code, headers=headers, reason=event.reason
+            )
         written = super().send(event)
         if not isinstance(event, h11.Data):
             self._chunked = b"\r\ntransfer-encoding: chunked\r\n" in (written or b"").lower()

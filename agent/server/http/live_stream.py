@@ -22,17 +22,13 @@ COMMENT = b": keepalive\n\n"
 
 
 class Heartbeat:
-    """Calls ``beat`` whenever nothing was sent for ``seconds``, for the duration of its block."""
+    """Calls ``beat`` before nothing was sent for ``seconds``, for the duration of its block."""
 
-    def __init__(self, beat: Callable[[], object], seconds: float) -> None:
-        """``beat``: returns an awaitable."""
+    def __init__(self, beat: Callable[[], Awaitable[None]], seconds: float) -> None:
         self._beat, self._seconds = beat, seconds
-        self._loop = asyncio.get_running_loop()
-        self._last = self._loop.time()
+        self.has_sent = True
+        """Set by the one who sends; a flag, for it is set with each token."""
         self._task: asyncio.Task[None] | None = None
-
-    def sent(self) -> None:
-        self._last = self._loop.time()
 
     async def __aenter__(self) -> Heartbeat:
         self._task = asyncio.create_task(self._run())
@@ -45,12 +41,11 @@ class Heartbeat:
 
     async def _run(self) -> None:
         while True:
-            left = self._last + self._seconds - self._loop.time()
-            if left > 0:
-                await asyncio.sleep(left)
-                continue
-            self.sent()
-            await self._beat()  # type: ignore[misc]
+            self.has_sent = False
+            await asyncio.sleep(self._seconds / 2)
+            if not self.has_sent:
+                await self._beat()
+                await asyncio.sleep(self._seconds / 2)
 
 
 class LiveStream:
@@ -80,7 +75,7 @@ class LiveStream:
 
     def write(self, chunk: bytes) -> Awaitable[None]:
         """Send a chunk; no coroutine of its own, for there is one for each token."""
-        self._heartbeat.sent()
+        self._heartbeat.has_sent = True
         return self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self, chunk: bytes) -> None:

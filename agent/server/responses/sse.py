@@ -117,7 +117,8 @@ class EventStream(Response):
                 await stream.end(self._encoder.error(error, 0) + DONE_MESSAGE)
                 return
             headers = self._headers_of(turn).items()
-            await self._send_events(stream, turn, receive, headers)
+            # In a task, so that a token does not resume every middleware.
+            await asyncio.create_task(self._send_events(stream, turn, receive, headers))
 
     async def _send_events(
         self, stream: LiveStream, turn: Turn, receive: Receive, headers: Iterable[tuple[str, str]]

@@ -186,7 +186,7 @@ class WebSocketConnection:
                                 self._cache.add(plan.stored_response())
                         if isinstance(event, ev.OfficialEvent):
                             last = event.sequence_number
-                            heartbeat.sent()
+                            heartbeat.has_sent = True
                             await self._send(self._encoder.json(event), stream_id)
             finally:
                 # Not awaited: this task may be cancelled again, and the response stored before its end.

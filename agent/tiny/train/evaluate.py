@@ -30,10 +30,9 @@ class Runner:
     """Greedy or sampled generation with a prefix cache, on llama.cpp's own functions."""
 
     def __init__(self, path: Path, threads: int, temperature: float, seed: int = 1) -> None:
-        import llama_cpp
+        from agent.engine.llama import bindings  # takes llama.cpp's log
 
-        self.lib: Any = llama_cpp
-        self.lib.llama_log_set(_SILENT(self.lib), None)
+        self.lib: Any = bindings.lib
         self.lib.llama_backend_init()
         model = self.lib.llama_model_default_params()
         model.use_extra_bufts = False
@@ -89,12 +88,6 @@ class Runner:
         self.made += len(out)
         self.seconds += time.perf_counter() - begun
         return out
-
-
-def _SILENT(lib: Any) -> Any:
-    if not hasattr(_SILENT, "callback"):
-        _SILENT.callback = lib.llama_log_callback(lambda level, text, user: None)  # type: ignore[attr-defined]
-    return _SILENT.callback  # type: ignore[attr-defined]
 
 
 @dataclass

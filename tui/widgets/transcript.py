@@ -109,6 +109,8 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
         """The widget at the top of the viewport, and how many of its rows are above that."""
         self._mount_lock = asyncio.Lock()
         self._fill_scheduled = False
+        self._scrollbar_position = 0.0
+        """As it was painted last."""
 
     async def on_mount(self) -> None:
         await self.mount(self._spacer_above, self._spacer_below)
@@ -389,7 +391,14 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
         async with self._mount_lock:
             self._fill_scheduled = False
             await self._fill()
+        self._repaint_scrollbar()
         self._report_following()
+
+    def _repaint_scrollbar(self) -> None:
+        """Paint the scrollbar where an anchor, which scrolls without watchers, has moved it."""
+        if (position := self.vertical_scrollbar.position) != self._scrollbar_position:
+            self._scrollbar_position = position
+            self.vertical_scrollbar.refresh()
 
     def _report_following(self) -> None:
         if self.is_scrolled_away != self._was_scrolled_away:

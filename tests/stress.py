@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -89,7 +90,8 @@ def run_suite(run: SuiteRun, options: Sequence[str], seconds: float) -> tuple[bo
             command += ["--random-order", f"--random-order-seed={run.order}"]
         if run.user:
             shutil.chown(folder, run.user)
-            ids = [f"--reuid={run.user}", "--init-groups", f"--regid={run.user}"]
+            group = pwd.getpwnam(run.user).pw_gid
+            ids = [f"--reuid={run.user}", "--init-groups", f"--regid={group}"]
             command = [
                 "setpriv",
                 *ids,

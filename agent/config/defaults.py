@@ -29,14 +29,16 @@ SETTING_TEXTS = {
         "the model's", "0: always the likeliest token", "`--temperature`, `/sampling`"
     ),
     "top_p": SettingText(
-        "the model's", "sample of the likeliest tokens with this share", "`--top-p`, `/sampling`"
+        "the model's",
+        "nucleus sampling: the smallest set of tokens with this total probability",
+        "`--top-p`, `/sampling`",
     ),
     "top_k": SettingText(
-        "the model's", "sample of so many likeliest tokens; 0: all", "`--top-k`, `/sampling`"
+        "the model's", "sample from the k most likely tokens (0 = all)", "`--top-k`, `/sampling`"
     ),
     "min_p": SettingText(
         "the model's",
-        "sample of tokens with this share of the likeliest one's probability",
+        "drop tokens below this fraction of the top probability",
         "`--min-p`, `/sampling`",
     ),
     "keep_alive": SettingText(

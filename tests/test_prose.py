@@ -37,7 +37,7 @@ IDIOMS = {
     "by way of": r"\bby way of\b",
 }
 PATTERNS = {name: re.compile(pattern) for name, pattern in IDIOMS.items()}
-CLEAN = (*("docs/", "README.md", "CONTRIBUTING.md", "agent/server/README.md"),)
+CLEAN = (*("docs/", "README.md", "CONTRIBUTING.md", "agent/server/README.md", "tools/"),)
 """Files and folders that have been rewritten."""
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "agent/server/README.md"]
 

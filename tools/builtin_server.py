@@ -47,7 +47,7 @@ class StructuredText:
 
 @dataclass(frozen=True, slots=True)
 class ExtraPermission:
-    """What a call may do only if that is allowed by its own name, or by rules of its own."""
+    """An action of a call that needs its own permission."""
 
     name: str
     """Rules name it as if it were a tool: ``shell.changes_git``."""
@@ -77,8 +77,7 @@ class BuiltinServer(Protocol):
         """Return why no call can work here, as far as is known; never blocks."""
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str | StructuredText:
-        """Run one of ``tools``, bounding its time; raises ToolError."""
-
+        ...
     def is_safe(self, name: str) -> bool:
         """Return whether calls of this tool can do no harm by construction: they run unasked."""
 
@@ -111,7 +110,8 @@ class RunsInBackground(Protocol):
         """Stop what has this id; return whether something has."""
 
     def end_conversation(self, conversation: str, successor: str | None) -> None:
-        """End what a conversation runs, or give it to another one, which goes on with it."""
+        """End a conversation's running commands, or transfer them to ``successor``, which continues
+        it."""
 
 
 @runtime_checkable
@@ -183,8 +183,8 @@ _JSON_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
 
 
 def check_arguments(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
-    """Check arguments by the flat schema of a built-in tool; raises ToolError, for a model to go on.
-    Not ``agent.util.json_schema``, which is for strangers' schemas and imports jsonschema."""
+    """Check arguments by the flat schema of a built-in tool; raises ToolError, whose message the model
+    reads. Not ``agent.util.json_schema``, which is for strangers' schemas and imports jsonschema."""
     properties = schema["properties"]
     for name in schema.get("required", ()):
         if name not in arguments:

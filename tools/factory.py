@@ -66,10 +66,10 @@ def build_toolbox(
     """Build a toolbox and start nothing. Raises ConfigError.
 
     ``tools`` to ``allow_home``: values of the command line options of these names. ``work_folder``: of
-    built-in servers (None: temporary). ``server_homes``: of servers in the sandbox.
-    ``approvals_file``, ``audit_file``, ``credentials_file``: None: nothing is stored.
-    ``own_folders``: this program's, which no tool may change. Of servers with the same name, one from
-    ``mcp`` wins, then one from ``mcp_config``, ``user_config``, a built-in one.
+    built-in servers (None: temporary). ``server_homes``: of servers in the sandbox. ``approvals_file``,
+    ``audit_file``, ``credentials_file``: None: nothing is stored. ``own_folders``: this program's,
+    which no tool may change. Precedence of servers with the same name: ``mcp``, ``mcp_config``,
+    ``user_config``, a built-in one.
     """
     folder = (root or Path.cwd()).resolve()
     set_root(folder)

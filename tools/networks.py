@@ -24,7 +24,7 @@ NOT_PUBLIC = tuple(
         "2001::/23", "2001:db8::/32", "3fff::/20",
     )
 )  # fmt: skip
-"""Networks that nobody on the internet has; 168.63.129.16 is Azure's host."""
+"""Networks that are not public; 168.63.129.16 is Azure's host."""
 _UNICAST, _NAT64 = ipaddress.ip_network("2000::/3"), ipaddress.ip_network("64:ff9b::/96")
 """All public IPv6 addresses; those by which IPv4 addresses are reached."""
 

@@ -18,7 +18,7 @@ from agent.util.temporary_folders import make_temporary_folder
 from tools.types import ToolResult
 
 MAX_RESULT_FILES, MAX_RESULT_BYTES = 200, 200_000_000
-"""How many files of full results and attachments stay; the oldest go first, the newest never."""
+"""Number of files with full results and attachments that are kept, the newest ones."""
 FILE_PREFIX = "result-"
 MAX_ABORTED_CHARS = 8_000
 """Characters of a call's output that are reported when the call is aborted."""

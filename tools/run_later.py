@@ -20,7 +20,7 @@ NAMES = frozenset(
 ROOT_NAMES = NAMES | {*PROJECT_FILES, "agents.md", ".agent"}
 """In the root: also what this program reads at its next start."""
 MAX_DEPTH = 3
-"""How many names deep a file may be below the root for NAMES to count, as in sandbox-runtime."""
+"""Number of path components below the root up to which NAMES count, as in sandbox-runtime."""
 HOME_PATHS = (
     *(".local/bin", ".local/lib", ".local/share/applications", ".local/share/systemd", "bin"),
     *(".config/autostart", ".config/environment.d", ".config/fish", ".config/git"),

@@ -14,7 +14,7 @@ MAX_NAME_CHARS = 64
 MAX_DESCRIPTION_CHARS = 4000
 """A longer description costs every prompt more than it tells."""
 MAX_SCHEMA_DEPTH = 60
-"""What is nested deeper in a schema is left out."""
+"""Parts of a schema that are nested deeper are left out."""
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 """Control; format (zero-width, bidi, tags); surrogate; private use; line, paragraph separators."""
 JOINERS = "\u200c\u200d"

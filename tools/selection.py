@@ -30,7 +30,7 @@ def select_servers(option: str, servers: Sequence[ServerConfig]) -> list[ServerC
 def unselected_names(
     servers: Sequence[ServerConfig], selected: Sequence[ServerConfig]
 ) -> frozenset[str]:
-    """What was left out, as the model writes it: names of tools, or a server's name prefix."""
+    """Names of unselected tools as the model writes them; for a server, its name prefix."""
     by_name = {server.name: server for server in selected}
     names = {identifier(server.name) for server in servers if server.name not in by_name}
     for server in servers:

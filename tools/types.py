@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 ConnectionStatus = Literal["starting", "ready", "failed", "disabled"]
 Label = Literal["private", "untrusted", "sends"]
-"""What a tool does with data. private: its results may be nobody else's business; untrusted: text of
-strangers may be among them; sends: its arguments leave this machine."""
+"""Data handling of a tool. private: its results may be confidential; untrusted: text of strangers may
+be among them; sends: its arguments leave this machine."""
 UNKNOWN_LABELS: frozenset[Label] = frozenset(("private", "untrusted"))
 """The labels of a tool that says nothing about itself."""
 
@@ -51,17 +51,17 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What calls of a server's tools can do, as phrases for a person; empty: nothing."""
+    """Capabilities of a server's tools, as phrases for a person; empty: none."""
 
     read: str = ""
     change: str = ""
     run: str = ""
     reach: str = ""
-    """Of the network."""
+    """Reachable networks and hosts."""
     reached: tuple[str, ...] = ()
     """Hosts that were reached, or refused, while this process ran."""
     running: tuple[str, ...] = ()
-    """What runs in the background."""
+    """Commands that run in the background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class ServerState:
 
     @property
     def is_builtin(self) -> bool:
-        """Whether it is a part of this program, which nobody configured."""
+        """Whether it is a part of this program and not configured."""
         return self.transport == "built in"
 
 

@@ -178,7 +178,7 @@ def test_mcp_call_answers_forms(agent: RunAgent, home: Path) -> None:
     assert (booked.code, json.loads(booked.out)) == (0, values)
     for answer, problem in (
         ('{"seats": 9}', "--answer: Seats: must be a whole number, 1 to 8."),
-        ('{"seats": 1, "seat": 1}', "--answer: seat: is no field; the form has mail, seats"),
+        ('{"seats": 1, "seat": 1}', "--answer: seat: is not a field; the form has mail, seats"),
         ("{}", "--answer: Seats: is required."),
     ):
         wrong = agent(*call, "--answer", answer)

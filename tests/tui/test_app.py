@@ -338,7 +338,7 @@ async def test_approval_card_once_only_ignores_longer_answers() -> None:
         turn.emit(
             ev.AgentApprovalRequested(
                 item_id=call.id, server="shell", tool="exec", arguments="{}", rules=[],
-                reason="it can be allowed once only: it uses eval",
+                reason="it can only be allowed once: it uses eval",
             )
         )  # fmt: skip
         tool = SimpleNamespace(server="shell", name="exec")

@@ -23,10 +23,10 @@ IMPORTED_KEYS = (
 )
 """Keys of an entry that are imported; what another program may do without asking is not."""
 MAX_BYTES = 64 << 20
-"""Of a file: Claude Code keeps much else in the one with its servers."""
+"""Largest file that is read: Claude Code keeps much else in the one with its servers."""
 DESKTOP_FILE = "claude_desktop_config.json"
 _COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', re.S)
-"""A text, which stays, or what VS Code allows beside JSON: a comment, a comma at an end."""
+"""A string, which is kept, or VS Code's extensions of JSON: comments and trailing commas."""
 _INPUT = re.compile(r"\$\{input:([^}]*)\}")
 
 
@@ -99,12 +99,12 @@ def _read_json(path: Path) -> dict[str, Any]:
     """Return the servers for all folders and for single ones (Claude Code). Raises ConfigError."""
     data = load_json(path, lambda text: _without_comments(_without_comments(text)), MAX_BYTES)
     if not isinstance(data, dict):
-        raise ConfigError(f"{path} is no JSON object")
+        raise ConfigError(f"{path} is not a JSON object")
     servers: dict[str, Any] = {}
     for holder in (data, *_objects(data.get("projects"))):
         table = servers_table(holder) or {}
         if not isinstance(table, dict):
-            raise ConfigError(f"{path}: its servers are no JSON object")
+            raise ConfigError(f"{path}: its servers are not a JSON object")
         for name, entry in table.items():
             servers.setdefault(name, entry)
     return servers
@@ -131,7 +131,7 @@ def _read_codex(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     servers = data.get("mcp_servers", {})
     if not isinstance(servers, dict):
-        raise ConfigError(f"{path}: its servers are no TOML table")
+        raise ConfigError(f"{path}: its servers are not a TOML table")
     return {name: _from_codex(entry) for name, entry in servers.items() if isinstance(entry, dict)}
 
 

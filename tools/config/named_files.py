@@ -28,14 +28,14 @@ _INTERPRETER = re.compile(
 _PYTHON = re.compile(r"(pypy3?|pythonw?[\d.]*)(\.exe)?\Z")
 _PACKAGE = re.compile(r"(?!\.)[\w.~-]+(/[\w.~-]+)?")
 PACKAGE_SETTINGS = (".npmrc", ".yarnrc", ".yarnrc.yml", "package.json")
-"""What tells npx and its like where packages come from, and what is a project."""
+"""Files that set package registries or the project's root for npx and the like."""
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\w+)|import[ \t]+([\w., \t]+))", re.MULTILINE)
 _MODULE_FILE = re.compile(r"(\w+)\.(?:.*\.)?(?:py|pyc|pyd|pyw|so)\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class NamedFiles:
-    """What a command must not change below a root, since it decides what runs later."""
+    """Files below a root that decide what runs later, so commands must not change them."""
 
     paths: tuple[Path, ...] = ()
     """Files and folders; of those that are missing none may be created."""

@@ -15,7 +15,7 @@ from tools.sanitize import clean_line
 TIMEOUT_SECONDS = 20.0
 MAX_ANSWER_BYTES = 8 << 20
 MAX_LISTED, MAX_PAGES = 100, 10
-"""Servers of one page, as far as the registry gives so many, and the pages that a search reads."""
+"""Servers per page (the registry may return fewer), and pages that a search reads."""
 _META = "io.modelcontextprotocol.registry/official"
 _RUNNERS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "npm": ("npx", ("-y",), "@"),
@@ -23,7 +23,7 @@ _RUNNERS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "oci": ("docker", ("run", "-i", "--rm"), ":"),
     "nuget": ("dnx", ("--yes",), "@"),
 }
-"""By registry type: the program, its arguments, and what stands between a package and its version."""
+"""By registry type: the program, its arguments, and the separator between a package and its version."""
 _IDENTIFIER = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._/:-]*")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -45,7 +45,7 @@ class RegistryServer:
 
 @dataclass(frozen=True, slots=True)
 class RegistryMatches:
-    """What a search has come to."""
+    """The result of a search."""
 
     servers: list[RegistryServer]
     more: bool
@@ -54,7 +54,7 @@ class RegistryMatches:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """How a server would be run: its entry, and what the person has to set before."""
+    """A server's entry, and the variables that the person has to set before it can run."""
 
     entry: dict[str, Any]
     variables: dict[str, str]
@@ -95,7 +95,7 @@ def fetch(registry: str, name: str, version: str = "latest") -> RegistryServer:
 
 
 def installation(server: RegistryServer, *, remote: bool = False) -> Installation:
-    """How to run a server: its first usable package, or (``remote``) address. Raises ConfigError."""
+    """Return the entry for the first usable package, or (``remote``) address. Raises ConfigError."""
     packages, remotes = _objects(server.data, "packages"), _objects(server.data, "remotes")
     for package in () if remote else packages:
         is_stdio = _object(package, "transport").get("type") == "stdio"
@@ -120,9 +120,9 @@ class _Builder:
         program, arguments, separator = _RUNNERS[str(package["registryType"])]
         identifier, version = str(package.get("identifier", "")), package.get("version")
         if not _IDENTIFIER.fullmatch(identifier):
-            raise ConfigError(f"{identifier!r} is no name of a package")
+            raise ConfigError(f"{identifier!r} is not a package name")
         if version is not None and not _VERSION.fullmatch(str(version)):
-            raise ConfigError(f"{version!r} is no version of a package")
+            raise ConfigError(f"{version!r} is not a package version")
         name = identifier.rpartition("/")[2]
         if version and separator not in name:  # else an image with its tag, or a digest
             identifier = f"{identifier}{separator}{version}"
@@ -137,7 +137,7 @@ class _Builder:
         }
         if env := self._pairs(_objects(package, "environmentVariables")):
             entry["env"] = env
-            if program == "docker":  # it passes on only what it is told to
+            if program == "docker":  # docker passes on only the variables that are named
                 names = [word for variable in env for word in ("-e", variable)]
                 entry["args"][len(arguments) : len(arguments)] = names
         return Installation(entry, self._variables)
@@ -147,7 +147,7 @@ class _Builder:
         variables = remote.get("variables")
         url = self._filled(str(remote.get("url", "")), variables)
         if not url.lower().startswith(("http://", "https://")):
-            raise ConfigError(f"{url!r} is no address of a server")
+            raise ConfigError(f"{url!r} is not a server's address")
         entry: dict[str, Any] = {"url": url}
         if kind := kinds.get(str(remote.get("type"))):
             entry["type"] = kind

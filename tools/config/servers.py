@@ -34,7 +34,7 @@ class OAuthSettings:
     """Empty: this program registers itself, where the authorization server lets it."""
     client_secret: str = field(default="", repr=False)
     scopes: tuple[str, ...] = ()
-    """Asked for at every login, besides those that the server wants."""
+    """Requested at every login, in addition to those that the server wants."""
     redirect_port: int = 0
     """The port of http://127.0.0.1:PORT/callback; 0: any free one."""
     client_metadata_url: str = ""
@@ -43,7 +43,7 @@ class OAuthSettings:
 
 @dataclass(frozen=True, slots=True)
 class SandboxSettings:
-    """What a server in the sandbox may do beyond reading what its settings name."""
+    """Permissions of a server in the sandbox in addition to reading the paths of its settings."""
 
     write: tuple[str, ...] = ()
     """Files and folders; below the working folder where they are relative."""
@@ -54,13 +54,13 @@ class SandboxSettings:
 
     @property
     def reach(self) -> str:
-        """What it may reach, for a person; empty: nothing."""
+        """A text for the person that names the reachable hosts; empty: none."""
         packages = ("where its packages come from",) if self.packages else ()
         return ", ".join((*self.hosts, *packages))
 
     @property
     def description(self) -> str:
-        """What that is, for a person."""
+        """A text for the person that names all permissions."""
         writes = f", writes {', '.join(self.write)}" if self.write else ""
         reaches = f", reaches {self.reach}" if self.reach else ""
         return f"in a sandbox{writes}{reaches}"
@@ -85,7 +85,7 @@ class ServerConfig:
     """Where it starts without a ``cwd``; None: in this process's working folder."""
     url: str | None = None
     transport: Literal["", "http", "sse"] = ""
-    """Of a URL; empty: streamable HTTP, or SSE where the server knows only that."""
+    """The transport of a URL; empty: streamable HTTP, or SSE where the server supports only that."""
     headers: Mapping[str, str] = field(default_factory=dict)
     oauth: OAuthSettings = OAuthSettings()
     protocol: str = ""

@@ -1,5 +1,5 @@
-"""Sends the token of an earlier login with each request, and renews it; it never begins a login, which
-is for whoever can ask the person."""
+"""Sends the token of an earlier login with each request, and renews it; never starts a login, because
+only callers can ask the person."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class BearerAuth(OAuthClientProvider):
                 renews = True  # it may have been revoked before its time
 
     async def _is_current(self, token: OAuthToken | None) -> bool:
-        """Return whether nobody has replaced a token meanwhile, here or in another process."""
+        """Return whether a token has not been replaced, here or in another process."""
         await self.reload()
         current = self.context.current_tokens
         return (current and current.access_token) == (token and token.access_token)

@@ -25,7 +25,7 @@ FREE_PROGRESS_REPORTS, PROGRESS_INTERVAL_SECONDS = 100, 0.1
 MAX_OUTPUT_CHARS = 256_000
 """Characters of partial output that are passed on."""
 MAX_TIMEOUTS = 10
-"""Progress restarts the timeout, until the call has taken so many timeouts in all."""
+"""Progress restarts the timeout; a call takes at most this many timeouts in all."""
 MAX_ELICITATIONS = 5
 """Questions to the person in one call; more are cancelled without being shown."""
 
@@ -77,7 +77,7 @@ class CallScope:
 
     @property
     def timeout_reason(self) -> str:
-        """What the server did not do in time, as the predicate of a sentence."""
+        """The step that timed out, as the predicate of a sentence about the server."""
         seconds = self._seconds or 0
         if not self._has_progressed:
             return f"did not answer within {seconds:g} s"
@@ -122,7 +122,7 @@ class CallScope:
     # --- requests of the server ---
 
     async def elicit(self, request: ElicitationRequest) -> ElicitationResult:
-        """Ask the person; declined if nobody is there or too often, cancelled if the call ends."""
+        """Ask the person; declined if there is none or too often, cancelled if the call ends."""
         self._elicitations += 1
         if self._elicitations > MAX_ELICITATIONS:
             if self._elicitations == MAX_ELICITATIONS + 1:
@@ -131,7 +131,7 @@ class CallScope:
         ask = self._handlers.on_elicitation
         if ask is None:
             return self._note_declined(
-                request, "nobody is there to answer it", ElicitationResult("decline")
+                request, "there is no person to answer it", ElicitationResult("decline")
             )
         result = await self._wait_for(ask(request)) or ElicitationResult("cancel")
         if result.action != "accept":

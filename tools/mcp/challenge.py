@@ -1,5 +1,5 @@
-"""What a server asks for that refuses a request over HTTP: a login, or one with more scopes. The
-transport puts it behind a JSON-RPC error, which the SDK raises in the very request that was refused."""
+"""Refusals over HTTP that demand a login, or one with more scopes. The transport replaces them by a
+JSON-RPC error, which the SDK raises in the very request that was refused."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LOGIN_REQUIRED_CODE = -32401
 MAX_SCOPE_CHARS = 1000
 """Characters of all scopes that a server may name; more are as good as none."""
 MAX_CHALLENGES = 16
-"""How many wait for the request that they belong to; those of notifications wait for nobody."""
+"""Challenges that are kept for their requests; those of notifications are never fetched."""
 _SCOPES = re.compile(r"[!#-\[\]-~]+( [!#-\[\]-~]+)*")
 """Scopes as of RFC 6749, section 3.3."""
 
 
 def read_challenge(response: httpx2.Response) -> LoginChallenge | None:
-    """Return what a response asks for; None if it is no refusal that a login could change."""
+    """Return what a response asks for; None if a login would not change it."""
     error = extract_field_from_www_auth(response, "error")
     if response.status_code != 401 and not (
         response.status_code == 403 and error == "insufficient_scope"
@@ -50,7 +50,7 @@ class Challenges:
         """The latest one."""
 
     def replace(self, response: httpx2.Response) -> httpx2.Response | None:
-        """Return the error that stands for a refusal; None if the response is none."""
+        """Return the error that stands for a refusal; None if the response is not a refusal."""
         challenge = read_challenge(response)
         if challenge is None:
             return None

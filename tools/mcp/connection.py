@@ -203,7 +203,7 @@ class Connection:
         )
 
     async def fetch(self, work: Callable[[Client], Awaitable[V]]) -> V:
-        """Make a request that is no tool call; raises ValueError with a sentence."""
+        """Make a request other than a tool call; raises ValueError with a sentence."""
         values: list[V] = []
 
         async def request(scope: CallScope) -> ToolResult:
@@ -283,7 +283,7 @@ class Connection:
         )
 
     async def _show_pages(self, error: MCPError, scope: CallScope) -> str:
-        """Ask the person to visit the pages that a call needs first; return what came of it."""
+        """Ask the person to visit the pages that a call needs first; return the call's result."""
         pages = UrlElicitationRequiredError.from_error(error.error).elicitations
         where = "; ".join(f"{page.message} {page.url}" for page in pages)
         for page in pages:
@@ -312,7 +312,7 @@ class Connection:
                 reason = "did not answer in time"
             case T.CONNECTION_CLOSED:
                 if self._process:
-                    # How it ended is known a moment later.
+                    # The reason of its end is known a moment later.
                     with anyio.move_on_after(1):
                         await self._process.wait_exited()
                 self._session_lost.set()

@@ -1,4 +1,4 @@
-"""What all connections of one host share."""
+"""Objects that all connections of one host share."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class HostContext:
 
     results: ResultBuilder
     roots: tuple[Path, ...]
-    """Folders that servers are told they may work in (MCP ``roots/list``)."""
+    """Folders that servers may work in (MCP ``roots/list``)."""
     credentials: CredentialStore
     sandbox: ServerSandbox | None = None
-    """What servers in the sandbox share; None: a sandbox for the working folder."""
+    """Shared by servers in the sandbox; None: a sandbox for the working folder."""
     listeners: list[Callable[[str], None]] = field(default_factory=list)
     """Called with the name of a server that becomes ready or changes what it offers."""
     login_listeners: list[Callable[[str], None]] = field(default_factory=list)

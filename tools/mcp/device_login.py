@@ -14,7 +14,7 @@ from tools.mcp.login import LoginError
 DEFAULT_INTERVAL_SECONDS = 5.0
 """Pause between two questions whether the login is done, if unnamed; and its growth (section 3.5)."""
 MAX_LIFETIME_SECONDS = 1800.0
-"""How long a login may take, whatever the server says."""
+"""Upper limit for the lifetime of a login that the server sets."""
 
 
 class DeviceLogin:

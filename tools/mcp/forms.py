@@ -56,25 +56,25 @@ class FormField:
     choices: tuple[tuple[str, Any], ...] = ()
     """Title and value of each choice, of the kinds choice and choices."""
     nullable: bool = False
-    """Whether null fits, beside the values of its kind."""
+    """Whether null is allowed in addition to the values of its kind."""
 
     @property
     def blank(self) -> dict[str, Any]:
-        """What is sent where the person leaves it empty."""
+        """The answer where the person leaves the field empty."""
         return {self.name: None} if self.required and self.nullable else {}
 
     @property
     def initial(self) -> dict[str, Any]:
-        """What is sent where the person changes nothing: the default, if there is one."""
+        """The answer where the person does not change the field: its default, if there is one."""
         return self.blank if self.default is None else {self.name: self.default}
 
     def filled(self, value: Any) -> dict[str, Any]:
-        """What is sent of a value; null, which MCP's answers do not have, only where it is required."""
+        """The answer for a value; null, which is not valid in MCP's answers, only where required."""
         return {self.name: value} if value is not None or self.required else {}
 
     @property
     def rule(self) -> str:
-        """What a value has to be like, as a phrase; empty: anything of its kind."""
+        """The constraints on a value, as a phrase; empty: any value of its kind."""
         schema, rules = self.schema, list[str]()
         match self.kind:
             case "integer" | "number":
@@ -213,12 +213,12 @@ class Form:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """What is sent where the person changes nothing."""
+        """The answer where the person changes nothing."""
         return {name: value for field in self.fields for name, value in field.initial.items()}
 
     @property
     def needs_input(self) -> bool:
-        """Whether the defaults alone are no answer."""
+        """Whether the defaults alone are not a valid answer."""
         return any(field.required and not field.initial for field in self.fields)
 
     def resolve_titles(self, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,7 +235,7 @@ class Form:
         for name in content:
             if name not in names:
                 field = FormField(name, "json", {}, name)
-                raise FormError(field, f"is no field; the form has {', '.join(names) or 'none'}")
+                raise FormError(field, f"is not a field; the form has {', '.join(names) or 'none'}")
         for field in self.fields:
             if field.name in content:
                 field.check(content[field.name])

@@ -69,7 +69,7 @@ class Host:
         sandbox: ServerSandbox | None = None,
     ) -> None:
         """``max_result_chars``: for the model. ``results_folder``: for full texts of shortened results
-        (None: a temporary folder). ``roots``: folders that servers are told they may work in."""
+        (None: a temporary folder). ``roots``: folders that servers may work in."""
         self._results = ResultBuilder(max_result_chars, results_folder)
         self._credentials = CredentialStore(credentials_file)
         self._context = context = HostContext(
@@ -102,7 +102,7 @@ class Host:
         return server.config if server else None
 
     def add_servers(self, servers: Sequence[ServerConfig], *, connect: bool = True) -> None:
-        """Add servers, and begin to connect them unless told not to."""
+        """Add servers, and begin to connect them if ``connect``."""
         for config in servers:
             self._servers[config.name] = McpServer(config, self._context)
             if connect:
@@ -163,7 +163,7 @@ class Host:
                     group.create_task(server.wait_idle(timeout))
 
     def count_servers(self) -> tuple[int, int]:
-        """How many enabled servers are ready, and how many there are; without the built-in ones."""
+        """Return the number of ready servers and of enabled ones, without the built-in ones."""
         statuses = [s.status for s in self._servers.values() if s.config.builtin is None]
         return statuses.count("ready"), len(statuses) - statuses.count("disabled")
 
@@ -309,7 +309,7 @@ class Host:
                     reason = f"the server {tool.server} has no tool {tool.name}"
                     return protocol_failure(reason, INVALID_PARAMS)
                 if replace(current, model_name=tool.model_name) != tool:
-                    # What was approved is not what would run.
+                    # The approved definition is not the one that would run.
                     reason = f"the server {tool.server} has just changed {tool.name}; call it again"
                     return protocol_failure(reason, INVALID_PARAMS)
                 try:
@@ -335,7 +335,7 @@ class Host:
             ):
                 return protocol_failure(f"the server {tool.server} {reason}", CONNECTION_CLOSED)
 
-    # --- what servers have beside tools; the module ``listing`` imports the MCP SDK ---
+    # --- resources and prompts of servers; the module ``listing`` imports the MCP SDK ---
 
     async def resources(self, server: str) -> list[Resource]:
         """Return a server's resources and templates; raises ValueError with a sentence."""
@@ -375,7 +375,7 @@ class Host:
         return await connection.fetch(work)
 
     async def preview(self, tool: Tool, arguments: dict[str, Any]) -> str | None:
-        """What a built-in server's call would change, for a person; an error is a preview, too."""
+        """Return a text for the person about the changes of a built-in server's call, or its error."""
         config = self.server_config(tool.server)
         if config is None or config.builtin is None:
             return None

@@ -24,11 +24,11 @@ from tools.mcp.limits import (
 )
 
 MAX_FIELD_BYTES = 1024
-"""Of an event's name, id and retry; longer ones are ignored."""
+"""Limit of an event's name, id and retry; longer ones are ignored."""
 MIN_RETRY_MS, MAX_RETRY_MS = 500, 60_000
-"""What a server may demand as the pause before the next connection."""
+"""Longest pause before the next connection that a server may demand."""
 MAX_LARGE_MESSAGES = 16
-"""How many of them wait for the SDK to pass them on; of one that it dropped nobody tells."""
+"""Messages that are kept until the SDK passes them on; it does not report those that it drops."""
 _TOKEN_KEY = "agent.large_message"
 _INVALID = b"a large message that is no JSON-RPC"
 
@@ -86,9 +86,9 @@ class BoundedBody(httpx2.AsyncByteStream):
         on_cut_off: Callable[[str], None],
         shared_turn: asyncio.Lock | None = None,
     ) -> None:
-        """``seconds``: the time for a body that is no stream of events. ``on_cut_off`` is called
-        with a clause before StreamError or SSEError is raised. ``shared_turn``: of the servers whose
-        large messages come one at a time."""
+        """``seconds``: the time for a body other than a stream of events. ``on_cut_off`` is called with
+        a clause before StreamError or SSEError is raised. ``shared_turn``: of the servers whose large
+        messages come one at a time."""
         self._encoded = httpx2.Response(
             response.status_code, headers=response.headers, stream=response.stream
         )
@@ -108,7 +108,7 @@ class BoundedBody(httpx2.AsyncByteStream):
                 yield await self._document()
         except MessageLimitError as error:
             self._on_cut_off(str(error))
-            # What the SDK turns into the error of the one request.
+            # The SDK turns this into the error of the one request.
             failure = httpx2.SSEError if self._is_stream else httpx2.StreamError
             raise failure(str(error)) from None
         finally:  # a document has not been parsed yet; that comes in the same step of the loop
@@ -132,7 +132,7 @@ class BoundedBody(httpx2.AsyncByteStream):
                 if size > LARGE_MESSAGE_BYTES:
                     await self._turn.take()
             body = b"".join(chunks)
-        finally:  # whoever keeps the exception keeps this frame
+        finally:  # a kept exception keeps this frame
             chunks.clear()
         if self._is_json:
             await check_json(body)
@@ -160,7 +160,7 @@ class BoundedBody(httpx2.AsyncByteStream):
             size = len(line) + len(event.data)
             try:
                 check_size(size)
-            except MessageLimitError:  # whoever keeps it keeps this frame
+            except MessageLimitError:  # a kept exception keeps its frame
                 line.clear()
                 event.data.clear()
                 raise

@@ -20,7 +20,7 @@ from tools.mcp.listing import MAX_TOOLS
 from tools.results import shorten
 
 MAX_MESSAGE_BYTES = 16 << 20
-"""Of one message, uncompressed."""
+"""Size of one message, uncompressed."""
 MAX_JSON_VALUES, MAX_JSON_DEPTH = 100_000, 190
 """JSON values of one message, and levels of nesting; from 200 on pydantic's parser gives up."""
 MAX_BLOCKS = 1000
@@ -28,11 +28,11 @@ MAX_BLOCKS = 1000
 MAX_ERROR_CHARS = 4000
 """Characters of an error's message."""
 STEP_BYTES = 1 << 16
-"""How much of a message is measured before other tasks run."""
+"""Bytes of a message that are measured before other tasks run."""
 BURST_BYTES, BYTES_PER_SECOND = 64 << 20, 16 << 20
-"""What a server may send at once, and from then on in a second; more has to wait."""
+"""Burst that a server may send at once, and rate per second after it; more has to wait."""
 LINE_COST_BYTES = 16 << 10
-"""Bytes that each line counts beside its own: a message takes time, however small."""
+"""Overhead that is added to the size of each line: a message takes time, however small."""
 LARGE_MESSAGE_BYTES = 32 << 10
 """Longer messages of clients' servers are sent one at a time, and those in events are parsed by us."""
 LARGE_MESSAGE_SECONDS = 10.0
@@ -44,7 +44,7 @@ _LONE_SURROGATE = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
 )
-"""An escaped half of a character beside no other half, where each backslash begins an escape."""
+"""An escaped lone surrogate, in text where each backslash begins an escape."""
 _ESCAPED_BACKSLASH, _NUL = rb"\\", b"\0"
 STRUCTURED_KEY = "agent.structured_content"
 """Key of a result's ``_meta`` that holds its structured content as the server sent it."""

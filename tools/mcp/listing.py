@@ -24,7 +24,7 @@ PageT = TypeVar("PageT", bound=T.PaginatedResult)
 log = logging.getLogger(__name__)
 
 UNSUPPORTED_LIST_ERRORS = (MCPError, ValueError)
-"""What the request for a list raises if the server does not have that list."""
+"""Exceptions of a request for a list that the server does not have."""
 
 
 async def list_tools(client: Client, server: str) -> tuple[list[Tool], frozenset[str]]:

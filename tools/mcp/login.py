@@ -16,8 +16,8 @@ class LoginError(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class LoginChallenge:
-    """What a server asks for that refuses a request: its ``WWW-Authenticate`` header (RFC 6750,
-    section 3; RFC 9728, section 5.1)."""
+    """A server's demand for a login: the ``WWW-Authenticate`` header of its refusal (RFC 6750, section
+    3; RFC 9728, section 5.1)."""
 
     status: int = 401
     """The HTTP status. 401: there is no valid token; 403: the token lacks a scope."""
@@ -36,7 +36,7 @@ class LoginChallenge:
 
     def describe(self, config: ServerConfig) -> str:
         """Return the same with the command that logs in."""
-        # Of a server that --mcp names, no file knows the name.
+        # The name of a server of --mcp is in no file.
         target = (config.url if config.trusted else None) or config.name
         scopes = [word for scope in self.scope.split() for word in ("--scope", scope)]
         command = ["agent", "mcp", "login", target, *scopes]
@@ -59,7 +59,7 @@ class LoginRequiredError(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class LoginDialog:
-    """How the person takes part in a login."""
+    """Callbacks by which the person takes part in a login."""
 
     show: Callable[[str, str], None]
     """Gets the address of the page, and the code to type there (empty: none)."""
@@ -75,7 +75,7 @@ class LoginDialog:
 
 @dataclass(frozen=True, slots=True)
 class LoginRequest:
-    """A server wants a login before it goes on."""
+    """A server wants a login before it continues."""
 
     server: str
     message: str

@@ -69,7 +69,7 @@ class LoginPage:
 
     @property
     def _state(self) -> str:
-        """What only the login's own redirect can know."""
+        """The secret that only the login's own redirect contains."""
         return _query(self.authorization_url).get("state", "")
 
     def _resolve(self, query: dict[str, str]) -> bool:

@@ -31,7 +31,7 @@ UNTRIED_REASON = (
     f"it was not asked for {MODERN_PROTOCOL_VERSIONS[-1]},"
     " over which it could ask no questions while a tool runs"
 )
-"""Of a server that has answered the handshake: whether it knows newer versions is not known."""
+"""Reason for a server that has answered the handshake and may also support newer versions."""
 FINAL_ERRORS = (LOGIN_REQUIRED_CODE, T.CONNECTION_CLOSED, T.REQUEST_TIMEOUT)
 """Errors of the handshake that say nothing about versions."""
 
@@ -119,7 +119,7 @@ class NegotiatingClient(Client):
                 self.reason = ASKS_REASON
         except MCPError as error:
             if not newer:
-                # What the handshake is answered with says less than a login that was asked for.
+                # A login that was demanded explains more than the answer to the handshake.
                 raise self._login_error or error from None
         if newer and not self.reason:
             adopt(newer[-1])

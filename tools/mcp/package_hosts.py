@@ -16,7 +16,7 @@ from tools.config.servers import NODE_RUNNERS
 from tools.sandbox import isolation
 
 NPM_SECONDS = 20.0
-"""How long npm may take to say what its registry is."""
+"""Timeout of the command that asks npm for its registry."""
 
 
 def package_hosts(command: str) -> tuple[str, ...]:
@@ -32,7 +32,7 @@ def _node_hosts() -> tuple[str, ...]:
     npm = require_program("npm")
     with tempfile.TemporaryDirectory() as folder:
         variables = isolation.environment(Path(folder), programs=True)
-        variables["PATH"] = f"{Path(npm).parent}:{variables['PATH']}"  # node is beside it
+        variables["PATH"] = f"{Path(npm).parent}:{variables['PATH']}"  # node is next to it
         try:
             done = subprocess.run(
                 [npm, "config", "get", "registry"],
@@ -49,7 +49,7 @@ def _node_hosts() -> tuple[str, ...]:
 
 
 def _python_hosts() -> tuple[str, ...]:
-    """What pip has as its index: the installed pip, or the one that Python brings along."""
+    """Return the index hosts of the installed pip, or of the one that Python brings along."""
     bundled = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
     for place in ("", *map(str, bundled)):
         sys.path.append(place)

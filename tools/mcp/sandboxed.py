@@ -31,7 +31,7 @@ class SandboxError(AgentError, OSError):
 
 @dataclass(slots=True)
 class ServerSandbox:
-    """What the sandboxes of one host's servers share."""
+    """Settings that the sandboxes of one host's servers share."""
 
     root: Path = field(default_factory=Path.cwd)
     """The folder that the person works in, without links."""
@@ -39,7 +39,7 @@ class ServerSandbox:
     """Below it each server has its home, which stays; None: a temporary folder."""
     audit: AuditLog = field(default_factory=lambda: AuditLog(None))
     named_files: Callable[[], NamedFiles] = NamedFiles
-    """What no server may change, whatever it may write (`RootGuard`)."""
+    """Files that no server may change, even below writable folders (`RootGuard`)."""
     contacts: dict[str, dict[str, str]] = field(default_factory=dict)
     """By server: the hosts that it has reached, or why they were refused."""
 

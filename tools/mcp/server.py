@@ -56,9 +56,9 @@ log = logging.getLogger(__name__)
 MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.5, 60.0
 """Pause before the first restart, and the longest one: it doubles each time."""
 ACTIVITY_CHECK_SECONDS = 0.2
-"""How often a turn that waits for a server that starts looks what it does."""
+"""Interval at which a turn checks the activity of a server that it waits for."""
 HEALTHY_SECONDS = 30.0
-"""After a connection that lasted so long the backoff starts at its minimum again."""
+"""Duration of a connection after which the backoff is reset to its minimum."""
 
 
 class McpServer:

@@ -1,4 +1,4 @@
-"""What to do about the common reasons why a server's command does not start."""
+"""Hints for the common reasons why a server's command does not start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OLD_SDK = re.compile(
 
 
 def missing_command_hint(command: str) -> str:
-    """Return how to get a command that does not exist; empty for one that nobody knows."""
+    """Return how to install a command that does not exist; empty for unknown ones."""
     program = PurePath(command).name
     hint = _INSTALL.get(_PROGRAMS.get(program, program), "")
     if not hint and " " in command:
@@ -38,8 +38,8 @@ def missing_command_hint(command: str) -> str:
 
 
 def exit_hint(stderr: str, env: Mapping[str, str], foreign_output: str) -> str:
-    """What to do about a server that ended or did not answer; empty: unknown. ``env``: of its settings.
-    ``foreign_output``: a line of its stdout that is no message."""
+    """Return a hint for a server that ended or did not answer; empty: unknown. ``env``: of its
+    settings. ``foreign_output``: a line of its stdout that is not a message."""
     if _OLD_SDK.search(stderr):
         return " (an older server; try: uvx --with 'mcp<2' ...)"
     if "No module named 'mcp'" in stderr:

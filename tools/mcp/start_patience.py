@@ -1,4 +1,4 @@
-"""How long a turn waits for a server that starts and that it may do without."""
+"""Limits the time that a turn waits for an optional server that is starting."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from typing import NamedTuple
 
 MAX_IDLE_SECONDS = 1.0
-"""How long a server may do nothing at all."""
+"""Maximum time without any activity."""
 MAX_UNPRODUCTIVE_SECONDS = 5.0
-"""How long it may do nothing but write, say: a package that is downloaded and unpacked is work."""
+"""Maximum time without work; output is not work, downloading and unpacking a package is."""
 
 
 class StartActivity(NamedTuple):
-    """What a server that starts does; each value changes while it does it."""
+    """Activity counters of a starting server; each value changes while it is active."""
 
     work: object
     """It computes, or uses a disk."""

@@ -42,9 +42,9 @@ log = logging.getLogger(__name__)
 EXIT_GRACE_SECONDS = 2.0
 """Time to exit after stdin was closed, and again after SIGTERM."""
 DRAIN_SECONDS = 1.0
-"""How long the output of a server that has exited is still read."""
+"""Time for which the output of a server that has exited is still read."""
 STDERR_TAIL_BYTES = 4000
-"""How much of the end of stderr is remembered."""
+"""Bytes of the end of stderr that are kept."""
 _INHERITED_VARIABLES = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR", "TZ"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
@@ -69,7 +69,7 @@ class StdioTransport:
         self.cutoff_reason: str | None = None
         """Why we cut the server off, if we did."""
         self.foreign_output = ""
-        """The first line of its stdout that was no message, shortened."""
+        """The first line of its stdout that was not a message, shortened."""
         self._process: asyncio.subprocess.Process | None = None
         self._bytes_read = 0
         """From its stdout and stderr."""
@@ -226,7 +226,7 @@ class _ProcessProtocol(asyncio.subprocess.SubprocessStreamProtocol):
 
     def process_exited(self) -> None:
         super().process_exited()
-        # What it wrote last is still on its way.
+        # Its last output is still in transit.
         asyncio.get_running_loop().call_later(DRAIN_SECONDS, self._close)
 
     def _close(self) -> None:
@@ -294,7 +294,7 @@ async def _terminate(process: asyncio.subprocess.Process, *, polite: bool) -> No
 
 async def _wait_until(done: Callable[[], bool], seconds: float) -> None:
     with anyio.move_on_after(seconds):
-        while not done():  # noqa: ASYNC110 - the death of a process group is no event
+        while not done():  # noqa: ASYNC110 - asyncio has no event for the end of a process group
             await anyio.sleep(0.005)
 
 

@@ -1,4 +1,4 @@
-"""What is stored of a login, as the SDK's OAuth provider reads and writes it."""
+"""The stored part of a login, as the SDK's OAuth provider reads and writes it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tools.config.servers import ServerConfig
 from tools.mcp.credentials import CredentialStore
 
 RENEWAL_MARGIN_SECONDS = 30.0
-"""How long before its expiry a token is renewed."""
+"""Time before its expiry at which a token is renewed."""
 RENEWAL_WAITS, RENEWAL_WAIT_SECONDS = 300, 0.1
-"""How often, and how long each time, to wait for another program that renews a token."""
+"""Number and length of waits for another program that renews a token."""
 
 
 class TokenStorage:

@@ -85,7 +85,7 @@ class StoredApproval:
 
 
 def _subjects(table: dict[str, Any]) -> Iterator[tuple[Kind, str]]:
-    """Yield the kinds and subjects of a folder's approvals; what is none is left out."""
+    """Yield the kinds and subjects of a folder's approvals; invalid entries are left out."""
     rules, servers = table.get("rules"), table.get("tools")
     for rule in rules if isinstance(rules, list) else ():
         if isinstance(rule, str):

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from tools.sandbox.isolation import Isolation
 
 ASK_REASON = "the policy asks before this tool runs"
-ONCE_REASON = "it can be allowed once only"
+ONCE_REASON = "it can only be allowed once"
 CHANGED_REASON = "this tool is not what you allowed: its definition has changed"
 OLD_APPROVAL_REASON = "you allowed all commands once; now each command is allowed by itself"
 SHELL_VERBS = ("run", "write", "reach", "type")
-"""How rules for commands begin."""
+"""First words of rules for commands."""
 NO_EXPOSURE = Exposure()
 SESSION_FOLDER = "this session"
 """In place of a folder: an approval that counts until this process ends."""
@@ -43,10 +43,10 @@ class Verdict:
     diff: str | None = None
     """If an approved tool has changed: the unified diff from its approved definition."""
     rules: tuple[str, ...] | None = None
-    """What an answer for longer than once allows, as it is stored; empty: the call can be allowed
-    once only; None: the tool, with any arguments."""
+    """The rules that a lasting answer gives, as they are stored; empty: the call can only be allowed
+    once; None: the tool, with any arguments."""
     implied: bool = False
-    """Whether it is allowed though nobody decided about this tool by its name."""
+    """Whether it is allowed without a decision about this tool by its name."""
 
 
 @runtime_checkable
@@ -164,7 +164,7 @@ class Policy:
         if rule == "allow" or (rule == "auto" and tool.read_only):
             return Verdict("allow", "the settings allow it", implied=rule == "auto")
         if rule is None and not by_name_only:
-            # What runs here with nothing around it is never covered by a sweeping "all".
+            # Unconfined code is never covered by a sweeping "all".
             if "all" in self.rules and not _runs_unconfined(config):
                 return Verdict("allow", "--approve all")
             earlier = self._earlier_answer(tool, config, arguments)
@@ -345,6 +345,6 @@ def join_verdicts(call: Verdict, extras: Sequence[Verdict]) -> Verdict:
     reason = "; ".join(verdict.reason for verdict in asking)
     rules = [v.rules or () for v in (call, *asking) if v.decision == "ask"]
     joined = tuple(dict.fromkeys(rule for each in rules for rule in each))
-    # Of a question of which a part counts once only, the answer counts once.
+    # If one part of a question can only be allowed once, the whole answer counts once.
     lasts = all(rules) and sum(map(len, joined)) <= MAX_RULES_CHARS
     return replace(call, decision="ask", reason=reason, rules=joined if lasts else ())

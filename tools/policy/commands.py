@@ -1,4 +1,4 @@
-"""What a command line needs to be allowed: a rule for each command and for each file it writes."""
+"""The rules that a command line needs: one for each command and for each file it writes."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _unwrapped(command: ShellCommand) -> ShellCommand | None:
                     return None
                 at += 1 if _FLAG.match(flag) else 2
             if at < len(rest) and rest[at] is not None:
-                # What it reads becomes arguments, options among them.
+                # Its input becomes arguments, options among them.
                 return replace(command, words=(*words[1 + at :], Word(None, maybe_option=True)))
     return None
 
@@ -175,4 +175,4 @@ def _resolved(path: str, folder: Path) -> Path:
     try:
         return (folder / path).resolve()
     except (OSError, ValueError, RuntimeError):  # a loop of links, a NUL
-        raise OnceOnlyError(f"{shlex.quote(path)} is no path") from None
+        raise OnceOnlyError(f"{shlex.quote(path)} is not a path") from None

@@ -29,7 +29,7 @@ class Risks:
     names: tuple[str, ...] = ()
     """Long options, also abbreviated; with a single dash where the program writes them so."""
     operands: bool = False
-    """Whether any argument that is no option is one (``uniq IN OUT`` writes OUT)."""
+    """Whether any operand is one (``uniq IN OUT`` writes OUT)."""
 
     def apply_to(self, word: Word) -> bool:
         """Return whether the word is, or may be, such an argument."""
@@ -148,11 +148,11 @@ _SHELL_WORDS = frozenset(
      "readarray", "readonly", "select", "set", "shift", "shopt", "source", "suspend", "then", "time",
      "times", "trap", "typeset", "ulimit", "umask", "unalias", "unset", "until", "while"]
 )  # fmt: skip
-"""What a shell does itself, but for what changes nothing in any form."""
+"""Shell builtins and keywords, except those that change nothing in any form."""
 
 NEUTRAL_PROGRAMS = frozenset((":", "cd", "echo", "exit", "false", "printf", "pwd", "sleep", "test",
                               "true", "wait"))  # fmt: skip
-"""They do nothing beside another command, so beside one they need no rule of their own."""
+"""Without effect of their own, so next to another command they need no rule."""
 
 
 def changes_shell(words: Sequence[Word]) -> bool:
@@ -175,7 +175,7 @@ def changes_shell(words: Sequence[Word]) -> bool:
 
 
 def is_neutral(words: Sequence[Word]) -> bool:
-    """Return whether the command needs no rule beside another one."""
+    """Return whether the command needs no rule next to another one."""
     return words[0].value in NEUTRAL_PROGRAMS and rule_words(words) is not None
 
 

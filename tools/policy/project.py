@@ -93,8 +93,8 @@ def _project_server(server: ServerConfig, path: Path, entry: object) -> ServerCo
 def approved_servers(
     project: ProjectConfig | None, store: ApprovalStore, *, trust: bool | str
 ) -> list[ServerConfig]:
-    """A project's servers; if nobody has agreed to start them, each with that problem. ``trust``: the
-    person has just agreed, or to those with this digest. Raises ConfigError."""
+    """Return a project's servers; each with a ``problem`` until a person agrees to start them.
+    ``trust``: the person has just agreed, or to those with this digest. Raises ConfigError."""
     if project is None:
         return []
     trust = trust is True or (bool(trust) and trust == project.digest)

@@ -1,4 +1,4 @@
-"""What the model can do right now through its tools, in sentences for a person."""
+"""Describes what the model can do right now through its tools, in sentences for a person."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _label(config: ServerConfig, tool: Tool) -> str:
 
 
 def _access(config: ServerConfig, tools: Sequence[Tool]) -> Access:
-    """Return what a server can do; of one that is not ours it is not known."""
+    """Return what a server can do; unknown for servers other than ours."""
     if config.builtin is not None:
         return config.builtin.access({tool.name for tool in tools})
     if config.url is not None:

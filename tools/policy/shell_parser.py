@@ -1,6 +1,6 @@
-"""Takes a shell script apart with tree-sitter's bash: every command that it may run, every file that it
-writes. Of a script whose meaning is not certain (an unknown construct, character or word)
-`parse_script` says why. ``make attack GROUPS=rules`` holds random scripts against bash itself."""
+"""Parses a shell script with tree-sitter's bash: every command that it may run, every file that it
+writes. `parse_script` refuses a script whose meaning is not certain (an unknown construct, character or
+word), with the reason. ``make attack GROUPS=rules`` holds random scripts against bash itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAFE_VARIABLES = frozenset(("LANG", "LC_ALL", "TZ", "NO_COLOR", "FORCE_COLOR", "
                             "RUST_BACKTRACE"))  # fmt: skip
 """Environment variables that change no program's meaning."""
 FREE_TARGETS = ("/dev/null", "/dev/stdout", "/dev/stderr")
-"""Targets of redirections that are no files."""
+"""Targets of redirections that are not files."""
 
 _BLANKS = re.compile(r"[ \t\n]*\Z")
 _EXPANSION_START = re.compile(r"(?<!\\)(?:\\\\)*(?:`|\$[(\[{\w@*#?$!-])")
@@ -33,7 +33,7 @@ _PIECE = re.compile(
 )
 """A part of a word in which nothing is replaced: quoted so or so, one character, or bare."""
 _BRACE_WORD = re.compile(r"\{(?:\}\Z|\w*(?:,|\.\.))")
-"""No ``{name}``, which is no word but a variable that is set where a redirection follows."""
+"""Not ``{name}``, a variable that is set where a redirection follows."""
 _DUPLICATED = re.compile(r"\d\Z|[A-Za-z_./][\w./-]*\Z")
 """Behind ``>&``, where bash expands a word twice."""
 _PATTERN = re.compile(r"[*?\[]|(?:^|[=:])~|\{.*(?:,|\.\.)", re.DOTALL)
@@ -58,7 +58,7 @@ _TOKENS = frozenset(
      "||", "|&", ">", ">>", ">|", "&>", "&>>", ">&", ">&-", "<", "<&", "<&-", "<<", "<<-", "<<<",
      "if", "then", "elif", "else", "fi", "while", "until", "for", "in", "do", "done", "test")
 )  # fmt: skip
-"""What stands between them."""
+"""Tokens between them."""
 _WORDS = frozenset(("word", "number", "raw_string", "string", "concatenation", "simple_expansion",
                     "expansion", "command_substitution", "ansi_c_string"))  # fmt: skip
 _FULL_WORDS = frozenset(("word", "number", "raw_string", "string"))
@@ -77,14 +77,14 @@ class ShellCommand:
     words: tuple[Word, ...]
     """Program and arguments; empty where variables are only set."""
     variables: tuple[tuple[str, str | None], ...] = ()
-    """What is set for it: names and values; a value of None is not known beforehand."""
+    """Variables that are set for it: names and values; a value of None is not known beforehand."""
     fed: bool = False
     """Whether something is written to its stdin."""
 
 
 @dataclass(slots=True)
 class ParsedScript:
-    """What a script may run and write."""
+    """The commands and written files of a script."""
 
     commands: list[ShellCommand] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
@@ -92,7 +92,7 @@ class ParsedScript:
 
 
 def parse_script(source: str, *, fed: bool = False) -> ParsedScript:
-    """Take a script apart; ``fed``: something is written to its stdin. Raises OnceOnlyError."""
+    """Parse a script; ``fed``: something is written to its stdin. Raises OnceOnlyError."""
     if len(source) > MAX_SCRIPT_CHARS:
         raise OnceOnlyError("it is too long to be taken apart")
     check_characters(source)
@@ -104,7 +104,7 @@ def parse_script(source: str, *, fed: bool = False) -> ParsedScript:
     data = source.encode()
     root = Parser(Language(language())).parse(data).root_node
     if root.has_error:
-        raise OnceOnlyError("it is no shell command that can be taken apart")
+        raise OnceOnlyError("it is not a shell command that can be parsed")
     walk = _Walk(data)
     walk.check_gap(0, root.start_byte)
     walk.check_gap(root.end_byte, len(data))
@@ -245,7 +245,7 @@ class _Walk:
     def _check_comment(self, node: Node) -> None:
         before = self._data[node.start_byte - 1 : node.start_byte].decode("utf-8", "replace")
         if before not in ("", " ", "\t", "\n", ";", "&", "|", "(", ")") or "\n" in self._text(node):
-            raise OnceOnlyError("it has a comment that cannot be told from a word")
+            raise OnceOnlyError("it has a comment that cannot be distinguished from a word")
 
     # --- words ---
 
@@ -319,7 +319,7 @@ class _Walk:
         """Make sure that there are only blanks between two parts, and return them."""
         gap = self._data[start:end].decode("utf-8", "replace")
         blanks = gap.replace("\\\n", "")
-        # A line that goes on without a blank joins two words.
+        # A continued line without a blank joins two words.
         if not _BLANKS.match(blanks) or (gap and not blanks):
             raise OnceOnlyError("it has characters that belong to no part of it")
         return blanks

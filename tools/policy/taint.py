@@ -21,7 +21,7 @@ _ADDRESS = re.compile(
     r"|(?<![\w@./-])(?:www\.(?:[a-z0-9-]+\.)+[a-z]{2,}|(?:[a-z0-9-]+\.)+(?:com|edu|gov))(?![\w@-])",
     re.IGNORECASE,
 )
-"""Without https:// or www. only what is no file's name: ``main.tf`` and ``notes.org`` are both."""
+"""Without https:// or www. only names that cannot be files: ``main.tf`` and ``notes.org`` are both."""
 _URL = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//\S", re.IGNORECASE)
 _ADDRESS_NAMES = frozenset(
     ("url", "urls", "uri", "uris", "href", "link", "links", "address", "endpoint", "host", "hostname",
@@ -42,7 +42,7 @@ class Destined(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What a conversation has taken in."""
+    """The labels and hosts that a conversation has read."""
 
     private: frozenset[tuple[str, str]] = frozenset()
     """Server and name of tools whose results may be private; attachments have no server."""
@@ -92,7 +92,7 @@ def find_leak(
     """Return what a call could send off, and where to; None if it cannot."""
     if not may_send(tool, config) or ("sends" not in tool.labels and not _has_address(arguments)):
         return None
-    # What a server itself returned is no news to it.
+    # A server's own results may be sent back to it.
     read = describe_read(exposure, except_for=tool.server)
     if not isinstance(config.builtin, Destined):
         return Leak(f"it {read}", None) if read else None

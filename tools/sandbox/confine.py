@@ -22,7 +22,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-# What the filter refuses, with the numbers of x86_64 and aarch64 (None: does not exist there).
+# System calls that the filter refuses, with the numbers of x86_64 and aarch64 (None: none).
 # Capabilities are dropped as well, so what needs one (mount, reboot, ...) is not repeated here.
 DENIED_CALLS: dict[str, tuple[int | None, int | None]] = {
     # other machines, and other programs on this one
@@ -55,8 +55,9 @@ IGNORED_CALLS: dict[str, tuple[int | None, int | None]] = {
     "chown": (92, None), "lchown": (94, None), "fchown": (93, 55), "fchownat": (260, 54),
     "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
 }  # fmt: skip
-# The same, but answered "not supported": the C library then writes the bytes one by one. Otherwise one
-# call takes gigabytes of the disk before anybody looks. cp and install go on without attributes.
+# The same, but answered "not supported": the C library then writes the bytes one by one. Otherwise
+# one call takes gigabytes of the disk before the next check. cp and install ignore the error for
+# attributes.
 UNSUPPORTED_CALLS: dict[str, tuple[int | None, int | None]] = {
     "fallocate": (285, 47), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
     "setxattrat": (463, 463), "removexattr": (197, 14), "lremovexattr": (198, 15),
@@ -79,7 +80,7 @@ NETWORK_CALLS = {"socket", "connect", "bind", "listen", "accept", "accept4"}
 IP_FAMILIES, IP_TYPES = (2, 10), (1, 2)
 SOCKET_CALL = (41, 198)
 GROUP_CALLS = {"getpgid", "getsid"}
-"""What programs ask about the processes that they start, to signal them."""
+"""Calls by which programs find the processes that they started, to signal them."""
 # Refused with one of these values as an argument: numbers of the call, offset of the argument, values.
 DENIED_REQUESTS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     # F_SETOWN, F_SETSIG, F_SETOWN_EX: the kernel would send any signal to any process for us
@@ -89,9 +90,9 @@ DENIED_REQUESTS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     # SO_SNDBUF, SO_RCVBUF, and the same by force: buffers of the kernel, up to megabytes a socket
     "setsockopt": (54, 208, 32, (7, 8, 32, 33)),
 }
-# Refused where their mode has one of these bits: set-uid, set-gid, and the bit that tells a device from
-# a pipe and a socket. Numbers of the call, offset of the mode, offset of the flags or None: where these
-# do not create a file, the mode is no argument.
+# Refused where their mode has one of these bits: set-uid, set-gid, and the bit that distinguishes a
+# device from a pipe and a socket. Numbers of the call, offset of the mode, offset of the flags or
+# None: where these do not create a file, the call has no mode.
 MODE_CALLS: dict[str, tuple[int | None, int | None, int, int | None]] = {
     "chmod": (90, None, 24, None), "fchmod": (91, 52, 24, None), "fchmodat": (268, 53, 32, None),
     "fchmodat2": (452, 452, 32, None), "creat": (85, None, 24, None),

@@ -72,7 +72,7 @@ class CommandGuard:
         self._missing = dict.fromkeys(self._missing_below_root(run_later), RUN_LATER)
         self._missing |= dict.fromkeys(self._missing_below_root(named), USED_BY_GIT)
         self._missing |= dict.fromkeys(self._missing_below_root(settings), SETTINGS)
-        """What would be used as soon as it was there, and why it must not be."""
+        """Missing paths that would take effect once created, with the reason to refuse them."""
         self._modules = named_files.modules
         self._module_files = module_files(guard.root, self._modules)
         keys = [form for path in key_paths(guard.root) for form in _forms(path)]
@@ -83,7 +83,7 @@ class CommandGuard:
                 " choose a smaller folder with --root"
             )
         self.notes: list[str] = []
-        """What was undone, for the model."""
+        """Sentences for the model about changes that were undone."""
         self.changes: dict[str, Any] = {}
         self._before = take_snapshot(guard.root, guard.snapshot_seconds)
 

@@ -28,17 +28,18 @@ SANDBOX_FOLDER = Path(__file__).parent
 PROBE_TIMEOUT_SECONDS = 15.0
 NETWORK_ISOLATION = "bubblewrap"
 """The isolation that can lead a command to some hosts only. It gives each command an empty network;
-Landlock knows ports, whoever has them, and sandbox-exec ports that all users of the machine share."""
+Landlock filters by port only, not by host, and sandbox-exec only by ports that all users of the machine
+share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """What separates a script or command from this machine."""
+    """The mechanism that separates a script or command from this machine."""
 
     name: str
     """bubblewrap, landlock, sandbox-exec, or none."""
     detail: str
-    """What it guarantees, or why there is none; one sentence."""
+    """One sentence: its guarantees, or why there is none."""
     ok: bool
 
 
@@ -53,9 +54,9 @@ class ResourceLimits:
     cpu: int = 3600
     """Seconds of processor time; of a command: of each process."""
     processes: int = 256
-    """How many processes a command may have at a time; a script has none but itself."""
+    """Maximum number of processes of a command at a time; a script has only its own."""
     descriptors: int = 4096
-    """How many files, pipes and sockets all processes of a command may have open at a time."""
+    """Maximum number of open files, pipes and sockets of all processes of a command."""
     sockets: int = 384
     """Different sockets at a time: each takes up to 208 KiB of the kernel's, which no process owns.
     npm, cargo, git and pytest have a few, Node.js 8 for each of its child processes."""
@@ -68,7 +69,7 @@ class ResourceLimits:
 
 @dataclass(frozen=True, slots=True)
 class NetworkAccess:
-    """What a command may reach besides itself: nothing, by default."""
+    """Network that a command may reach; by default none."""
 
     loopback: bool = False
     """Whether it may open ports, and connect to them, in a network of its own."""
@@ -77,7 +78,7 @@ class NetworkAccess:
 
     @property
     def kind(self) -> str:
-        """How ``confine.py`` calls it."""
+        """Its name in ``confine.py``."""
         return "hosts" if self.hosts else "loopback" if self.loopback else ""
 
 
@@ -272,7 +273,7 @@ _COMMAND_READABLE = (
     "/etc/alternatives", "/etc/group", "/etc/nsswitch.conf", "/etc/gitconfig", "/etc/ssl/openssl.cnf",
     "/opt",
 )  # fmt: skip
-"""Files that commands may read besides those that Python scripts may read."""
+"""Files that commands may read in addition to those that Python scripts may read."""
 _NETWORK_READABLE = (
     *("/etc/hosts", "/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf"),
     *("/etc/ca-certificates", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted"),

@@ -32,7 +32,7 @@ _HOP_HEADERS = re.compile(
     rb"^(?:host|connection|keep-alive|proxy-[a-z]+)[ \t]*:.*\r\n", re.IGNORECASE | re.MULTILINE
 )
 _ODD_LINES = re.compile(rb"\0|\r(?!\n)|(?<!\r)\n|\r\n[ \t]")
-"""What programs read differently: a line break of another kind, a header of several lines."""
+"""Syntax that programs interpret differently: other line breaks, headers of several lines."""
 _UPGRADE = re.compile(rb"^upgrade[ \t]*:", re.IGNORECASE | re.MULTILINE)
 
 

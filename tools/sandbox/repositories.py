@@ -21,7 +21,7 @@ CLOCK_STEP_NS = 1_000_000_000
 """A folder that changed less than this ago may change again without a new time stamp."""
 MAX_CONFIG_BYTES = 1 << 20
 MAX_SCANNED_FOLDERS = 10_000
-"""Folders of a new repository's own, beside its objects, that are looked into for links."""
+"""Folders of a new repository, except its objects, that are searched for links."""
 GIT_TIMEOUT_SECONDS = 10.0
 _INERT_KEYS = re.compile(
     r"core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|symlinks"
@@ -29,7 +29,7 @@ _INERT_KEYS = re.compile(
     r"|user\.(name|email)|remote\..*\.(url|fetch)|branch\..*\.(remote|merge|rebase)",
     re.DOTALL,
 )
-"""What ``git init``, ``git clone`` and ``git commit`` need in a configuration."""
+"""Configuration keys that ``git init``, ``git clone`` and ``git commit`` write."""
 
 
 _COMMENTS = re.compile(r"^\s*#.*", re.MULTILINE)
@@ -39,7 +39,7 @@ _WORDS = re.compile(r"[\w./@+~-]+")
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What matters of a folder's entries, as they were at its change time."""
+    """The relevant entries of a folder at its change time."""
 
     changed: tuple[int, int, int]
     """Device, inode, and st_ctime_ns, which no program can set."""
@@ -57,7 +57,7 @@ class RepositoryFinder:
         self._root = str(root)
         self._listings: dict[str, _Listing] = {}
         self.run_later: set[Path] = set()
-        """What `find` saw of the table `run_later`."""
+        """Paths of the table `run_later` that `find` saw."""
 
     def find(self) -> set[Path]:
         """Return the ``.git`` entries and the bare repositories at and below the root; blocks."""

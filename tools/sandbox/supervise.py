@@ -28,9 +28,9 @@ POLL_SECONDS = 0.05
 BUSY_POLL_SECONDS = 0.01
 """The same while many files are open: sockets are filled faster than memory is taken."""
 KILL_TIMEOUT_SECONDS = 10.0
-"""Time for killing a command that goes on starting new processes."""
+"""Time for killing a command that keeps starting processes."""
 RESERVE_BYTES, RESERVE_SHARE = 512 << 20, 20
-"""What a command leaves free of a file system: so many bytes, at most a twentieth of it."""
+"""Free space that a command must leave: min(512 MiB, 5 %)."""
 MEASURE_SHARE = 0.1
 """Share of the time in which the command's home is measured."""
 CHANNEL_DESCRIPTOR = 3
@@ -160,7 +160,7 @@ def watch(child: int, limits: dict[str, Any], disk: DiskWatch, wake_reader: int)
         pids = descendants()
         if len(pids) > limits["processes"]:
             return 137, f"more than {limits['processes']} processes"
-        # Buffers of pipes and sockets are no process's resident memory.
+        # Buffers of pipes and sockets do not count as resident memory of a process.
         descriptors = sum(map(descriptor_count, pids))
         pause = BUSY_POLL_SECONDS if descriptors > limits["sockets"] // 2 else POLL_SECONDS
         if descriptors > limits["descriptors"]:
@@ -180,7 +180,7 @@ class DiskWatch:
     def __init__(self, limits: dict[str, Any]) -> None:
         self._bytes, self._files = limits["written_bytes"], limits["written_files"]
         self._home, self._home_problem = limits["home"], ""
-        # Of one that runs for days, only its home counts, and what is left free.
+        # For one that runs for days, only its home counts, and the space that is left free.
         bounds = (1 << 62, 1 << 62) if limits["long_running"] else (self._bytes, self._files)
         self._spaces = {
             folder: FreeSpace(os.statvfs(folder), *bounds)
@@ -209,7 +209,7 @@ class DiskWatch:
 
 
 class FreeSpace:
-    """What a file system has free, and how much of that a command may take."""
+    """The free space of a file system, and the part of it that a command may take."""
 
     def __init__(self, before: os.statvfs_result, max_bytes: int, max_files: int) -> None:
         self._before, self._max_bytes = before, max_bytes

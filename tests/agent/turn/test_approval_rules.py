@@ -94,7 +94,7 @@ async def test_command_unclear_allowed_once_only(
     calls, asked = await questions(await make_runtime(lines, **settings), ALWAYS)
     assert all("exit code" in item["output"] for item in calls)
     assert [event["rules"] for event in asked] == [[], [], []]
-    assert all("once only" in event["reason"] for event in asked)
+    assert all("only be allowed once" in event["reason"] for event in asked)
     assert not (tmp_path / "approvals.json").exists()
 
 

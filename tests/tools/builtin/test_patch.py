@@ -77,7 +77,7 @@ def test_apply_patch_results(body: str, content: str, becomes: str) -> None:
     [
         ("", "a patch begins with the line"),
         ("*** Begin Patch\n*** End Patch", "names no file"),
-        ("*** Begin Patch\nhello\n*** End Patch", "line 2 of the patch stands before any file"),
+        ("*** Begin Patch\nhello\n*** End Patch", "line 2 of the patch is before any file"),
         ("*** Begin Patch\n*** Update File: a\n@@\n*** End Patch", "changes nothing in a"),
         ("*** Begin Patch\n*** Update File: a\n@@\n*x\n", "line 4 of the patch must begin"),
         ("*** Begin Patch\n*** Add File: a\nx\n*** End Patch", "line 3 of the patch must begin"),
@@ -89,7 +89,7 @@ def test_parse_patch_malformed_raises(text: str, says: str) -> None:
 
 
 def test_apply_patch_missing_lines_raises() -> None:
-    with pytest.raises(ToolError, match=r"these lines do not stand in a\.py.*\nthree"):
+    with pytest.raises(ToolError, match=r"these lines are not in a\.py.*\nthree"):
         applied("@@\n-three\n+3", "one\n")
     with pytest.raises(ToolError, match=r"a\.py has no line 'class C:'"):
         applied("@@ class C:\n-one\n+1", "one\n")

@@ -12,9 +12,9 @@ from tools.config.importers import find_client_servers
 @pytest.mark.parametrize(
     ("file", "text", "problem"),
     [
-        (".cursor/mcp.json", '{"mcpServers": ["a"]}', "its servers are no JSON object"),
-        (".claude.json", '{"projects": {"p": {"mcpServers": 3}}}', "are no JSON object"),
-        (".codex/config.toml", "mcp_servers = [1]", "its servers are no TOML table"),
+        (".cursor/mcp.json", '{"mcpServers": ["a"]}', "its servers are not a JSON object"),
+        (".claude.json", '{"projects": {"p": {"mcpServers": 3}}}', "are not a JSON object"),
+        (".codex/config.toml", "mcp_servers = [1]", "its servers are not a TOML table"),
         (".cursor/mcp.json", '{ /* a\nb */ "a": "//", // c\n"b": }', "at line 3, column 6"),
     ],
 )

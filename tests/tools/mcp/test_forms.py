@@ -108,7 +108,7 @@ def test_form_missing_unknown_and_odd_fields() -> None:
     assert [each.kind for each in form.fields] == ["text", "json"]
     with pytest.raises(FormError, match="x: is required"):
         form.check({"y": 1})
-    with pytest.raises(FormError, match="z: is no field; the form has x, y"):
+    with pytest.raises(FormError, match="z: is not a field; the form has x, y"):
         form.check({"x": "", "z": 1})
     assert Form.from_schema({"properties": []}).fields == Form.from_schema(None).fields == ()
 

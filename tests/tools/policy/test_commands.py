@@ -192,7 +192,7 @@ def test_command_unclear_script_once_only(script: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["./loop", "loop/x -a", "ls > loop"])
 def test_command_through_a_loop_of_links_once_only(script: str, tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(OnceOnlyError, match="is no path"):
+    with pytest.raises(OnceOnlyError, match="is not a path"):
         rules(script, tmp_path)
 
 

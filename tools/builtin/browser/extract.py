@@ -50,7 +50,7 @@ def extract(about: dict[str, Any], data: bytes) -> dict[str, str]:
 
 
 def indent_json(text: str) -> str:
-    """Indent JSON; returns the text as it is if it is no JSON or would become too large."""
+    """Indent JSON; returns the text unchanged if it is not JSON or would become too large."""
     parts: list[str] = []
     size = 0
     try:

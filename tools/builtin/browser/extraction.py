@@ -24,7 +24,7 @@ MAX_EXTRACT_BYTES = 16_000_000
 
 
 def missing_package(package: str = "trafilatura") -> str:
-    """What to install before pages can be read; empty where it is there (the extra ``browser``)."""
+    """Return which package to install before pages can be read; empty where it is installed."""
     if importlib.util.find_spec(package):
         return ""
     return (

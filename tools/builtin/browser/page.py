@@ -75,7 +75,7 @@ class Page:
     cited: list[CitedSource] = field(default_factory=list)
     """The sources of a page that only lists others."""
     wanted: str = ""
-    """What the model wrote, query or path, in lower case: a page may show it again as a link."""
+    """The model's query or path, in lower case: a page may show it again as a link."""
 
     def view(self, cursor: int, first: int = 0, count: int = -1) -> str:
         """Return ``count`` lines from ``first`` on, or as many as fit into VIEW_CHARS."""

@@ -22,7 +22,7 @@ from tools.builtin_server import ToolError
 MAX_DIFF_LINES = 400
 """Lines of a diff that a person is shown."""
 MAX_UNDO_STEPS = 50
-"""How many changes of a conversation can be undone, one after the other."""
+"""Number of changes of a conversation that can be undone, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def _parse_line(line: str, number: int, files: list[FilePatch]) -> None:
     """Take a line of the last file; raises ToolError."""
     if not files:
         if line.strip():
-            raise ToolError(f"Error: line {number} of the patch stands before any file: {line}")
+            raise ToolError(f"Error: line {number} of the patch is before any file: {line}")
         return
     file = files[-1]
     match file.kind:
@@ -184,7 +184,7 @@ def _locate(chunk: PatchChunk, lines: Sequence[str], path: str) -> tuple[int, Pa
         trimmed.new.pop()
     variants = [chunk, trimmed]
     if chunk.old[-1] == "" and chunk.new[-1:] != [len(chunk.old) - 1]:
-        # What is behind the last newline is no line here; whoever removes it means the file's end.
+        # There is no line after the last newline; a patch that removes one means the file's end.
         new = [line for line in chunk.new if line != len(chunk.old) - 1]
         variants.append(PatchChunk(chunk.after, chunk.old[:-1], new, at_end=True))
     for variant in variants:
@@ -196,7 +196,7 @@ def _locate(chunk: PatchChunk, lines: Sequence[str], path: str) -> tuple[int, Pa
             if at is not None and (variant in variants[:2] or at + len(variant.old) == len(lines)):
                 return at, variant
     excerpt = "\n".join(chunk.old[:5])
-    raise ToolError(f"Error: these lines do not stand in {path} below the last change:\n{excerpt}")
+    raise ToolError(f"Error: these lines are not in {path} below the last change:\n{excerpt}")
 
 
 def _find(wanted: Sequence[str], lines: Sequence[str], start: int) -> int | None:

@@ -21,7 +21,7 @@ from tools.builtin.files.root_folder import RootFolder
 from tools.builtin_server import ToolError
 
 MAX_READ_BYTES = 2_000_000
-"""How much one read returns; more must be read in ranges of lines."""
+"""Bytes that one read returns; larger files must be read in ranges of lines."""
 MAX_MATCHES = 200
 MAX_PATHS = 500
 MAX_LINE_CHARS = 300

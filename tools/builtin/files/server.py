@@ -151,7 +151,7 @@ class FilesServer:
         try:
             if name in READ_TOOLS:
                 return await self._read(name, arguments)
-            # A thread goes on when its caller is cancelled: files are not left half changed.
+            # A thread continues when its caller is cancelled: files are not left half changed.
             return await asyncio.to_thread(self._change, name, arguments)
         except OSError as error:
             raise ToolError(f"Error: {(error.strerror or str(error)).lower()}") from None

@@ -1,5 +1,5 @@
-"""What a call may take: threads, and bytes and files of its working folder. The kernel has no limits
-for these that hold for root and for one worker alone: they are looked at during a call and after it."""
+"""Limits of a call: threads, and bytes and files of its working folder. The kernel has no such limits
+for one worker alone, nor for root: they are polled during a call and checked after it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ POLL_SECONDS = 0.05
 MEASURE_SHARE = 0.1
 """Share of the time in which the working folder is measured."""
 MEASURE_BYTES = 64 << 20
-"""Bytes written to the disk, by anybody, after which it is measured at once."""
+"""Bytes written to the disk, by any process, after which the folder is measured at once."""
 MIN_FREE_BYTES = 64 << 20
-"""What a call has to leave free on the disk, besides half of what was free."""
+"""Free disk space that a call must leave, in addition to half of the space that was free."""
 MAX_CLOCK_WAITS = 20
 """Milliseconds that a call waits until its files are newer than those of the one before."""
 SPARE_TASKS = 4096
@@ -39,7 +39,7 @@ class CallLimits:
 
 
 class WorkerWatch:
-    """Watches the calls of one worker. What the folder had before a call, however much, may stay."""
+    """Watches the calls of one worker. Files that were in the folder before a call may stay."""
 
     def __init__(self, limits: CallLimits, folder: Path, pid: int) -> None:
         """Blocks. ``pid``: the process that was started, in which no code of the model has run."""

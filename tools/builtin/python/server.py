@@ -203,6 +203,6 @@ class PythonServer:
         folder = conversation_folder(self._work_folder.resolve(), key)
         in_use = [s.work_folder for s in self._sessions.values() if s.alive or s.busy]
         if old := take_old_folders(self._work_folder, self._max_folders - 1, [folder, *in_use]):
-            # What one of them holds may take minutes; the next process goes on where this ends.
+            # Deleting one may take minutes; the next process continues where this one ends.
             threading.Thread(target=lambda: [*map(remove_tree, old)], daemon=True).start()
         return folder

@@ -38,9 +38,9 @@ MAX_HEAD_CHARS, MAX_TAIL_CHARS = 1_500_000, 100_000
 DATA_FOLDER = "/mnt/data"
 """Where gpt-oss was trained to keep its files."""
 MAX_NAMED_FILES = 20
-"""How many of the files that a run made are named in its output."""
+"""Number of new files that are named in a run's output."""
 TRACEBACK_FRAMES = 8
-"""How many of the last frames of a traceback are shown."""
+"""Number of a traceback's last frames that are shown."""
 
 
 class OutputSender:
@@ -98,7 +98,7 @@ class OutputSender:
         """Take a piece of output; thread-safe."""
         with self._lock:
             if self._id is None or not text:
-                return  # a thread that outlived its run; nobody listens
+                return  # a thread that outlived its run; the output is not read
             self.column = 0 if text.endswith("\n") else 1
             live = self._frames < MAX_LIVE_FRAMES
             if stream != self._stream and (live or self._stream == "stderr"):
@@ -304,7 +304,7 @@ def _format_error(error: BaseException) -> str:
 
 
 def _no_input(prompt: object = "") -> str:
-    raise EOFError("input() does not work here: nobody can type an answer")
+    raise EOFError("input() does not work here: there is no person to type an answer")
 
 
 def read_requests(
@@ -331,7 +331,7 @@ def main() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
     lines = os.fdopen(os.dup(0), "r", encoding="utf-8")
     sender = OutputSender(os.fdopen(os.dup(1), "wb", buffering=1 << 17))
-    # What native code prints must not reach the protocol.
+    # Output of native code must not reach the protocol.
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)

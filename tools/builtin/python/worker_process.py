@@ -25,14 +25,14 @@ START_TIMEOUT_SECONDS = 20.0
 INTERRUPT_GRACE_SECONDS = (0.2, 0.8, 1.0)
 """Time that a run has to stop after each interrupt, before the worker is killed."""
 MAX_RUN_CHARS, MAX_RUN_FRAMES = 2_000_000, 10_000
-"""What the worker may send in one run: the model's code could write to the pipe itself."""
+"""Bytes that the worker may send in one run: the model's code could write to the pipe itself."""
 MAX_STDERR_BYTES = 64 << 20
-"""What native code may write to stderr in one run; of it only the end is in memory."""
+"""Bytes that native code may write to stderr in one run; only the end is kept in memory."""
 PIPE_BUFFER_BYTES = 1 << 16
 
 
 class WorkerProcess:
-    """One process of ``worker.py``; between runs it is stopped (Linux), so that nothing goes on."""
+    """One process of ``worker.py``; between runs it is stopped (Linux), so that its threads rest."""
 
     def __init__(self, limits: CallLimits) -> None:
         self._limits = limits
@@ -48,7 +48,7 @@ class WorkerProcess:
         self._listener: Any = None
         self.dead = False
         self.offence = ""
-        """What the process did that it was ended for, as a predicate."""
+        """The violation for which the process was ended, as a predicate."""
 
     async def start(self, command: list[str], work_folder: Path) -> None:
         """Start the process and wait until it is ready; raises ToolError."""

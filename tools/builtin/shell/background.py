@@ -1,4 +1,4 @@
-"""Commands that go on after their call, until their conversation ends."""
+"""Commands that run after their call, until their conversation ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.sandbox.isolation import NetworkAccess
 MAX_PER_CONVERSATION, MAX_COMMANDS = 4, 16
 """Commands in the background of one conversation, and of all."""
 IDLE_SECONDS = 1800.0
-"""After so long without a call the oldest makes way for another conversation's."""
+"""Time without a call after which the oldest is replaced by another conversation's."""
 MAX_UNREAD_CHARS = 200_000
 """Characters of output that wait to be read; of more, the newest."""
 MAX_READ_SECONDS = 60.0
@@ -37,7 +37,7 @@ class BackgroundCommand:
     dropped: int = 0
     """Characters that were dropped before ``unread``."""
     ended: str = ""
-    """How it ended, and what was undone then; empty: it runs."""
+    """Text about its end and the changes undone then; empty: it runs."""
     used_at: float = field(default_factory=time.monotonic)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when there is output, or its end."""
@@ -127,7 +127,7 @@ class BackgroundCommands:
         return entry
 
     async def read(self, entry: BackgroundCommand, seconds: float) -> str:
-        """Return new output, waiting for it; the end of a command is told once."""
+        """Return new output, waiting for it; the end of a command is reported once."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(entry.changed.wait(), min(max(seconds, 0.0), MAX_READ_SECONDS))
         if entry.ended:
@@ -151,7 +151,7 @@ class BackgroundCommands:
             entry.command.link.close()
 
     def end_conversation(self, conversation: str, successor: str | None) -> None:
-        """End what a conversation runs; or let another one, which goes on with it, have it."""
+        """End a conversation's commands, or transfer them to ``successor``, which continues it."""
         for entry in self.listed(conversation):
             if successor is None:
                 self.drop(entry)
@@ -159,7 +159,6 @@ class BackgroundCommands:
                 entry.conversation = successor
 
     async def close(self) -> None:
-        """End all, and wait until nothing of them is left."""
         for entry in self.listed():
             self.drop(entry)
         if self._ending:

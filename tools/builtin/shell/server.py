@@ -49,14 +49,14 @@ MAX_CONTACTS = 1000
 """Hosts that are remembered for a person to look at."""
 NO_NETWORK = NetworkAccess()
 MAX_NAMED_PATHS = 5
-"""Read-only paths that the model is told of when a command failed with one."""
+"""Read-only paths that are named to the model when a command failed with one."""
 FIRST_READ_SECONDS = 1.0
-"""How long output of a command in the background is waited for, unless the call says."""
+"""Time to wait for output of a command in the background, unless the call sets one."""
 
 
 class ShellServer:
-    """The server ``shell``: commands write the root only, reach no network that nobody allowed, and
-    leave no process beyond their call, or their conversation."""
+    """The server ``shell``: commands write the root only, reach only allowed networks, and leave no
+    process beyond their call, or their conversation."""
 
     name = "shell"
     alias = "shell"
@@ -67,7 +67,7 @@ class ShellServer:
             server="shell",
             name="exec",
             description="Run a command and give its output. It can write the working folder,"
-            " has no network unless it names it, and nothing that it starts goes on after it,"
+            " has no network unless it names it, and nothing that it starts runs on after it,"
             " unless in the background. It cannot write .git.",
             parameters={
                 "type": "object",
@@ -90,7 +90,7 @@ class ShellServer:
                     },
                     "background": {
                         "type": "boolean",
-                        "description": "Whether it goes on after the call: gives its id",
+                        "description": "Whether it runs on after the call: gives its id",
                     },
                 },
                 "required": ["cmd"],
@@ -272,7 +272,6 @@ class ShellServer:
         await self.background.close()
 
     def running(self) -> dict[str, str]:
-        """Return the commands in the background."""
         return {entry.id: entry.description for entry in self.background.listed()}
 
     async def stop_running(self, id: str) -> bool:
@@ -283,7 +282,6 @@ class ShellServer:
         return entry is not None
 
     def end_conversation(self, conversation: str, successor: str | None) -> None:
-        """End what a conversation runs in the background, or give it to its successor."""
         self.background.end_conversation(conversation, successor)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str | StructuredText:
@@ -323,7 +321,7 @@ class ShellServer:
             await asyncio.shield(asyncio.to_thread(guard.end))
             details = {"changes": guard.changes, "notes": guard.notes}
             self._audit.record(self.name, name, json.dumps(arguments), **details)
-            if not ended:  # interrupted: there will be no result to say it in
+            if not ended:  # interrupted: there will not be a result that could name it
                 output.notify([*_listed_changes(guard.changes), *guard.notes])
         notes = guard.notes
         notes = [*notes, *self._explain_refusal(guard, output.text()), *command.refused]
@@ -365,7 +363,7 @@ class ShellServer:
         network: NetworkAccess,
         arguments: dict[str, Any],
     ) -> StructuredText:
-        """Start a command that goes on after the call; return its id and its first output."""
+        """Start a command that runs on after the call; return its id and its first output."""
         line = display_line(words)
         entry = self.background.reserve(conversation_id.get(), line, network)
         command = self._new_command(words, entry.add)
@@ -422,7 +420,7 @@ class ShellServer:
         if self._isolation.name == "landlock":
             note += " Without bubblewrap, nothing can be created, renamed or deleted in the folders"
             note += " that hold these, only below their other folders; changes_git, which asks,"
-            note += " allows it where these are git's."
+            note += " allows it if they are git's."
         return [f"[{note}]"]
 
     def _patch_arguments(self, patch: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -445,7 +443,7 @@ class ShellServer:
 
 
 def _patch_in(words: Sequence[str]) -> str | None:
-    """Return the patch if the command is gpt-oss's ``apply_patch``, which is no program."""
+    """Return the patch if the command is gpt-oss's ``apply_patch``, which is not a program."""
     match words:
         case ["apply_patch" | "applypatch", text]:
             return text

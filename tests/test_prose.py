@@ -31,13 +31,20 @@ IDIOMS = {
     "stands": r"\bst(?:ands?|ood|anding)(?: (?!for\b|in for\b|alone\b|out\b)|[.,;:])",
     "told": r"\b(?:re)?told\b",
     "whom, whoever": r"\b[Ww]ho(?:m(?:ever)?|(?:se)?ever)\b",
-    "is no": r"(?<!here )\b(?:is|are|was|were|be) no(?:ne)?\b(?! (?:longer|more|less|other) )",
+    "is no": r"(?<!here )(?<!ill )\b(?:is|are|was|were|be) no(?:ne)?\b(?! (?:longer|more|less|other) )",
     "these are": r"\b[Tt]hese are (?!not|the|those)",
     "alike": r"\balike\b",
     "by way of": r"\bby way of\b",
 }
 PATTERNS = {name: re.compile(pattern) for name, pattern in IDIOMS.items()}
-CLEAN = (*("docs/", "README.md", "CONTRIBUTING.md", "agent/server/README.md", "tools/"),)
+CLEAN = (
+    "docs/",
+    "README.md",
+    "CONTRIBUTING.md",
+    "agent/server/README.md",
+    "tools/",
+    "agent/engine/",
+)
 """Files and folders that have been rewritten."""
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "agent/server/README.md"]
 

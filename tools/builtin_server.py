@@ -76,8 +76,7 @@ class BuiltinServer(Protocol):
     def problem(self) -> str | None:
         """Return why no call can work here, as far as is known; never blocks."""
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> str | StructuredText:
-        ...
+    async def call(self, name: str, arguments: dict[str, Any]) -> str | StructuredText: ...
     def is_safe(self, name: str) -> bool:
         """Return whether calls of this tool can do no harm by construction: they run unasked."""
 

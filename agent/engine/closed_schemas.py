@@ -1,6 +1,6 @@
 """Closes the objects of a JSON Schema, as a small model would invent other properties without end:
 ``additionalProperties`` becomes false wherever no other keyword speaks of the same object (``allOf``,
-``patternProperties``, ``$ref`` beside ``properties``, …) or refers to it. Every value of the closed
+``patternProperties``, ``$ref`` next to ``properties``, …) or refers to it. Every value of the closed
 schema is valid by the given one."""
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Closer:
                     parts += items
 
     def _are_apart(self, join: str, branches: Any) -> bool:
-        """Whether a value of one closed branch is no value of another one, or may be."""
+        """Whether no value of one closed branch is valid by another one, unless it may be."""
         if join == "anyOf" or not isinstance(branches, list):
             return True
         if len(branches) > MAX_COMPARED_BRANCHES:
@@ -143,7 +143,7 @@ class _Closer:
 
 
 def _path_of(reference: object) -> _Path | None:
-    """The path of a reference within the schema; None: it is none."""
+    """Return the path of a reference within the schema; None if it is not one."""
     if not isinstance(reference, str) or not (reference + "/").startswith("#/"):
         return None
     names = unquote(reference).split("/")[1:]

@@ -58,7 +58,7 @@ MAX_CACHED_GRAMMARS = 512
 SPARSE_MASK_BYTES = 32
 """Nonzero bytes of a mask up to which Python finds the bits faster than numpy."""
 MAX_CONSECUTIVE_DIGITS = 400
-"""Digits after which a JSON number must end, more than a double has; a model could go on forever."""
+"""Digits after which a JSON number must end, more than a double has, so that each number ends."""
 MAX_AWAITED_GRAMMARS = 64
 """Grammars that turns may wait for at once; each may take a second."""
 
@@ -156,8 +156,8 @@ class Matcher:
         *,
         is_json: bool,
     ) -> None:
-        """`end_id`: llguidance's end token, which is never allowed: the markup around the text ends
-        it. `limits`: of a JSON text, to end what goes on without end; None: nothing ends it."""
+        """`end_id`: llguidance's end token, which is never allowed: the markup around the text ends it.
+        `limits`: for closing endless parts of a JSON text; None: none is closed."""
         self._matcher, self._end_id, self._vocabulary = matcher, end_id, vocabulary
         self._digit_counts = vocabulary.digit_counts if is_json else {}
         self._bounds = JsonBounds(vocabulary.texts, limits) if limits and is_json else None
@@ -339,7 +339,7 @@ class GrammarCompiler:
         try:
             return self._compile_checked(grammar)
         except (OSError, MemoryError) as error:
-            with self._lock:  # before whoever waits can submit it again
+            with self._lock:  # before a waiting caller can submit it again
                 if (future := self._futures.get(grammar)) is not None and not future.done():
                     del self._futures[grammar]
             message = f"A grammar cannot be compiled now ({error}): try again later."

@@ -1,7 +1,7 @@
-"""Ends JSON that goes on without end: strings, lists, and objects whose properties are free, which few
-schemas limit. What repeats itself, or is longer than `LoopLimits` says, is closed: from then on only
-tokens are allowed that end it on the shortest way that the grammar leaves. So the text stays valid, and
-the model goes on behind what was closed."""
+"""Closes endless JSON: strings, lists, and objects with free properties, which few schemas limit. A
+part that repeats itself, or exceeds `LoopLimits`, is closed: from then on only tokens are allowed that
+end it on the shortest path that the grammar allows. So the text stays valid, and the model continues
+after the closed part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHECK_INTERVAL_TOKENS = 32
 _QUOTE, _ESCAPE = ord('"'), ord("\\")
 _OPENING, _CLOSING = frozenset(b"{["), frozenset(b"}]")
 _ENDINGS = ((b"}", b"]"), (b",", b":"), (b'"',))
-"""What leads to an end soonest: the end of what is open, what is demanded next, an empty string."""
+"""First bytes that lead to an end soonest: closing brackets, required separators, a quote."""
 _LONGER = b" \t\r\n[{"
 """First bytes of tokens that lead away from an end."""
 
@@ -78,7 +78,7 @@ class JsonBounds:
                 self._starts.pop()
 
     def _find_depth(self) -> int | None:
-        """How many lists, objects and strings may stay open; None: nothing has to end."""
+        """Return the number of lists, objects and strings that may stay open; None: all."""
         count, limits = len(self._ids), self._limits
         if count >= limits.max_json_tokens:
             return 0

@@ -53,7 +53,7 @@ class EngineBusyError(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is sampled. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 are off.
+    """Sampling settings. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 are off.
 
     Penalties and biases change the logits first; then temperature, top_k, top_p (of the tokens that
     top_k leaves) and min_p apply, in this order.
@@ -95,7 +95,7 @@ class LoopLimits:
     max_period: int = 200
     """Tokens of the longest period that is recognised."""
     min_periods: int = 6
-    """How often the period has come at least."""
+    """Minimal number of periods."""
     min_tokens: int = 256
     """Tokens that all periods have at least."""
     min_code_tokens: int = 1024
@@ -181,7 +181,7 @@ class Finished:
     drafted_tokens: int = 0
     """Tokens that were drafted, so that one step verified several."""
     accepted_tokens: int = 0
-    """How many of them are in the output."""
+    """Number of drafted tokens in the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class Request:
     probabilities: bool = False
     """Report with them ranks and probabilities too (`Logprob`), where the engine knows them."""
     continued_tokens: int = 0
-    """How many tokens at the end of the prompt this generation has written before: for penalties."""
+    """Number of tokens at the end of the prompt that this generation has written: for penalties."""
     constraint: Constraint | None = None
     """An instance for this generation alone, as it has state."""
     recipe: Callable[[], Mapping[str, Any] | None] | None = None
@@ -211,15 +211,14 @@ class Request:
     background: bool = False
     """Prefetching: the request gives way to every other one and does not count in the queue."""
     aside: bool = False
-    """Of a background request: the cached conversation that the prompt goes back in stays as it is."""
+    """A background request that goes back in a cached conversation and leaves its sequence as it is."""
     head_tokens: int = 0
-    """How many tokens at the beginning of the prompt other conversations have too (tools,
-    instructions)."""
+    """Length in tokens of the prompt header, which other conversations share (tools, instructions)."""
     affinity_tokens: int = 0
-    """How many tokens at the beginning of the prompt all prompts of this conversation have: of several
-    servers of the model, one is chosen by them. 0: it belongs to no conversation."""
+    """Length in tokens of the prefix that all prompts of this conversation share: its hash selects one
+    of several servers. 0: it belongs to no conversation."""
     private: bool = False
-    """Only these go to the prefix cache on disk."""
+    """Whether only the ``head_tokens`` may be written to the prefix cache on disk."""
     streamed: bool = True
     """Someone reads the tokens as they come; else several come together, which costs less."""
 

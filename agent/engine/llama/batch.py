@@ -20,7 +20,7 @@ class BatchSpan(NamedTuple):
     ids: list[int]
     start: int
     outputs: int = 1
-    """Of how many ids, the last ones, the logits are computed."""
+    """Number of ids, counted from the last, whose logits are computed."""
 
 
 class Batch:

@@ -15,8 +15,8 @@ from typing import Any
 _SPIN_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 _SPIN_COUNT = "1000"
 """Rounds that a thread spins for the others of its step before it sleeps. GNU's OpenMP spins for
-milliseconds, in which no thread that is waited for gets the core: beside two busy processes two threads
-read 2.0 times as fast with 1,000 rounds and decode 3 to 5 times; on quiet cores both are as fast."""
+milliseconds and so keeps slower threads from the cores: with two busy processes, two threads read 2.0
+times as fast with 1,000 rounds and decode 3 to 5 times; on quiet cores both are as fast."""
 
 
 def _load_cuda_libraries() -> None:

@@ -1,8 +1,8 @@
-"""The prefix cache on disk: what llama.cpp's memory held of a prompt survives the process.
+"""The prefix cache on disk: the KV state of prompts outlives the process.
 
 A prefix is kept as a chain of segments, files of at most SEGMENT_TOKENS token ids with the state that
-llama.cpp's memory has for them (llama_state_seq_get_data_ext). Prompts that begin alike share the
-files of their common segments; the last one of a chain may be shorter::
+llama.cpp's memory has for them (llama_state_seq_get_data_ext). Prompts with a common prefix share the
+files of its segments; the last one of a chain may be shorter::
 
     prompt A   [0, 512) [512, 1024) [1024, 1300)
     prompt B      "         "       [1024, 1190)
@@ -13,8 +13,8 @@ Layers with full attention can be cut off anywhere, so B may use A's last segmen
 equal. Layers with sliding attention need their window at the very length (`agent.engine.llama.
 prefix_cache`): a segment also holds the checkpoints that were saved within it.
 
-A file is written aside and renamed, and has checksums; one that does not fit is logged and ignored.
-Nothing here knows llama.cpp: states are bytes.
+A file is written under another name and renamed, and has checksums; one that does not fit is logged and
+ignored. Nothing here knows llama.cpp: states are bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MAX_FREE_SHARE = 0.1
 MAX_PENDING_WRITES = 2
 """Segments that wait in memory to be written."""
 HEADER_BYTES = 1 << 20
-"""Bytes at a model file's beginning that tell it from others."""
+"""Bytes at a model file's beginning that identify it."""
 MAX_CANDIDATES = 64
 """Files that are looked into for the end of a chain, the latest ones."""
 _ARCHITECTURE = "general.architecture"
@@ -175,7 +175,7 @@ class StoredSegment:
 
 @dataclass(frozen=True, slots=True)
 class StoredPrefix:
-    """What of a prompt can be read from disk."""
+    """The part of a prompt that can be read from disk."""
 
     length: int
     """Tokens; the last segment may reach further."""
@@ -313,7 +313,7 @@ class DiskCache:
                 temporary.unlink()
 
     def _remove_shorter(self, segment: MissingSegment) -> None:
-        """Remove the files that this one makes useless: the conversation has gone on since."""
+        """Remove shorter files of the same prefix, which this one replaces."""
         before = segment.path.name[: len(_ROOT)]
         for path in list(self.folder.glob(f"{before}-*{_SUFFIX}")):
             other = None if path == segment.path else _read_header(path, segment.start)

@@ -24,7 +24,7 @@ MAX_LAG_TOKENS = 4
 
 @dataclass(slots=True)
 class _Followed:
-    """What the draft model has read of a job."""
+    """The tokens of a job that the draft model has read."""
 
     sequence: KvSequence
     confirmed: int = 0
@@ -49,7 +49,7 @@ class DraftModel:
         self._failed = False
 
     def draft(self, jobs: Sequence[GenerationJob], limits: Sequence[int]) -> list[list[int]]:
-        """What may follow each job's ids; nothing where that does not pay or the model has failed.
+        """Return drafts for the jobs; empty where drafting does not pay or the model has failed.
         ``limits``: tokens of each draft."""
         self.has_read = False
         if not self._failed and (length := self.lengths.choose(limits)):

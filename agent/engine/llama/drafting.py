@@ -33,7 +33,7 @@ class Drafting:
         return drafts
 
     def step_done(self, generations: int, drafted: int, seconds: float) -> None:
-        """Record how long drafting and the step took, for so many generations and drafted tokens."""
+        """Record the time of drafting and the step, by number of generations and drafted tokens."""
         if self._lookup is not None and not (drafted and self._model_drafted):
             self._lookup.costs.record(generations, drafted, seconds)
         if self._model is not None and self._model_drafted and not self._model.has_read:

@@ -163,7 +163,7 @@ class LlamaModel:
                 raise EngineError(f"llama.cpp failed with code {code}{logged_reason()}.")
 
     def _decode_balanced(self, balance: ThreadBalance) -> int:
-        """Decode the batch, and tell how long a single token took."""
+        """Decode the batch, and record the time of a single token."""
         began_at = time.perf_counter()
         is_token = self._batch.native.n_tokens == 1
         if not is_token:
@@ -193,7 +193,7 @@ class LlamaModel:
         return row
 
     def synchronize(self) -> None:
-        """Wait until the last decode has been computed; GPUs go on after it has returned."""
+        """Wait until the last decode has been computed; GPUs still compute after it has returned."""
         lib.llama_synchronize(self._context)
 
     def abort(self) -> None:

@@ -1,4 +1,4 @@
-"""The prefix cache: token ids in llama.cpp's KV cache, and how much of them a prompt can reuse.
+"""The prefix cache: token ids in llama.cpp's KV cache, and the prefix that a prompt can reuse.
 
 llama.cpp's memory has a few sequences over one pool of cells (n_seq_max, kv_unified). Layers with
 full attention keep every cell, so a sequence can be truncated to any length, and sequences with the
@@ -21,8 +21,8 @@ layers need no checkpoints.
 
 The policy is in `PrefixCache.acquire` and in a few constants, which decide more than speed:
 
-- Is a new prompt the next turn of the conversation in a sequence, or another conversation that only
-  begins alike (the same system prompt)? If it cuts off at most REWIND_LIMIT_TOKENS tokens of the last
+- Is a new prompt the next turn of the conversation in a sequence, or another conversation with a common
+prefix (the same system prompt)? If it cuts off at most REWIND_LIMIT_TOKENS tokens of the last
   *prompt* there (generated tokens do not count: their text may be rendered otherwise in the
   history), it is the next turn and continues in place. Else it gets a free sequence, into which the
   shared prefix is copied, and the other conversation loses nothing. Drafts of a prompt that is
@@ -34,12 +34,12 @@ The policy is in `PrefixCache.acquire` and in a few constants, which decide more
   last stay.
 
 Where the likeliest tokens at an earlier position are looked up, the prompt goes back there without
-being anybody's next turn (`agent.engine.protocol.Request.aside`). It is computed in the spare
-sequence, `PrefixCache.acquire_aside`, so that the conversation's own stays as it is.
+being the next turn of a conversation (`agent.engine.protocol.Request.aside`). It is computed in the
+spare sequence, `PrefixCache.acquire_aside`, so that the conversation's own stays as it is.
 
 What a sequence holds is also written to disk while the engine idles, and read back where a prompt
 begins like that (`agent.engine.llama.disk_cache`): `PrefixCache.save_step` and `RestoreJob` do one
-segment at a time, so that nobody waits for more.
+segment at a time, which bounds the wait of requests.
 
 The C functions are llama_memory_* and llama_state_seq_* of
 https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h.
@@ -85,7 +85,7 @@ class KvSequence:
         self.prompt_length = 0
         """Tokens of the last prompt; what follows them was generated."""
         self.savable_tokens: int | None = None
-        """How many of the ids may be written to disk; None: all."""
+        """Number of ids that may be written to disk; None: all."""
         self.unsaved = False
         """Whether there may be ids that are not on disk."""
         self.used_at = 0.0
@@ -184,7 +184,7 @@ class KvSequence:
         The ids before are a prefix of the stored ones. Unless the iterator is read to its end, and
         where a file is damaged, the sequence is empty afterwards.
         """
-        # Until it is done nobody may use what is there: the sliding layers' cells are overwritten.
+        # Until it is done the sequence cannot be used: the sliding layers' cells are overwritten.
         ids, windows = self.ids, self._checkpoints
         self.ids, self._checkpoints = [], {}
         done = False
@@ -293,7 +293,7 @@ class PrefixCache:
         return AcquiredSequence(target, cached, max(shared.values()))
 
     def acquire_aside(self, prompt: list[int]) -> AcquiredSequence:
-        """Return a sequence that a job continues with `prompt`, beside those of conversations.
+        """Return the spare sequence for a job with `prompt`; conversations' sequences stay unchanged.
 
         There is one, which must not be busy; what it has is there until it is needed otherwise.
         """
@@ -316,7 +316,7 @@ class PrefixCache:
         self._touch(sequence)
 
     def stored(self, prompt: list[int], cached: int) -> StoredPrefix | None:
-        """What of a prompt is on disk, where that is more than the ``cached`` tokens in memory."""
+        """Return a prompt's prefix on disk if it is longer than the ``cached`` tokens in memory."""
         if self._disk is None or len(prompt) - cached <= MIN_REUSE_TOKENS:
             return None
         windows = bool(self._model.sliding_window)

@@ -23,7 +23,7 @@ def usable_cores() -> int:
 
 
 def performance_cores(system_folder: Path = SYSTEM_FOLDER) -> int | None:
-    """Physical performance cores that this process may use; None: all cores are alike, or unknown.
+    """Physical performance cores that this process may use; None: all cores are equal, or unknown.
     Linux: by ``cpu_capacity`` or the highest clock; macOS: ``sysctl``."""
     if sys.platform == "darwin":
         return _performance_cores_of_macos()
@@ -70,7 +70,7 @@ def _performance_cores_of_macos() -> int | None:
 
 
 def _run_command(*command: str) -> str:
-    """What a command of the system prints; empty where it is missing or fails."""
+    """Return the output of a system command; empty if it is missing or fails."""
     if (program := find_program(command[0])) is None:
         return ""
     try:

@@ -65,11 +65,11 @@ class GenerationJob:
     """Tokens generated so far."""
     sampler: Sampler | None = None
     drafter: Drafter | None = None
-    """Drafts its tokens; None: nobody does."""
+    """Drafts its tokens; None: no drafts."""
     drafted: int = 0
     """Drafted tokens that a step verified."""
     accepted: int = 0
-    """How many of them were sampled."""
+    """Number of drafted tokens that were sampled."""
     began_at: float = 0.0
     """perf_counter at the first start."""
     prefilled_at: float = 0.0
@@ -97,7 +97,7 @@ class GenerationJob:
 
     @property
     def is_aside(self) -> bool:
-        """Whether it leaves the conversation as it is that it goes back in; it then runs alone."""
+        """Whether it goes back in a conversation whose sequence must stay; it then runs alone."""
         return self.request.background and self.request.aside
 
     @property
@@ -122,7 +122,7 @@ class GenerationJob:
 
 
 class StepShare(NamedTuple):
-    """How many tokens a job feeds in a step."""
+    """Number of tokens that a job feeds in a step."""
 
     job: GenerationJob
     tokens: int
@@ -153,7 +153,7 @@ class Scheduler:
     def add(self, job: GenerationJob) -> GenerationJob | None:
         """Queue a new job; return a background job that is dropped for it, if any.
 
-        A job that is no background job stops the background jobs that run; they wait again.
+        A foreground job stops the background jobs that run; they wait again.
         """
         if not job.request.background:
             self.waiting.append(job)
@@ -234,7 +234,7 @@ class Scheduler:
         return any(job.restoring for job in self.running)
 
     def restore_step(self) -> None:
-        """Read a segment for one job; it goes on with what could be read."""
+        """Read a segment for one job; it continues from the length that could be read."""
         job = next(job for job in self.running if job.restoring)
         assert job.restoring is not None and job.sequence is not None
         has_room = next(job.restoring, None)

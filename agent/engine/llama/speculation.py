@@ -1,20 +1,20 @@
-"""Drafts the next tokens of a generation, and decides how many of them a step verifies.
+"""Drafts the next tokens of a generation, and decides the number that a step verifies.
 
-A step computes the logits after a generation's last token; with a draft it computes those after
-each drafted token too. Tokens are then sampled in order, each from the logits that plain decoding
-would sample it from, for as long as the sampled token is the drafted one (Leviathan et al.,
-https://arxiv.org/abs/2211.17192, where the draft is certain of its tokens: the distribution of what
-is sampled stays the same). So a draft never changes the output, only how many steps it takes.
+A step computes the logits after a generation's last token; with a draft it computes those after each
+drafted token too. Tokens are then sampled in order, each from the logits that plain decoding would
+sample it from, for as long as the sampled token is the drafted one (Leviathan et al.,
+https://arxiv.org/abs/2211.17192, with a draft that is certain of its tokens: the sampled distribution
+stays the same). So a draft never changes the output, only the number of steps.
 
 Whether that is faster depends on the text and on the device: a GPU computes 16 tokens about as fast
 as one, a CPU may take 9 times as long. Both are measured while the engine runs:
 
 - `Acceptance` learns how far drafts are right. Each draft is compared with what is sampled whether
   or not a step verifies it, so text that does not repeat costs nothing but the search.
-- `StepCosts` learns how much longer a step with so many drafted tokens takes.
+- `StepCosts` learns how much longer a step takes, by its number of drafted tokens.
 
-`DraftPlanner.draft` takes the number of drafted tokens that yields most tokens in a second; often
-that is none. All of this is pure: it knows neither threads nor llama.cpp.
+`DraftPlanner.draft` takes the number of drafted tokens that yields most tokens in a second, often 0.
+All of this is pure: it knows neither threads nor llama.cpp.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DRAFT_LENGTHS = (2, 4, 8, MAX_DRAFT_TOKENS)
 MIN_MATCH_TOKENS = 3
 """Tokens before a position that must have come before, for what followed them to be a draft."""
 LONG_MATCH_TOKENS = 8
-"""Matches of so many tokens, the longest that are looked for, have an acceptance of their own."""
+"""Tokens of the longest matches that are looked for; they have an acceptance of their own."""
 FIRST_ACCEPTANCE = 0.5
 """Assumed share of drafts that are right, before any was compared."""
 ACCEPTANCE_RATE = 0.3
@@ -41,7 +41,7 @@ COST_RATE = 0.25
 COST_FADE_STEPS = 1000
 """Plain steps in which a cost that was measured fades, so that it is measured again one day."""
 MIN_GAIN = 1.05
-"""How many times the tokens of plain decoding a draft must promise in the same time."""
+"""Minimal speedup over plain decoding that a draft must promise."""
 PAUSE_STEPS = 32, 1024
 """Plain steps after which a draft model that did not pay is tried again: at first, and at most."""
 PLAIN_STEP_INTERVAL = 50
@@ -84,12 +84,12 @@ class PromptLookup:
 
 
 class Acceptance:
-    """How often drafts of one kind are right up to a certain token."""
+    """The measured acceptance of drafts of one kind, by length."""
 
     def __init__(self, decay: float = 1.0) -> None:
         """``decay``: how much less often each further token is assumed to be right."""
         self._shares = [FIRST_ACCEPTANCE * decay**n for n in range(MAX_DRAFT_TOKENS)]
-        """Of the drafts, those whose first n + 1 tokens were right; newer ones weigh more."""
+        """Share of drafts whose first n + 1 tokens were right; newer ones weigh more."""
 
     def record(self, accepted: int, drafted: int = MAX_DRAFT_TOKENS) -> None:
         """Record how many tokens of a draft were right; after all of them nothing is known."""
@@ -112,7 +112,7 @@ class Drafter:
         self._compared: tuple[list[int], Acceptance] | None = None
         """A draft whose tokens were all sampled so far, until its end, and where it belongs."""
         self._accepted = 0
-        """How many of them."""
+        """Number of those tokens."""
 
     def draft(self, ids: Sequence[int]) -> list[int]:
         """Return what may follow ``ids``: MAX_DRAFT_TOKENS, or nothing."""
@@ -135,11 +135,11 @@ class Drafter:
 
 
 class StepCosts:
-    """How long steps with drafts take, relative to those of as many generations without."""
+    """Times of steps with drafts, relative to steps of as many generations without."""
 
     def __init__(self) -> None:
         self._plain_seconds: dict[int, float] = {}
-        """Of a step without drafts, by its generations."""
+        """Seconds of a step without drafts, by its number of generations."""
         self._ratios: dict[tuple[int, int], float | None] = {}
         """By generations and the size class of the drafted tokens; None: a first step was not counted,
         as devices prepare themselves for batches of a new size."""
@@ -165,14 +165,14 @@ class StepCosts:
     def ratio(self, generations: int, drafted: int) -> float:
         """Return the estimated cost of a step, 1 for one without drafts.
 
-        What was not measured counts as cheap as fewer tokens, so that it is tried once.
+        An unmeasured size counts as cheap as a smaller one, so that it is tried once.
         """
         sizes = range(_size_class(drafted), -1, -1)
         measured = (self._ratios.get((generations, size)) for size in sizes)
         return max(1.0, next((ratio for ratio in measured if ratio is not None), 1.0))
 
     def is_measured(self, generations: int, drafted: int) -> bool:
-        """Whether a step with about so many drafted tokens was measured."""
+        """Whether a step with about ``drafted`` tokens was measured."""
         if not drafted:
             return generations in self._plain_seconds
         return self._ratios.get((generations, _size_class(drafted))) is not None
@@ -228,9 +228,9 @@ class DraftLengths:
     def __init__(self, max_tokens: int = MAX_DRAFT_TOKENS) -> None:
         """``max_tokens``: drafted tokens of a step, of all generations together."""
         self.costs = StepCosts()
-        """Of steps with the drafts that they verify."""
+        """Costs of steps with the drafts that they verify."""
         self.acceptance = Acceptance(decay=FIRST_ACCEPTANCE)
-        """Of all generations: what the model is good at is mostly what they have in common."""
+        """Acceptance over all generations: it depends mostly on the draft model, not on the text."""
         self._max_tokens = max_tokens
         self._steps = 0
         """With drafts since the last plain one."""

@@ -18,11 +18,11 @@ LEAST_WINDOW_TOKENS = 3
 TRIAL_TOKENS = 4
 """Tokens of a trial with another number of threads, of which the first warms up."""
 SLOW_RATIO = 1.5
-"""Tokens that take so many times what they took at best are slow: fewer threads are tried."""
+"""Ratio to the best time from which tokens are slow: fewer threads are tried."""
 WORTH_RATIO = 0.9
 """Another number of threads must take at most this share of the time."""
 TRIAL_LIMIT = 3.0
-"""A trial ends early when it has taken so many times what the threads before would have."""
+"""Ratio to the expected time of the former thread count at which a trial is aborted."""
 FIRST_FEWER_WAIT, FIRST_MORE_WAIT, LAST_WAIT = 0.5, 8.0, 60.0
 """Seconds until the next trial in the same direction: twice as long after each that failed."""
 

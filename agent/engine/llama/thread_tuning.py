@@ -26,7 +26,7 @@ PREFILL_TOKENS = 32
 SLOW_TOKEN_SECONDS = 0.02
 """Seconds for one token from which batches are not measured: all cores prefill by default."""
 CONTENDED_RATIO = 1.3
-"""A token on all cores that takes so many times the best says that other programs use them."""
+"""Ratio of a token's time on all cores to the best from which other programs use the cores."""
 
 
 def measure_threads(model: LlamaModel) -> ThreadCounts:

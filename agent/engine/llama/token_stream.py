@@ -13,7 +13,7 @@ from agent.engine.protocol import Finished, Logprob, Prefill, Tokens
 WAKEUP_INTERVAL_SECONDS = 0.002
 """Seconds between two wake-ups for tokens; the tokens of a fast model are batched meanwhile."""
 UNREAD_INTERVAL_SECONDS = 0.2
-"""The same where nobody reads the tokens as they come."""
+"""The same for a stream that is not read live."""
 IMMEDIATE_WAKEUPS = 8
 """First tokens that each wake the reader at once: the first text comes after a header."""
 
@@ -44,7 +44,7 @@ class TokenStream:
         self._lock = threading.Lock()
         self._items: list[Prefill | Tokens | Finished | Exception] = []
         self._wakeup: LoopWakeup | None = None
-        """Wakes the reader; None while nobody reads, and items wait."""
+        """Wakes the reader; None while there is no reader, and items wait."""
         self._wakeup_pending = False
         self._last_wake = 0.0
         self._token_count = 0
@@ -93,7 +93,7 @@ class TokenStream:
 
     def _wake(self) -> None:
         with self._lock:
-            if self._loop.is_closed():  # nobody will read any more
+            if self._loop.is_closed():  # there will be no reader any more
                 self.cancelled = True
             elif self._wakeup and not self._wakeup_pending:
                 self._wakeup_pending = True

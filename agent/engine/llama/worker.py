@@ -31,7 +31,7 @@ MAX_QUEUED_REQUESTS = 64
 
 @dataclass(frozen=True, slots=True)
 class LoadedWorker:
-    """What loading gives."""
+    """The results of a load."""
 
     model: LlamaModel
     loop: StepLoop
@@ -62,7 +62,7 @@ class EngineWorker(threading.Thread):
     ) -> None:
         super().__init__(name="llama.cpp", daemon=True)
         self.loaded: Future[LoadedWorker] = Future()
-        """What loading gives, or an EngineError."""
+        """The results of the load, or an EngineError."""
         self.loaded.set_running_or_notify_cancel()
         self._path = path
         self._placement = placement

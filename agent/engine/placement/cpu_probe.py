@@ -31,14 +31,14 @@ CHILD_ARGUMENTS = module_arguments("agent.engine.placement.cpu_probe_child")
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What the child measured before it ended."""
+    """Measurements of the child before it ended."""
 
     plain: Speed | None
     """None: llama.cpp died on ordinary weights."""
     repacked: Speed | None
     """None: it died on repacked ones, or their results were wrong."""
     cause_of_death: str = ""
-    """How the child died: a signal's name or an exit code; empty if it lived."""
+    """A signal's name or an exit code; empty if the child ended normally."""
 
     @property
     def should_repack(self) -> bool | None:

@@ -62,7 +62,7 @@ def _best(speeds: Iterable[Speed]) -> Speed:
 
 
 def _correlate(a: Any, b: Any) -> bool:
-    """Whether two rows of logits, (vocabulary,) float32, are alike."""
+    """Whether two rows of logits, (vocabulary,) float32, correlate."""
     import numpy as np
 
     return bool(np.corrcoef(a, b)[0, 1] >= MIN_CORRELATION)

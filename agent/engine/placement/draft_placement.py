@@ -64,7 +64,7 @@ def plan_with_draft(
             )
         if request.required_context or context // 2 < MIN_CONTEXT_TOKENS:
             raise ModelTooLargeError(
-                f"{name} fits, but not with its draft model {draft_name} beside it"
+                f"{name} fits, but not with its draft model {draft_name}"
                 f" ({format_bytes(draft_sizes.weights)}): remove draft from its entry in models.toml,"
                 " name a smaller one, or ask for a shorter context."
             )

@@ -65,7 +65,7 @@ def read_metadata(
     path: Path, last: str | None = None, until: str | None = None
 ) -> dict[str, MetadataValue]:
     """Read the metadata up to the key `last`, inclusive, or the first that begins with `until`. Raises
-    EngineError when the file is no GGUF or ends too early."""
+    EngineError when the file is not a GGUF or ends too early."""
     return _with_reader(path, lambda reader: reader.metadata(last, until))
 
 
@@ -90,7 +90,7 @@ def _with_reader(path: Path, work: Callable[[_HeaderReader], T]) -> T:
 
 
 class _HeaderReader:
-    """Reads a mapped file from its beginning; errors of any kind mean that it is no GGUF."""
+    """Reads a mapped file from its beginning; errors of any kind mean that it is not a GGUF."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data

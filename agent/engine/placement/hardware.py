@@ -67,7 +67,7 @@ class Hardware:
 
     @property
     def container(self) -> str:
-        """What runs the container that this is; empty: it is none."""
+        """The runtime of the container that this is; empty: not a container."""
         marks = {".dockerenv": "Docker", "run/.containerenv": "Podman"}
         marks["var/run/secrets/kubernetes.io"] = "Kubernetes"
         return next((name for mark, name in marks.items() if self.has(mark)), "")
@@ -92,7 +92,7 @@ class Hardware:
         return list(vendors)
 
     def gpu_name(self, vendor: Vendor) -> str:
-        """What the driver calls the first GPU of a vendor, else the vendor alone."""
+        """The driver's name for the first GPU of a vendor, else the vendor alone."""
         for file in sorted(self.root.glob("proc/driver/nvidia/gpus/*/information")):
             for line in self.text(str(file.relative_to(self.root))).splitlines():
                 if vendor == "NVIDIA" and line.startswith("Model:"):
@@ -100,7 +100,7 @@ class Hardware:
         return f"{vendor} GPU"
 
     def gpu_remedy(self, vendor: Vendor, *, has_backend: bool) -> str:
-        """How to make llama.cpp use a GPU: commands, or what to install. ``has_backend``: for any."""
+        """Return commands or packages that make llama.cpp use a GPU. ``has_backend``: for any."""
         if problem := self._driver_problem(vendor):
             return problem
         if has_backend:

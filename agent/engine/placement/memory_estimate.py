@@ -13,8 +13,9 @@ from agent.engine.placement import gguf_header
 from agent.engine.placement.gguf_header import GgufOutline, MetadataValue, TensorInfo
 
 SLIDING_PERIODS = {"gpt-oss": 2, "gemma2": 2, "gemma3": 6, "cohere2": 4}
-"""By architecture: of so many layers the last has full attention and the others slide; for files that
-do not say (set_swa_pattern in https://github.com/ggml-org/llama.cpp/tree/master/src/models)."""
+"""By architecture: the period in layers; the last one of each has full attention, the others slide. For
+files without the key (set_swa_pattern in
+https://github.com/ggml-org/llama.cpp/tree/master/src/models)."""
 F16_BYTES = 2
 """Bytes of one value in an f16 KV cache."""
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)")

@@ -1,4 +1,4 @@
-"""How a model is laid out in memory, by llama.cpp's parameters of the same meaning
+"""The memory layout of a model, as llama.cpp's parameters of the same meaning
 (https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h)."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Literal
 KvType = Literal["f16", "q8_0", "q4_0", "f8"]
 """ggml type of the KV cache; ``f8``: OCP's FP8, E4M3 (llama.cpp 1.0)."""
 Speculation = Literal["off", "lookup"]
-"""How tokens are drafted, to verify several in one step: not at all, or from what came before."""
+"""Source of drafted tokens, of which one step verifies several: none, or the text before."""
 MAX_DRAFT_TOKENS = 16
 """Drafted tokens of a step, of all generations together."""
 MAX_FORCED_TOKENS = 32
@@ -44,7 +44,7 @@ class Placement:
     speculation: Speculation = field(default="off", repr=False)
     """It changes no state of the KV cache; nor does `draft`."""
     draft: Placement | None = field(default=None, repr=False)
-    """That of the draft model; None: there is none."""
+    """The draft model's placement; None without one."""
 
     @property
     def outputs(self) -> int:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 GPU_RESERVE_BYTES = 512 << 20
 MEMORY_RESERVE_BYTES = 256 << 20
 PROGRAM_BYTES = 300 << 20
-"""Bytes that the program takes beside the model."""
+"""Bytes that the program takes in addition to the model."""
 MIN_CONTEXT_TOKENS, PREFERRED_CONTEXT_TOKENS, MAX_OFFLOAD_CONTEXT_TOKENS = 2048, 16_384, 32_768
 """Tokens of context. Below the first a model is not loaded; below the second a part of the model
 goes to the CPU instead; a context above the third never pushes a part of the model there."""
@@ -39,12 +39,12 @@ KV_PAD_CELLS = 256
 """llama.cpp rounds the cells of a sliding window up to a multiple of this (llama_kv_cache_iswa in
 https://github.com/ggml-org/llama.cpp/blob/master/src/llama-kv-cache-iswa.cpp)."""
 _KV_SIZE_RATIO = {"f16": 1.0, "q8_0": 34 / 64, "q4_0": 18 / 64, "f8": 32 / 64}
-"""Size of a KV cache relative to f16: so many bytes for each block of 32 values instead of 64."""
+"""Size of a KV cache relative to f16, which has 64 bytes for each block of 32 values."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """What the user asked for; None: the planner decides."""
+    """The user's settings; None: the planner decides."""
 
     required_context: int | None = None
     """Tokens of context that are a must: --context."""
@@ -287,7 +287,7 @@ def _refusal(name: str, budget: _Budget, start: Placement, request: PlacementReq
             tokens, kv_type = longest
             how = "" if kv_type == (request.kv_type or "f16") else f' with kv_type = "{kv_type}"'
             return (
-                f"A context of {request.required_context:,} tokens does not fit beside {name}:"
+                f"A context of {request.required_context:,} tokens does not fit together with {name}:"
                 f" {memory}; --context {tokens}{how} would fit."
             )
     on_cpu = memory_use(budget.sizes, replace(start, context=least), []).memory

@@ -82,7 +82,7 @@ class RemoteClient:
                 if time.monotonic() > deadline:
                     raise EngineError(f"{self.endpoint} does not become ready: see its log.")
                 if progress:
-                    progress(0.0)  # shows that the load goes on
+                    progress(0.0)  # shows that the load continues
                 await asyncio.sleep(self.timing.load_poll)
             await self._read_metadata(http)
         except BaseException:
@@ -115,7 +115,7 @@ class RemoteClient:
             metadata = self.backend.parse_metadata(answers, self.endpoint.model)
         except (KeyError, IndexError, TypeError, StopIteration):
             raise EngineError(
-                f"What {self.endpoint} says of its model is not what {self.endpoint.engine} says:"
+                f"{self.endpoint} does not describe its model as {self.endpoint.engine} does:"
                 " correct engine or url in models.toml."
             ) from None
         self.served_model = metadata.model
@@ -185,8 +185,8 @@ class RemoteClient:
         return EngineError(f"{self.endpoint} answered HTTP {status}: {error_message(text)}")
 
     async def check_health(self, *, new_connection: bool = False) -> HealthProblem | None:
-        """What keeps the server from answering now. ``new_connection``: open ones may stay open where
-        nobody listens. Raises EngineError if no request can be made."""
+        """Return the reason why the server cannot answer now. ``new_connection``: open ones may outlive
+        the listener. Raises EngineError if no request can be made."""
         if self._http is not None and not new_connection:
             return await health.check_health(self._http, self.timing.health_timeout)
         async with self._connect() as http:

@@ -13,7 +13,7 @@ REMOTE_ENGINES = ("llama-server", "vllm")
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What is known of one of the servers, for `/metrics`."""
+    """The state of one of the servers, for `/metrics`."""
 
     address: str
     """Without secrets."""
@@ -33,7 +33,7 @@ class RemoteEndpoint:
     engine: str
     """The kind of server: one of REMOTE_ENGINES."""
     url: str
-    """Without /v1; it may have a user and a password in it. Of several servers, the first's."""
+    """Without /v1; it may have a user and a password in it. The first one of several servers."""
     key_env: str | None = None
     """The environment variable with the server's API key."""
     model: str | None = None

@@ -235,7 +235,7 @@ class RemoteGeneration:
                 if self._heard_at != heard_at:
                     continue
                 if problem and problem.refused:
-                    self._gone = "it is silent, and nobody listens there"
+                    self._gone = "it is silent, and nothing listens there"
                 elif (problem or self._generated) and asked_at >= heard_at + timing.stall:
                     self._gone = f"it has said nothing for {timing.stall:g} s"
                 if self._gone:
@@ -271,8 +271,8 @@ class RemoteGeneration:
                     self._report_prefill(chunk)
                 if chunk.ids and chunk.count is not None:
                     if chunk.count - count > len(chunk.ids):
-                        # Of several tokens that are one character, llama-server streams only the last,
-                        # with the text of all.
+                        # If a character is several tokens, llama-server streams only the last, with
+                        # the text of all.
                         chunk.ids = client.vocabulary.encode_text(chunk.text)
                     count = chunk.count
                 if chunk.ids and not await self._accept(chunk):

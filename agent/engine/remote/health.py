@@ -17,7 +17,7 @@ class RemoteTiming:
     health_timeout: float = 2.0
     """For the answer of /health."""
     health_ttl: float = 1.0
-    """How long `RemoteClient.cached_health` returns the same result."""
+    """For a result of `RemoteClient.cached_health`."""
     load_poll: float = 0.5
     """Between two checks of a server that is still loading when this engine is loaded."""
     retry_pauses: tuple[float, ...] = (0.2, 1.0, 3.0)
@@ -25,9 +25,9 @@ class RemoteTiming:
     retry_poll: float = 1.0
     """Between two checks of a server that a turn waits for."""
     loading_wait: float = 120.0
-    """How long a turn waits for a server that reports that it is not ready yet."""
+    """That a turn waits for a server that reports that it is not ready yet."""
     unreachable_wait: float = 15.0
-    """How long a turn waits for a server that is not there: it may be restarting, or gone."""
+    """That a turn waits for a server that refuses connections: it may be restarting, or gone."""
     usage_timeout: float = 1.0
     """For the usage report after the last token."""
     silence: float = 5.0
@@ -45,7 +45,7 @@ class HealthProblem:
     """Whether the server reports that it is not ready yet; else it is away or does not work."""
     reason: str
     refused: bool = False
-    """Whether nobody listens there any more."""
+    """Whether nothing listens there any more."""
 
     def __str__(self) -> str:
         return "is loading its model" if self.loading else f"does not answer ({self.reason})"

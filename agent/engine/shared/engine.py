@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 LoadEngine = Callable[[], Coroutine[Any, Any, Engine]]
 """Creates an engine and loads it. Raises EngineError."""
 ANSWER_SECONDS = 2.0
-"""How long another program may take to say that it is there."""
+"""Timeout of another program's answer to a connection."""
 OWNER_ENDED = "The program that ran the model ended in the middle of the answer: try again."
 
 
@@ -144,7 +144,7 @@ class SharedGeneration:
         self._cancelled = False
         self._generated = 0
         self._own: Generation | None = None
-        """What runs it once this process has the model."""
+        """The generation in this process, once it has the model."""
         self.task = asyncio.create_task(self._run())
         """Talks to the other program; done when nothing follows."""
 
@@ -185,7 +185,7 @@ class SharedGeneration:
                 if self._generated:
                     raise EngineError(OWNER_ENDED) from None
             if self.request.background:
-                put(end)  # nobody waits for it: it is not worth a load
+                put(end)  # a background generation is not worth a load
                 return
             put(Waiting("The program that ran the model has ended: loading it here."))
             own = await self._engine.load_own()

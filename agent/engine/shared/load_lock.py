@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
 MAX_WAIT_SECONDS = 600.0
-"""Nobody waits longer for another's load: a large model takes minutes from a slow disk."""
+"""Upper limit of the wait for another's load: a large model takes minutes from a slow disk."""
 
 
 @asynccontextmanager
@@ -43,7 +43,7 @@ async def load_lock(socket: Path, serves: bool) -> AsyncIterator[None]:
 
 
 def _try(lock: int, serves: bool) -> bool:
-    """Take the lock, unless another program has it; who does not serve gives it back at once."""
+    """Take the lock, unless another program has it; without ``serves`` it is released at once."""
     try:
         fcntl.flock(lock, (fcntl.LOCK_EX if serves else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         if serves:

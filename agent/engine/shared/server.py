@@ -17,10 +17,10 @@ from agent.util import private_files
 log = logging.getLogger(__name__)
 
 MakeConstraint = Callable[[dict[str, Any]], Constraint]
-"""Makes the constraint of a recipe (`agent.engine.protocol.Request.recipe`)."""
+"""Makes the constraint of a spec (`agent.engine.protocol.Request.recipe`)."""
 
 WatchGaps = Callable[[dict[str, Any]], Callable[[], dict[str, str]]]
-"""Makes of a recipe what returns the new reasons why it is not enforced in full, by tool."""
+"""Makes a function that returns new reasons, by tool, why a spec is not enforced in full."""
 
 
 class EngineServer:
@@ -58,7 +58,7 @@ class EngineServer:
                 return False
             except (ConnectionError, FileNotFoundError):
                 path.unlink(missing_ok=True)  # of a program that was killed
-            # Whoever is cancelled from here on can close it.
+            # A caller that is cancelled from here on can close it.
             self._server = await asyncio.start_unix_server(
                 self._on_client, path, limit=wire.LINE_BYTES, start_serving=False
             )
@@ -70,7 +70,7 @@ class EngineServer:
         return True
 
     def stop(self) -> None:
-        """End what runs for others; who asks from now on waits for `close`."""
+        """End generations of other programs; later requests wait for `close`."""
         self._stopping = True
         if self._path is not None and self._is_own_socket(self._path):
             self._path.unlink(missing_ok=True)
@@ -78,7 +78,7 @@ class EngineServer:
             cancel()
 
     async def close(self) -> None:
-        """Disconnect all, who then load the model themselves."""
+        """Disconnect all clients, which then load the model themselves."""
         self.stop()
         self._freed.set()
         if self._server is None:
@@ -161,7 +161,7 @@ class EngineServer:
 
 
 async def _cancel_at_end(reader: asyncio.StreamReader, cancel: Callable[[], None]) -> None:
-    """Cancel once the client ends what it says, or its connection."""
+    """Cancel once the client closes its side of the connection, or all of it."""
     with suppress(OSError):
         await reader.read(1)
     cancel()

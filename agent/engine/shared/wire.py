@@ -1,4 +1,4 @@
-"""What the programs of a person say to each other about an engine: lines of JSON over a Unix socket.
+"""The protocol between programs of a person that share an engine: lines of JSON over a Unix socket.
 
 A connection is one question of a client::
 
@@ -8,8 +8,8 @@ A connection is one question of a client::
                                                      ["tokens", [200005, 35644], null]
                                                      ["finished", "stop", 313, 0, 39, 0.1, 0.2]
 
-A client that ends what it says, or its connection, cancels its generation. Both ends check that the
-other is a process of the same user.
+A client that closes its side of the connection, or all of it, cancels its generation. Both ends check
+that the other is a process of the same user.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ async def send(writer: asyncio.StreamWriter, message: object) -> None:
 
 
 async def receive(reader: asyncio.StreamReader) -> Any:
-    """Read a line. Raises ConnectionError at the end of the stream, and for what is no JSON."""
+    """Read a line. Raises ConnectionError at the end of the stream, and for invalid JSON."""
     try:
         line = await reader.readuntil(b"\n")
         return json.loads(line)
@@ -97,7 +97,7 @@ async def receive(reader: asyncio.StreamReader) -> Any:
 
 
 def request_message(request: Request) -> dict[str, Any]:
-    """A request as JSON; its constraint as what another process makes it of."""
+    """A request as JSON, with the spec of its constraint."""
     return {
         "op": "generate",
         "prompt": list(request.prompt),
@@ -118,7 +118,7 @@ def request_message(request: Request) -> dict[str, Any]:
 
 
 def request_of(message: dict[str, Any], constraint: Constraint | None) -> Request:
-    """The request of a message. Raises KeyError, TypeError, ValueError for what is none: the engine's
+    """The request of a message. Raises KeyError, TypeError, ValueError if it is invalid: the engine's
     thread, which works for others too, trusts its requests."""
     sampling = dict(message["sampling"])
     biases = [(_integer(token), float(value)) for token, value in sampling["logit_bias"]]
@@ -154,7 +154,7 @@ def _integer(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """What the other process could not enforce of a request's constraint, by tool."""
+    """Parts of a request's constraint that the other process could not enforce, by tool."""
 
     reasons: dict[str, str]
 

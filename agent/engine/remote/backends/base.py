@@ -32,7 +32,7 @@ class CompletionChunk:
 
 @dataclass(frozen=True, slots=True)
 class ServerMetadata:
-    """What a server reports about the model that it runs."""
+    """A server's report about the model that it runs."""
 
     model: str
     context: int | None

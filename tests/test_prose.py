@@ -44,6 +44,7 @@ CLEAN = (
     "agent/server/README.md",
     "tools/",
     "agent/engine/",
+    "agent/formats/",
 )
 """Files and folders that have been rewritten."""
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "agent/server/README.md"]

@@ -1,4 +1,4 @@
-"""What a generation may contain, for the formats that can constrain decoding."""
+"""The constraints of a generation, for formats that can constrain decoding."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class GenerationConstraints:
     declared_tools_only: bool = False
     """Only well-formed messages, as in the model's training, and only calls of declared tools."""
     answer_source: Grammar | None = None
-    """What ``answer_grammar`` is compiled of."""
+    """The source of ``answer_grammar``."""
     answer_limits: LoopLimits | None = None
-    """What of the answer's JSON is ended because it goes on without end; None: nothing."""
+    """Limits beyond which endless parts of the answer's JSON are closed; None: none."""
     max_tokens: int | None = None
     """Token budget of an answer without calls and grammar; the format ends it at the last token."""
 
     def recipe(self, recipients: Recipients, prefix: Sequence[int]) -> dict[str, Any]:
-        """JSON of which `constraint_of` makes the same constraint. ``prefix``: ids accepted already."""
+        """JSON from which `constraint_of` makes the same constraint. ``prefix``: accepted ids."""
         return {
             "calls": self.calls,
             "arguments": {name: asdict(one) for name, one in self.argument_grammars.items()},
@@ -57,7 +57,7 @@ def argument_gap(grammars: GrammarCompiler, grammar: Grammar) -> str | None:
 
 
 class ArgumentGaps:
-    """What could not be enforced of a recipe's arguments, once calls have needed their grammars."""
+    """Reports arguments that could not be constrained, once calls have needed their grammars."""
 
     def __init__(self, form: ConstrainableFormat, recipe: Mapping[str, Any]) -> None:
         self._form = form
@@ -74,7 +74,7 @@ class ArgumentGaps:
 
 
 def constraint_of(form: ConstrainableFormat, recipe: Mapping[str, Any]) -> Constraint:
-    """The constraint of a recipe; may wait for a grammar. Raises KeyError, TypeError for no recipe."""
+    """The constraint of a spec; may wait for a grammar. Raises KeyError, TypeError if it is invalid."""
     answer = recipe["answer"] and Grammar(**recipe["answer"])
     limits = recipe.get("answer_limits")  # which a program of an older version does not send
     constraints = GenerationConstraints(

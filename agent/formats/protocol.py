@@ -56,7 +56,7 @@ class Opened:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Delta:
-    """The open segment's text goes on; never empty.
+    """More text of the open segment; never empty.
 
     Not frozen: there is one for each token, and making a frozen one takes twice the time.
     """
@@ -189,22 +189,22 @@ class Format(Protocol):
         """Return the generation prompt: the beginning of an assistant message."""
 
     def open_answer(self) -> list[int]:
-        """Return what, after `open_assistant`, begins an answer without reasoning."""
+        """Return the beginning of an answer without reasoning, after `open_assistant`."""
 
     def begin_message(self, reasoning: str | None, answer: str | None) -> list[int]:
-        """Return what, after `open_assistant`, is the beginning of a message whose text goes on.
+        """Return the beginning of a message, after `open_assistant`, whose text the model continues.
 
-        It has this reasoning and this answer; None: without. Of the two, the last one stays open.
-        Raises ValueError for reasoning in a format that has none.
+        It has this reasoning and this answer; None: without. The last of the two stays open. Raises
+        ValueError for reasoning in a format that has none.
         """
 
     def open_call(self, recipient: str | None) -> list[int]:
-        """Return what, after `open_assistant`, forces a call of this tool or (None) of any tool."""
+        """Return the beginning of a call of this tool or (None) of any tool, after `open_assistant`."""
 
     def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
         """Return a generated message as the history keeps it: properly ended.
 
-        ``call`` tells that it is a complete call, whose result follows.
+        ``call``: it is a complete call, whose result follows.
         """
 
     def tool_result(self, recipient: str, text: str) -> list[int]:
@@ -219,7 +219,7 @@ class Format(Protocol):
     def canonical_name(self, tool: str, *, function: bool = False) -> str:
         """Return a declared tool's name as a recipient: ``files__read`` → ``functions.files__read``.
 
-        ``function``: a client's, which is no tool of the model's own even if it is called ``python``.
+        ``function``: a client's, not a tool of the model's own even if its name is ``python``.
         """
 
     def channel(self, ids: Sequence[int]) -> str | None:
@@ -284,7 +284,7 @@ class EditableFormat(Protocol):
     """A format whose messages each stand for themselves, so that any of them can be continued."""
 
     def may_be_call(self, ids: Sequence[int]) -> bool:
-        """Tell whether what is generated after `Format.open_assistant` may become a call's header."""
+        """Whether ids generated after `Format.open_assistant` may become a call's header."""
 
     def split_message(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return a generated message's header, from after `Format.open_assistant` on, and its body,

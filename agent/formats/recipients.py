@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 NON_TOOL_RECIPIENTS = frozenset({"assistant", "user", "all"})
-"""Recipients that are no tools: a message to them is text, not a call."""
+"""Recipients that are not tools: a message to them is text, not a call."""
 
 PYTHON_TOOL = "python"
 """gpt-oss's own tool for code; the body of its calls is code instead of JSON."""

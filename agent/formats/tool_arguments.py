@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic_core import from_json, to_json
 
 _VALUE_END = re.compile(r'(?:["}\]]|true|false|null)\s*\Z')
-"""Where a value has ended for sure: a number could go on, and behind ``:`` or ``,`` one has to come."""
+"""The end of a complete value, which a number or a separator is not."""
 _JSON_TOKEN = re.compile(r'\\u[0-9a-fA-F]{4}|\\[^u]|\\|["{}\[\]\x00-\x1f]', re.DOTALL)
 _STREAM_PART = re.compile(r'\\.|\\\Z|["{}\[\]\x00-\x1f]', re.DOTALL)
 """An escape, or its beginning at the end of the text; a quote, a bracket, a raw control character."""
@@ -84,16 +84,16 @@ def respell_arguments(name: str, text: str) -> str | None:
 
 
 class JsonArgumentsStream:
-    """Makes what streams as a call's arguments one JSON object, with raw control characters escaped. A
-    text that begins like no object becomes ``{"raw": …}``, and text behind the object is left out."""
+    """Makes what streams as a call's arguments one JSON object, with raw control characters escaped.
+    Any other text becomes ``{"raw": …}``, and text behind the object is left out."""
 
     def __init__(self, raw_key: str = "raw") -> None:
-        """``raw_key``: the property of a text that is no object."""
+        """``raw_key``: the property for text that is not an object."""
         self._raw_key = raw_key
         self.changed = False
         """Whether the text is not what the model wrote."""
         self.behind = ""
-        """What was left out, but brackets too many."""
+        """Text that was left out, except surplus brackets."""
         self._in_string = self._after_backslash = False
         self._pending = ""
         """A beginning that does not tell yet whether it is an object's."""
@@ -103,11 +103,11 @@ class JsonArgumentsStream:
 
     @property
     def is_raw(self) -> bool:
-        """Whether the text is no object, but the string in one."""
+        """Whether the text is not an object, but the string in one."""
         return self._kind == "raw"
 
     def feed(self, text: str) -> str:
-        """Return more of the object; empty while it cannot be told what the text is."""
+        """Return more of the object; empty while the kind of the text is unknown."""
         match self._kind:
             case "object":
                 return self._feed_object(text)
@@ -195,7 +195,7 @@ def _parse(text: str) -> tuple[Any, str | None]:
 
 
 def _type_name(value: object) -> str:
-    """Name a value that is no object, for an error message."""
+    """Name the type of a value other than an object, for an error message."""
     match value:
         case None:
             return "null"

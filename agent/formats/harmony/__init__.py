@@ -28,7 +28,7 @@ Our parser mends malformed streams and reports each repair. The repairs, by ``ru
   for a role before a tool), ``recipient_dropped`` (reasoning follows instead of a call).
 - ``arguments_in_header``; ``header_text``: anything else.
 
-What stays text: header words in a message that begins with special tokens (a model that has these does
+These stay text: header words in a message that begins with special tokens (a model that has these does
 not spell them), in quotation marks, with blanks or line breaks between them before a lower-case letter,
 and ``final`` or ``commentary`` alone before one (``finally``).
 """

@@ -1,4 +1,4 @@
-"""Holds a generation of Harmony to answering, without a call. Headers are compared with the few that
+"""Constrains a generation of Harmony to an answer without calls. Headers are compared with the few that
 are allowed, id by id, and bodies are free text: there is no grammar to compile."""
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Constrains decoding of Harmony: headers by grammars of their own, bodies by the body's grammar.
 
 While a header is written, its grammar allows the kinds of message that may come next. At
-``<|message|>`` the parser tells which segment has begun: a call's arguments or an answer may have a
-grammar; other bodies are free text up to the id that ends them. With calls optional and no grammar
-for the answer, headers are free too, unless only declared tools are allowed; what follows
-``to=functions`` is a declared function all the same.
+``<|message|>`` the parser reports which segment has begun: a call's arguments or an answer may have a
+grammar; other bodies are free text up to the id that ends them. With calls optional and no grammar for
+the answer, headers are free too, unless only declared tools are allowed; what follows ``to=functions``
+is a declared function all the same.
 """
 
 from __future__ import annotations
@@ -204,9 +204,8 @@ class _HeaderGrammars:
         self.has_functions = any(name.startswith("functions.") for name in self._names)
 
     def compile_function_name(self) -> Future[CompiledGrammar]:
-        """What follows ``to=functions`` up to the body.
-
-        The model's own tools are among it: what it writes as ``functions.python`` means ``python``.
+        """Compile the header after ``to=functions``. It includes the model's own tools:
+        ``functions.python`` means ``python``.
         """
         names = (json.dumps("." + name.removeprefix("functions.")) for name in self._names)
         lines = [

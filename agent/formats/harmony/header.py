@@ -59,14 +59,14 @@ _TO = re.compile(r"to\s?=\s*")
 _TO_ASSISTANT = re.compile(r"\s*to\s?=\s*assistant\b")
 _TYPE = re.compile(r"\s*\b(json|code)\b\s*")
 _GLUED = r"(?=[^\W_a-z]|[*#`{\[\"“])"
-"""What a text begins with directly behind a channel's name: no lower-case letter, no punctuation."""
+"""First characters of a text directly after a channel's name: no lower-case letter or punctuation."""
 SPELLED_HEADER = re.compile(
     r"\s*(?:assistant(analysis|commentary|final)(?!to=|json|code)\s*"
     r"|assistant\s+(analysis|commentary|final)(?![a-z])\s*"
     rf"|(analysis)(?!to=|json|code)(?=[^\W_])|(analysis|commentary|final){_GLUED})"
 )
 """A header whose special tokens are missing, as in ``assistantfinalHello``. Lower-case text may follow
-where no word goes on so: ``analysiswe``, but not ``finally``."""
+if no word continues like that: ``analysiswe``, but not ``finally``."""
 GLUED_HEADER = re.compile(rf"\s*assistant(?:analysis|commentary|final){_GLUED}")
 """The same after ``<|start|>``, where any other word may be a part of the header."""
 _CHANNEL_WORD = re.compile(r"\s*(analysis|commentary|final)\b")
@@ -103,7 +103,7 @@ class MessageHeader:
     """The declared tool that it means."""
     json: bool = False
     constrain_is_prose: bool = False
-    """Whether the text after ``<|constrain|>`` is no content type."""
+    """Whether the text after ``<|constrain|>`` is not a content type."""
     body: str = ""
     """Text of the last part that is not the header's: arguments, or a body without ``<|message|>``."""
     other_turn: bool = False
@@ -143,7 +143,7 @@ class MessageHeader:
                 kind = SegmentKind.TOOL_UNKNOWN
             case _:
                 kind = SegmentKind.REASONING if self.channel_seen else SegmentKind.FINAL
-        # What is addressed to a role is a call if it is JSON, but for an answer.
+        # A message to a role is a call if it is JSON, except for an answer.
         addressed = not self.is_call and self.channel != "final"
         return Opened(kind, None, self.raw_recipient if addressed else None, self.json)
 

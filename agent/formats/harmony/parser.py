@@ -58,10 +58,10 @@ MAX_HEADER_TOKENS = 128
 _PROSE_WORDS = 3
 """Words after a channel's name that make the header a body when another ``<|channel|>`` follows."""
 _EMPTY_VALUES = frozenset({"{}", "[]", '""'})
-"""Punctuation that is an answer: of one that has to be JSON."""
+"""Punctuation that is a complete answer in JSON."""
 _STOP_IDS = frozenset({END_ID, RETURN_ID, CALL_ID, END_OF_TEXT_ID})
 _HEADER_IDS = frozenset({CHANNEL_ID, CONSTRAIN_ID, MESSAGE_ID})
-"""The ids that go on with a header."""
+"""The ids that continue a header."""
 _MESSAGE_OPENINGS = tuple(
     (*end, *start, CHANNEL_ID, *channel)
     for end, start in (
@@ -263,7 +263,7 @@ class HarmonyParser:
         prefilled = self._header.prefilled
         header = read_header(self._header.parts, self._recipients, prefilled=prefilled, ended=ended)
         if self._header.run_on and header.channel == "final":
-            # The text before only ended with a tool's name; an answer calls nobody.
+            # The text before only ended with a tool's name; an answer does not call.
             recipient = header.raw_recipient or ""
             header.repairs.append(Repair("recipient_dropped", self._header.start, recipient))
             header.raw_recipient = header.recipient = None
@@ -458,7 +458,7 @@ class HarmonyParser:
         return body.is_call
 
     def _stop_at_header(self, rule: str, reason: str) -> None:
-        """End the generation before the message whose header was read: it is none of the answer."""
+        """End the generation before the message whose header was read: it is not part of the answer."""
         self._out.append(Repair(rule, self._header.start, ""))
         self._stop(reason, self._header.start)
 

@@ -2,7 +2,7 @@
 to=functions.get json<|message|>{"q":1}<|call|>``.
 
 The end of a text is held back while it may be such a header: a role's and a channel's name, ``to=``, a
-recipient, a content type. Only a special id that goes on with a header makes it one. Behind a header in
+recipient, a content type. Only a special id that continues a header makes it one. Behind a header in
 words the next one is in words too: ``analysisI think.assistantfinalHello``. In any other message, and
 in quotation marks, such words are text.
 """
@@ -35,7 +35,7 @@ _HEADER_IN_WORDS = re.compile(
     r"(?<![\"'`])assistant(?:(?:analysis|commentary|final)(?=[\s\S])|\s*to=(?=\w))"
 )
 MAX_HEADER_TAIL_TOKENS = 64
-"""Tokens after which a text is no header, however it goes on: blanks may follow a name for ever."""
+"""Tokens after which a text cannot be a header: blanks could follow a name for ever."""
 _LAST_WORDS = ("to", "assistant", "comment", "commentary", "analysis")
 
 
@@ -49,7 +49,7 @@ class RunOnHeader:
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        """What is held back, one text for each token."""
+        """The texts that are held back, one for each token."""
         self.in_words = False
         """Whether the text's own header is in words."""
         self.is_header = False
@@ -58,7 +58,7 @@ class RunOnHeader:
         """The last character that is not held back."""
 
     def add(self, text: str) -> str:
-        """Take a token's text; return the text that is certainly no header any more."""
+        """Take a token's text; return the text that cannot be a header any more."""
         if not (self.texts or self.in_words or may_end_in_header(text)):
             return text
         self.texts.append(text)

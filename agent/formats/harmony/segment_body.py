@@ -1,4 +1,4 @@
-"""The body of a Harmony message, streamed, or buffered where its kind is not clear yet.
+"""The body of a Harmony message, streamed, or buffered while its kind is unknown.
 
 A body is in one of three modes:
 
@@ -10,9 +10,9 @@ A body is in one of three modes:
     answer. A preamble that begins with ``{`` is buffered to its end (``BUFFER``); if ``<|call|>`` ends
     it, it is a call without a recipient.
 ``BUFFER``
-    The segment is opened only at the end of the body. Besides the preamble above, this is a call with
-    arguments in its header: ``to=functions.f {"a":1}<|message|>{"b":2}<|call|>``. The body's arguments
-    count unless only the header's are a JSON object; the others become a repair.
+    The segment is opened only at the end of the body. Apart from the preamble above, this is a call
+    with arguments in its header: ``to=functions.f {"a":1}<|message|>{"b":2}<|call|>``. The body's
+    arguments count unless only the header's are a JSON object; the others become a repair.
 
 Within a call, `SegmentBody.in_json_string` tells the parser whether a special token is quoted text.
 """

@@ -36,7 +36,7 @@ _TYPE_NAMES = {"string": "string", "number": "number", "integer": "number", "boo
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "nullable"})
 _UNIONS = frozenset({"anyOf", "oneOf"})
 _TYPE_KEYWORDS = _UNIONS | {"$ref", "allOf", "type", "enum", "const", "properties", "items"}
-"""The keywords that tell a value's type; others, such as ``required``, only restrict it."""
+"""The keywords that define a value's type; others, such as ``required``, only restrict it."""
 
 
 def declare_functions(declarations: Iterable[str]) -> str:
@@ -52,7 +52,7 @@ def declare_function(name: str, description: str, parameters: object) -> str:
 
 
 class _Node(NamedTuple):
-    """A schema without ``$ref`` and ``allOf``, whose null is told by ``nullable``."""
+    """A schema without ``$ref`` and ``allOf``, with null expressed by ``nullable``."""
 
     schema: Schema
     within: frozenset[str] = frozenset()
@@ -246,7 +246,7 @@ class _Writer:
 
 
 def _kinds(schema: Schema) -> list[str]:
-    """Return the schema's JSON types, also where only its other keywords tell them."""
+    """Return the schema's JSON types, also where only its other keywords imply them."""
     kinds = schema.get("type")
     kinds = kinds if isinstance(kinds, list) else [kinds]
     known = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, str)))
@@ -270,7 +270,7 @@ def _union_key(schema: Schema) -> str:
 
 
 def _alternatives(schema: Schema) -> list[Any]:
-    """Return what ``oneOf`` or ``anyOf`` lists, unless it only restricts a type that is told beside."""
+    """Return the branches of ``oneOf`` or ``anyOf``, unless they only restrict a given type."""
     alternatives = schema.get(_union_key(schema))
     if not isinstance(alternatives, list):
         return []

@@ -8,10 +8,10 @@ Qwen3-Coder (https://huggingface.co/Qwen/Qwen3-Coder-30B-A3B-Instruct), bare JSO
 
 The parser mends malformed generations and reports each repair. The repairs, by ``rule``:
 
-- Thinking: ``think_unclosed`` (a call or the end came first; after the call reasoning goes on),
+- Thinking: ``think_unclosed`` (a call or the end came first; after the call reasoning continues),
   ``think_unopened`` (``</think>`` in the answer), ``think_repeated``.
 - Calls: ``call_unclosed`` (the closing tag is missing), ``call_unopened`` (``<function=`` without
-  ``<tool_call>``), ``call_text`` (text of a call besides name and arguments), ``call_malformed``
+  ``<tool_call>``), ``call_text`` (text of a call other than name and arguments), ``call_malformed``
   (``<tool_call>`` without a call), ``call_cut`` (the stream ended before its name),
   ``parameter_unclosed``.
 - ``turn_invented``: another role's message begins, which ends the generation.

@@ -95,14 +95,14 @@ class TemplateFrames:
     user: MessageFrame
     assistant: MessageFrame
     developer: MessageFrame
-    """Of a later system message; the user's where the template allows none."""
+    """Frame of a later system message; the user's where the template allows none."""
     result: MessageFrame
     result_separator: str
     """The markup between the results of two calls."""
     generation_prompt: str
     """The beginning of an assistant message that a generation continues."""
     message_header: str
-    """What remains of it in the history, where reasoning is dropped."""
+    """The part of it that stays in the history, where reasoning is dropped."""
 
 
 class ChatTemplate:
@@ -208,7 +208,7 @@ class ChatTemplate:
         before: list[TemplateMessage],
         following: TemplateMessage,
     ) -> MessageFrame:
-        """Derive the frame of a later system message, or the user's if there can be none."""
+        """Derive the frame of a later system message, or the user's if it is not allowed."""
         try:
             text = self._render([*before, _message("system", self._v), following])
             return MessageFrame(

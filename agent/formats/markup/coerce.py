@@ -18,7 +18,7 @@ _MAX_LITERAL_CHARS = 20_000
 
 
 def property_types(schema: Mapping[str, Any], name: str) -> frozenset[str]:
-    """Return the JSON types that a property may have; empty if the schema does not tell."""
+    """Return the JSON types that a property may have; empty if the schema does not define them."""
     properties = schema.get("properties")
     property_schema = properties.get(name) if isinstance(properties, Mapping) else None
     return frozenset(_schema_types(property_schema, schema, 0))
@@ -94,7 +94,7 @@ def coerce_value(text: str, types: frozenset[str]) -> str:
     kind = _json_type(value)
     if kind in types or (kind == "integer" and "number" in types):
         return plain if kind != "string" else json.dumps(value, ensure_ascii=False)
-    if kind == "number" and "integer" in types and value.is_integer():  # infinity is none
+    if kind == "number" and "integer" in types and value.is_integer():  # JSON has no infinity
         return str(int(value))
     return json.dumps(text, ensure_ascii=False)
 

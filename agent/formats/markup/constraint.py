@@ -1,4 +1,4 @@
-"""Constrains decoding of markup in text, as far as special ids tell what comes next: a call after the
+"""Constrains decoding of markup in text, where special ids determine what comes next: a call after the
 id of ``<tool_call>``, an answer where no reasoning is open. Calls that only their text distinguishes
 (Llama's bare JSON, Qwen3-Coder's tags) are not constrained."""
 
@@ -48,7 +48,7 @@ class MarkupConstraint:
         thinking: bool,
         json_calls: bool,
     ) -> None:
-        """``thinking``: the prompt ended with ``<think>``; a tag within reasoning is no call.
+        """``thinking``: the prompt ended with ``<think>``; a tag within reasoning is not a call.
         ``json_calls``: calls are written as JSON, so that they can be constrained."""
         self._constraints, self._tool_names, self._grammars = constraints, tool_names, grammars
         self._specials, self._stop_ids, self._vocabulary_size = specials, stop_ids, vocabulary_size

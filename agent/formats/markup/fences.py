@@ -14,7 +14,7 @@ class MarkdownCode:
 
     def __init__(self) -> None:
         self._fence: str | None = None
-        """What opened the code block; as many characters or more close it."""
+        """The opening characters of the code block; a run at least as long closes it."""
         self._inline_backticks = 0
         """The number of backticks that opened the code span in this line; 0 outside one."""
         self._open_run = ""

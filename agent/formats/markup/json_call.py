@@ -48,11 +48,11 @@ class JsonSlot(Enum):
 
 
 class CallOutcome(Enum):
-    """How reading a call ended."""
+    """The outcome of reading a call."""
 
     ENDED = auto()
     PROSE = auto()
-    """It was no call; the reader's ``raw`` is prose."""
+    """Not a call; the reader's ``raw`` is prose."""
 
 
 class JsonCall:
@@ -68,7 +68,7 @@ class JsonCall:
         on_confirmed: Callable[[], None] | None = None,
     ) -> None:
         """Begin a call that ends with the tag ``closing`` or (None) with the object. ``on_confirmed``:
-        called when it has name and arguments; without these it is no call."""
+        called when it has name and arguments; without these it is not a call."""
         self._buffer, self._segments, self._recipients = buffer, segments, recipients
         self._closing, self._on_confirmed = closing, on_confirmed
         self.another_follows = False
@@ -76,7 +76,7 @@ class JsonCall:
         self._start = buffer.next_position
         self._raw: list[str] = []
         self._unexpected: list[str] = []
-        """Text of the call besides name and arguments."""
+        """Text of the call other than name and arguments."""
         self._unusual_arguments: list[str] | None = None
         """Arguments that are not an object, collected: a string that contains one, or null."""
         self._early_arguments: list[str] = []
@@ -137,7 +137,7 @@ class JsonCall:
         )
 
     def _read_tag(self, text: str, final: bool) -> CallOutcome | bool:
-        """Read at ``<``: returns the outcome, False to wait for more text, or True to go on."""
+        """Read at ``<``: returns the outcome, False to wait for more text, or True to continue."""
         assert self._closing is not None
         if not self._in_string:
             if text.startswith(self._closing):
@@ -334,7 +334,7 @@ def _parse_string(text: str) -> str | None:
     try:
         value = json.loads(text, strict=False)
         if isinstance(value, str):
-            value.encode()  # half a surrogate pair is no text
+            value.encode()  # a lone surrogate is not text
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, str) else None

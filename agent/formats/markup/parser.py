@@ -86,7 +86,7 @@ class MarkupParser:
         self._shows_call = False
         """Whether the open segment shows a call, whose end is text too."""
         self._last_character = ""
-        """Of the open segment."""
+        """The last character of the open segment."""
         self._pending_space: list[str] = []
         """White space that is written only if more of the same segment follows."""
         self._position = 0
@@ -286,7 +286,7 @@ class MarkupParser:
         return True
 
     def _read_tool_call(self, at: int, final: bool) -> bool:
-        """Begin a call at ``<tool_call>``: the following text tells whether it is JSON or tags."""
+        """Begin a call at ``<tool_call>``: the following text decides whether it is JSON or tags."""
         text = self._buffer.text[len(CALL) :]
         rest = text.lstrip()
         if not final and len(text) < MAX_LOOKAHEAD_CHARS and is_prefix_of(rest, (FUNCTION, "{")):

@@ -24,7 +24,7 @@ TEMPLATE_ERRORS = (
     *(TemplateError, TypeError, ValueError, AttributeError, AssertionError, SyntaxError),
     *(LookupError, ArithmeticError, RecursionError, MemoryError),
 )
-"""What a template may raise: it is a program of the model's makers."""
+"""Exceptions of templates, which are programs of the model's makers."""
 
 
 def compile_template(source: str) -> Template:

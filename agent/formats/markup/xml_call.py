@@ -71,7 +71,7 @@ class XmlCall:
         self._types: frozenset[str] = frozenset()
         self._schema = recipients.argument_schema("")
         self._buffered_value: list[str] | None = None
-        """The value so far, if its type can be told only at its end."""
+        """The value so far, if its type is known only at its end."""
         self._pending_newline = ""
         """A line break that does not belong to the value if its end follows."""
         self._at_value_start = self._in_value = self._is_cut = False
@@ -94,7 +94,7 @@ class XmlCall:
                 return outcome or None
         return None
 
-    # Each returns an outcome, False to wait for more text, or True to go on.
+    # Each returns an outcome, False to wait for more text, or True to continue.
 
     def _read_name(self, text: str, final: bool) -> CallOutcome | bool:
         name = _NAMED_TAG.match(text)

@@ -45,6 +45,7 @@ CLEAN = (
     "tools/",
     "agent/engine/",
     "agent/formats/",
+    "agent/server/",
 )
 """Files and folders that have been rewritten."""
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "agent/server/README.md"]

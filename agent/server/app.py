@@ -192,7 +192,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_disconnect(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # nobody reads it
+    return Response(status_code=499)  # it has no reader
 
 
 async def _on_fault(request: Request, error: Exception) -> Response:

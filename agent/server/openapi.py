@@ -83,7 +83,7 @@ _ERROR = {
 
 
 _ERROR_ANSWER = {
-    "description": "What is wrong with the request.",
+    "description": "The error of the request.",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
 }
 
@@ -171,8 +171,8 @@ def _websocket_operation(route: WebSocketRoute) -> dict[str, Any]:
         "summary": _summary(route),
         "description": (
             'A message holds the fields of a CreateResponse and `"type": "response.create"`.'
-            ' `"generate": false` prepares a response to go on from; requests of different'
-            " `stream_id` run side by side. What is wrong is told by a message of type"
+            ' `"generate": false` prepares a response to continue from; requests of different'
+            " `stream_id` run concurrently. An error is a message of type"
             ' "error" with `status` and the `error` of an Error.'
         ),
         "responses": {

@@ -1,4 +1,4 @@
-"""Runs the HTTP server: as a program (``agent serve``), and beside the app (``agent --serve``)."""
+"""Runs the HTTP server: as a program (``agent serve``), and within the app (``agent --serve``)."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ from agent.util.process import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE
 from agent.util.sanitize import echo
 
 ORIGIN = re.compile(r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
-"""What browsers and apps send as ``Origin``, or a star for all."""
+"""An ``Origin`` of a browser or an app, or a star for all."""
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 20.0
-"""How long running responses may go on after a drain began; then they are cancelled."""
+"""Time that running responses have after a drain began; then they are cancelled."""
 SILENCE_SECONDS = 1.0
-"""How long another server that runs the model has to answer when a drain begins."""
+"""Time that another server that runs the model has to answer when a drain begins."""
 IDLE_CONNECTION_SECONDS = 15
 """Longer than clients keep theirs (openai-python: 5 s): a request on a closing one gets no answer."""
 ACCEPT_BATCH = 64
 """Connections that are accepted before the event loop runs other tasks."""
 CLOSE_SECONDS = 5.0
-"""How long clients have to read the rest of their answers."""
+"""Time that clients have to read the rest of their answers."""
 TICKS_PER_SECOND = 10
-"""How often uvicorn's server calls ``on_tick``."""
+"""Rate at which uvicorn's server calls ``on_tick``."""
 
 
 def listen(host: str, port: int, api_keys: Collection[str] | None) -> socket.socket:
@@ -133,7 +133,7 @@ async def _main(
 
 
 async def _wait_ready(runtime: Runtime, server: HttpServer) -> int:
-    """Wait for the model and the required MCP servers; return an exit code, 0 to go on serving."""
+    """Wait for the model and the required MCP servers; return an exit code, 0: continue to serve."""
     loading = asyncio.create_task(runtime.ready())
     draining = asyncio.create_task(server.wait_draining())
     await asyncio.wait({loading, draining}, return_when=asyncio.FIRST_COMPLETED)
@@ -147,7 +147,7 @@ async def _wait_ready(runtime: Runtime, server: HttpServer) -> int:
         echo(f"agent: {error}", file=sys.stderr)
         return EXIT_FAILED
     if runtime.script is None and isinstance(runtime.format, ConstrainableFormat):
-        # The first grammar holds the GIL for 0.45 s: before anybody waits, not in a client's request.
+        # The first grammar holds the GIL for 0.45 s: at the start, not in a client's request.
         await runtime.format.grammars.wait_compiled(ANY_OBJECT)
     missing = [s for s in runtime.host.server_states() if s.required and s.status != "ready"]
     for state in missing:
@@ -201,7 +201,7 @@ class HttpServer:
         self.draining = False
         self._drain_requested = asyncio.Event()
         self._silence: asyncio.Task[None] | None = None
-        """What looks, in a drain, whether the model's server is silent."""
+        """Checks, in a drain, whether the model's server is silent."""
         self._listener = listener
         self.limits = ConnectionLimits(self.service.body_budget)
         config = LimitedConfig(
@@ -238,7 +238,7 @@ class HttpServer:
     def _start_batches(self) -> None:
         if self._batches is None:
             return
-        # One place is kept for whoever waits for an answer.
+        # One slot is kept for clients that wait for an answer.
         parallel = max(1, self.service.runtime.loader.sequences - 1)
         self._batches.start(self._app, parallel, self._clients)
 

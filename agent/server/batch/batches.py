@@ -68,7 +68,7 @@ class BatchQueue:
             self._begin_work()
 
     def _begin_work(self) -> None:
-        """Take the folder, unless another server has it, and go on with its batches."""
+        """Take the folder, unless another server has it, and resume its batches."""
         if self._worker is not None:
             return
         private_files.make_folder(self._batches.folder)
@@ -96,7 +96,7 @@ class BatchQueue:
                     path.unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """Begin no more; the batch that runs goes on when a server starts again."""
+        """Begin no more; the batch that runs is resumed when a server starts again."""
         if self._worker is not None:
             self._worker.cancel()
 
@@ -208,13 +208,13 @@ class BatchQueue:
             path.unlink(missing_ok=True)
 
     def _break_off(self, batch: Json) -> None:
-        """End a batch at which work cannot go on; its results so far are filed."""
+        """End a batch that cannot continue; its results so far are filed."""
         results = self._results(batch)
         message = "Something went wrong inside this server; its log file has the details."
         try:
             if results.exists():
                 self._file_results(batch, results)
-        except OSError:  # as of a full disk: the batch goes on when a server starts again
+        except OSError:  # as of a full disk: the batch is resumed when a server starts again
             raise
         except Exception:
             log.exception("the results of batch %s cannot be filed", batch["id"])
@@ -317,7 +317,7 @@ class BatchQueue:
             for file, kind in ((output, "output"), (errors, "error")):
                 if file.tell():
                     name = f"{batch['id']}_{kind}.jsonl"
-                    # The same after a stop in the middle of it: no file is left that nobody knows.
+                    # The same after a stop in the middle of it: no unreferenced file is left.
                     file_id = f"file_{batch['id'].partition('_')[2]}{kind}"
                     entry = self.files.add(
                         name, RESULT_PURPOSE, file, batch.get("owner", ""), file_id
@@ -331,7 +331,7 @@ class BatchQueue:
 
 
 def _status_of_line(line: bytes) -> int | None:
-    """The status of a result; None of a line that is none."""
+    """Return the status of a result; None if the line is not one."""
     try:
         return status_of(json.loads(line))
     except (ValueError, LookupError, TypeError, AttributeError):

@@ -41,7 +41,7 @@ class ObjectFolder:
         return entry
 
     def load(self, name: str) -> Json:
-        """An object, whoever's it is. Raises ApiError, 404."""
+        """An object of any client. Raises ApiError, 404."""
         try:
             entry: Json = json.loads(self.path(name, "json").read_text(encoding="utf-8"))
         except FileNotFoundError as error:

@@ -27,7 +27,7 @@ from agent.util import private_files
 from agent.util.ids import new_id
 
 Endpoint = Literal["/v1/responses", "/v1/chat/completions"]
-"""What a line may ask."""
+"""The endpoints that a line may name."""
 ENDPOINTS: tuple[str, ...] = get_args(Endpoint)
 MAX_CUSTOM_ID_CHARACTERS = 512
 BUSY_STATUS = 429
@@ -38,7 +38,7 @@ FAILURE_STATUSES = {RATE_LIMIT: BUSY_STATUS, "server_error": 500}
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.25, 30.0
 """The pause before a request that a busy engine refused is made again; it doubles each time."""
 MAX_BUSY_SECONDS = 3600.0
-"""How long a busy engine may refuse a request; after that, the refusal is its result."""
+"""Time for which a busy engine may refuse a request; after that, the refusal is its result."""
 
 Json = dict[str, Any]
 
@@ -51,12 +51,12 @@ class BatchRequest:
     url: str
     body: Json
     digest: str = ""
-    """Of the line, by which a later run sees whether it has changed; empty: not known."""
+    """Digest of the line, by which a later run sees whether it has changed; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrongLine:
-    """A line that is no request, and why."""
+    """An invalid line, and why."""
 
     custom_id: str | None
     """None also where it is an earlier line's."""
@@ -147,7 +147,7 @@ class _Slots:
 
 
 class BatchRunner:
-    """Makes the requests of batches, so many at a time; those that a busy engine refuses again."""
+    """Makes requests of batches, several at a time; repeats those that a busy engine refuses."""
 
     def __init__(
         self,
@@ -219,9 +219,9 @@ class ResultLog:
     """A file of results: what it has already, and what is added to it, line by line."""
 
     def __init__(self, path: Path, *, own: bool = False) -> None:
-        """Read what an earlier run wrote, without a line that was cut off. ``own``: no person named the
-        file, so that a single such line is ours. Raises OSError (BlockingIOError: it is in use), and
-        ValueError where a line is no result."""
+        """Read what an earlier run wrote, without a line that was cut off. ``own``: this program named
+        the file, so that a single such line is ours. Raises OSError (BlockingIOError: it is in use),
+        and ValueError where a line is not a result."""
         self.path = path
         self.failed = 0
         """Results that are errors."""

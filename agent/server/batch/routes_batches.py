@@ -26,9 +26,9 @@ from agent.server.input.schemas import ConfigModel, Metadata
 from agent.server.responses.service import ResponseService
 
 MAX_FILE_BYTES = 200 * 1024 * 1024
-"""Of an uploaded file, as OpenAI bounds the input of a batch."""
+"""Size of an uploaded file, as OpenAI limits the input of a batch."""
 FORM_BYTES = 64 * 1024
-"""What the form around it may have besides."""
+"""Overhead of the form around it."""
 
 
 class CreateBatch(ConfigModel):

@@ -19,7 +19,7 @@ PART_SEPARATOR = "\n\n"
 
 
 class ChatAnswer:
-    """What the body or the chunks of one request have in common."""
+    """The common part of the body or the chunks of one request."""
 
     def __init__(self, chat: ChatRequest) -> None:
         self.with_usage = chat.with_usage
@@ -125,7 +125,7 @@ class ChatChunkEncoder:
     def __init__(self, answer: ChatAnswer, index: int = 0) -> None:
         self._answer, self._index = answer, index
         self._head: dict[str, Any] = {}
-        """What every chunk begins with; known with the first event, that the response is created."""
+        """The first fields of every chunk; known with the event ``response.created``."""
         self._call_indexes: dict[str, int] = {}
         """Positions in ``tool_calls``, by item id."""
         self._completed: set[str] = set()
@@ -213,7 +213,7 @@ def _call(item: ev.FunctionCallItem | ev.CustomToolCallItem) -> dict[str, Any]:
 
 
 def _repairs(response: ev.Response) -> dict[str, Any]:
-    """What was mended in a choice, as `Response.repairs`; items of this API that have ids are calls."""
+    """Repairs of a choice, as `Response.repairs`; items of this API that have ids are calls."""
     calls = {
         item.id: {"tool_call_id": item.call_id}
         for item in response.output
@@ -250,7 +250,7 @@ def _logprobs(tokens: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _logprob(token: dict[str, Any]) -> dict[str, Any]:
-    """A token with its bytes, by default its text's if that is no part of a character (U+FFFD)."""
+    """A token with its bytes, by default its text's unless that is part of a character (U+FFFD)."""
     text = token["token"]
     raw = token.get("bytes", None if "\ufffd" in text else list(text.encode()))
     return {"token": text, "logprob": token["logprob"], "bytes": raw}

@@ -44,7 +44,7 @@ PARAM_NAMES = (
 )
 """Beginnings of parameters in the Responses API, and what they are here."""
 UNSEEN_PARTS = {"image_url": "input_image", "input_audio": "input_audio", "file": "input_file"}
-"""What unreadable parts become in outputs of tools and in messages before the newest."""
+"""Replacements of unreadable parts in outputs of tools and in messages before the newest."""
 REFUSED_PARTS = {
     "image_url": f"is an image, and {CANNOT_SEE}: send text",
     "input_audio": "is a recording, and this model cannot hear: send text",
@@ -94,7 +94,7 @@ class ChatMessage(RequestModel):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[ChatContentPart] | None = None
     name: str | None = None
-    """Of a user: comes before the text. Of a function: the called one. Of others: not read."""
+    """A user's name is put before the text, a function's is the called one; others are ignored."""
     refusal: str | None = None
     audio: Any = None
     reasoning_content: str | None = None
@@ -154,7 +154,7 @@ class StreamOptions(RequestModel):
 
 
 class PromptCacheOptions(RequestModel):
-    """How prompts are cached; here always as far as they are alike."""
+    """Options of the prompt cache, which always keeps common prefixes."""
 
     mode: Literal["implicit", "explicit"] | None = None
 
@@ -218,7 +218,6 @@ class ChatRequest(RequestModel):
 
     @property
     def with_usage(self) -> bool:
-        """Whether a stream ends with the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
@@ -432,7 +431,6 @@ class _PartReader:
         return parts
 
     def _part(self, part: ChatContentPart, param: str, is_newest: bool) -> dict[str, Any] | None:
-        """A part; None for one that is passed over."""
         if why := REFUSED_PARTS.get(part.type):
             if is_newest:
                 self.pass_over(param, invalid(param, f"'{param}' {why}.", "unsupported_content"))

@@ -1,1 +1,1 @@
-"""What all routes share: connections, bodies, keys, errors, options."""
+"""Shared by all routes: connections, bodies, keys, errors, options."""

@@ -14,7 +14,7 @@ from agent.server.http.errors import ApiError
 from agent.server.http.json_response import error_response
 
 PATHS_WITHOUT_KEY = frozenset({"/", "/health"})
-"""What a probe asks before it knows a key: that this server is here, and whether it is ready."""
+"""Paths for probes without a key: whether the server runs, and whether it is ready."""
 
 
 def is_loopback(host: str) -> bool:

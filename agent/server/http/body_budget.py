@@ -13,16 +13,15 @@ log = logging.getLogger(__name__)
 MAX_UNREAD_BYTES = 32 * 1024 * 1024
 """Bytes of all requests together."""
 UNCOUNTED_BYTES = 64 * 1024
-"""Of each request so many do not count: ordinary ones are read however many long ones wait."""
+"""Bytes per request outside the budget, so that large requests never block small ones."""
 LOG_INTERVAL_SECONDS = 60.0
-"""How often a limit that is reached is logged."""
+"""Pause between two log lines about a limit that is reached."""
 
 
 class BodyBudget:
     """Bounds the bytes of all requests that have arrived and are not read yet."""
 
     def __init__(self, max_body_bytes: int) -> None:
-        """``max_body_bytes``: the most that one body may have."""
         self.max_body_bytes = max_body_bytes
         self.max_bytes, self.used_bytes = max(MAX_UNREAD_BYTES, 2 * max_body_bytes), 0
         self._limit_log = LimitLog()
@@ -38,7 +37,7 @@ class BodyBudget:
 
 
 class BodyShare:
-    """What one body takes of a budget; leaving it as a context gives it back."""
+    """The part of a budget that one body takes; leaving it as a context gives it back."""
 
     def __init__(self, budget: BodyBudget) -> None:
         self._budget, self.size, self._counted = budget, 0, 0

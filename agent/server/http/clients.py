@@ -24,7 +24,7 @@ BLOCK_TOKENS, MAX_PROMPT_BLOCKS = 16, 65_536
 
 
 class OwnPrompts:
-    """What one client's requests have read and written, as digests of beginnings of prompts."""
+    """Prefixes of prompts that one client's requests have read and written, as digests."""
 
     def __init__(self) -> None:
         self._digests: OrderedDict[bytes, None] = OrderedDict()
@@ -47,10 +47,10 @@ class OwnPrompts:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Whoever has one key; the default is everybody, where there are no keys."""
+    """All users of one key; the default, without keys, is everyone."""
 
     name: str = ""
-    """What its objects are marked with: a digest of the key."""
+    """The mark of its objects: a digest of the key."""
     has_unowned: bool = True
     """Whether objects are its own that were made without a key, or by this machine's user."""
     prompts: OwnPrompts | None = field(default=None, compare=False)
@@ -70,17 +70,17 @@ def current_client() -> Client:
 
 
 class Clients:
-    """The clients that the keys of a server tell apart."""
+    """The clients of a server, one for each key."""
 
     def __init__(self, keys: Collection[str] = ()) -> None:
-        """What no key owns belongs to the first one."""
+        """Objects without an owner belong to the first key."""
         self._clients: dict[bytes, Client] = {}
         for key in filter(None, keys):
             name = hashlib.sha256(b"agent-client:" + key.encode()).hexdigest()[:32]
             self._clients[key.encode()] = Client(name, not self._clients, OwnPrompts())
 
     def with_key(self, sent: bytes) -> Client | None:
-        """The client that has a key; without keys everybody is the same one."""
+        """The client that has a key; without keys everyone is the same one."""
         found = None if self._clients else EVERYBODY
         for key, client in self._clients.items():
             # Constant time: how long it takes does not depend on how much of a key is right.
@@ -89,7 +89,7 @@ class Clients:
         return found
 
     def named(self, name: str) -> Client:
-        """The client with this mark, also where its key is none any more."""
+        """The client with this mark, also where its key is no longer valid."""
         known = (client for client in self._clients.values() if client.owns(name))
         return next(known, Client(name, not name))
 

@@ -1,4 +1,4 @@
-"""Bounds connections: how many there are, and how long a request may take to arrive.
+"""Limits the number of connections, and the time that a request may take to arrive.
 
 uvicorn has no such limits. Its protocol classes are extended here by what they know of a connection::
 
@@ -34,7 +34,7 @@ GRACE_SECONDS = 30.0
 MIN_BYTES_PER_SECOND = 32 * 1024
 """A body or message may take `GRACE_SECONDS`, and as long as it takes at this speed."""
 READ_BYTES = 4 * 1024
-"""Bytes read at a time: h11 takes some 35 µs for any chunk, and meanwhile nobody is answered."""
+"""Bytes read at a time: h11 blocks the loop for some 35 µs with any chunk."""
 MAX_CONNECTIONS = 512
 """Twice as many as responses run at once."""
 TRIM_SECONDS = 0.1
@@ -45,7 +45,7 @@ CLOSE_TRY_AGAIN, CLOSE_TOO_BIG, CLOSE_POLICY = 1013, 1009, 1008
 
 
 class ConnectionLimits:
-    """What all connections of a server share."""
+    """Limits and state that all connections of a server share."""
 
     def __init__(self, body_budget: BodyBudget) -> None:
         self.body_budget = body_budget
@@ -66,7 +66,7 @@ class LimitedConfig(uvicorn.Config):
 
 
 class Arrival:
-    """How far a head, body or message has arrived, and until when the next piece must."""
+    """Progress of a head, body or message, and the deadline of its next piece."""
 
     def __init__(self, allowed_seconds: float | None = None) -> None:
         """``allowed_seconds``: for all of it; None: as long as it keeps its pace."""
@@ -112,7 +112,7 @@ class HttpConnection(H11Protocol):
         self.limits = config.limits
         self.conn = ChunkingConnection(h11.SERVER)
         self._arrival: Arrival | None = None
-        """Of the head or body that is not complete."""
+        """The arrival of the head or body that is not complete."""
         self._arriving: Any = None
         """h11's state of the client meanwhile: IDLE for a head, SEND_BODY for a body."""
         self._active_at = time.monotonic()
@@ -128,7 +128,7 @@ class HttpConnection(H11Protocol):
         self._note_arrival()
 
     def data_received(self, data: bytes) -> None:
-        """Note that the request goes on (extends uvicorn's)."""
+        """Note progress of the request (extends uvicorn's)."""
         self._active_at = time.monotonic()
         if self._arrival is not None:
             self._arrival.add(len(data))
@@ -220,7 +220,7 @@ class WebSocketTransport(WebSocketsSansIOProtocol):
         self.limits = config.limits
         self._share = BodyShare(config.limits.body_budget)
         self._arrival: Arrival | None = None
-        """Of the message that is not complete."""
+        """The arrival of the message that is not complete."""
 
     def data_received(self, data: bytes) -> None:
         """Read, and note how far the message is (extends uvicorn's)."""

@@ -94,7 +94,6 @@ def internal_error() -> ApiError:
 
 
 def failed(code: str, message: str) -> ApiError:
-    """The error of a response that failed, by the code of its error."""
     if code == RATE_LIMIT:
         return rate_limited(message)
     return ApiError(400 if code == "invalid_prompt" else 500, message, code=code)
@@ -141,7 +140,7 @@ _LIMITS = {
 }
 """OpenAI's codes for values beyond a limit, and what they say."""
 _BRANCHES = ("str", "list[", "dict[", "tagged-union[", "literal[", "function-", "union[")
-"""How pydantic names the alternatives of a union, between the fields, in an error's ``loc``."""
+"""Pydantic's names of a union's alternatives, between the fields, in an error's ``loc``."""
 
 
 def from_validation(error: ValidationError, tags: frozenset[str]) -> ApiError:
@@ -233,7 +232,7 @@ def _field_error(param: str | None, alternatives: Sequence[ErrorDetails]) -> Api
     elif first["type"] == "union_tag_invalid":
         tag, tags = context.get("tag"), str(context.get("expected_tags"))
         tags = tags.replace(repr(FOREIGN_TAG), ", ".join(map(repr, FOREIGN_ITEMS)))
-        message = f"Invalid value for {where}: type {_abbreviated(tag)} is none of {tags}."
+        message = f"Invalid value for {where}: type {_abbreviated(tag)} is not one of {tags}."
         if tag in UNSUPPORTED_ITEMS:
             message = f"Items of type '{tag}' are not supported here: {UNSUPPORTED_ITEMS[tag]}."
     elif first["type"] == "literal_error":

@@ -20,7 +20,7 @@ Includable = Literal[
     "reasoning.encrypted_content",
     "message.output_text.logprobs",
 ]
-"""What ``include`` can ask for: of items that never come here, too, which clients do by habit."""
+"""Values of ``include``, also for items that this server never has: clients send them by habit."""
 INCLUDABLE: tuple[str, ...] = get_args(Includable)
 """Values of ``include``; this server has nothing to add for files, images and computers."""
 

@@ -16,7 +16,7 @@ ReasoningEvents = Literal["openai", "open-responses"]
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What an operator sets of a server; the defaults suit a server on this machine, without a key."""
+    """The operator's settings of a server; the defaults suit one on this machine, without a key."""
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
@@ -30,7 +30,7 @@ class ServerOptions:
     store: bool = True
     """Whether responses are written to the store; otherwise they live in memory, with the process."""
     reasoning_events: ReasoningEvents = "openai"
-    """Whose names the events of raw reasoning have."""
+    """The naming scheme of the events of raw reasoning."""
     private_urls: bool = False
     """Whether the MCP servers that a request brings may have addresses that are not public."""
     client_servers: bool = False

@@ -51,8 +51,8 @@ async def read_body(request: Request, budget: BodyBudget) -> bytearray:
 
 
 def _decoder(encoding: str, max_bytes: int) -> Callable[[bytes | None], bytes] | None:
-    """What decodes the pieces of a body, to one byte above ``max_bytes`` at most, and takes None as its
-    end; None: it is not encoded. Raises ApiError: 415 for an unknown encoding."""
+    """Return a decoder of the pieces of a body, up to one byte above ``max_bytes``, which takes None as
+    the end; None: the body is not encoded. Raises ApiError: 415 for an unknown encoding."""
     match encoding.strip().lower():
         case "" | "identity":
             return None

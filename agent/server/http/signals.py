@@ -1,4 +1,4 @@
-"""What a server does at SIGINT, SIGTERM and SIGHUP."""
+"""The server's handlers of SIGINT, SIGTERM and SIGHUP."""
 
 from __future__ import annotations
 

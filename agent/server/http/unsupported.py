@@ -1,4 +1,4 @@
-"""What OpenAI's API has and this server does not, or only as text; errors name it."""
+"""Parts of OpenAI's API that this server does not have, or only as text; errors name them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ UNSUPPORTED_FIELDS = frozenset(
     | {"tools[].async", "tools[].output_schema", "tools[].tunnel_id"}
     | {"tools[].tools[].async", "tools[].tools[].output_schema"}
 )
-"""Fields of OpenAI's API that no model here has; an error tells them from misspelled ones."""
+"""Fields of OpenAI's API that no model here has; an error distinguishes them from misspelled ones."""
 FOREIGN_TAG = "foreign"
 FOREIGN_ITEMS = (
     "apply_patch_call", "apply_patch_call_output", "computer_call", "computer_call_output",

@@ -1,1 +1,1 @@
-"""What a request brings: its fields, items, files and tools, read and checked."""
+"""Reads and checks requests: fields, items, files and tools."""

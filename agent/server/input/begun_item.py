@@ -1,4 +1,4 @@
-"""An input that ends with an unfinished item of the model: the response goes on with its text."""
+"""An input that ends with an unfinished item of the model: the response continues its text."""
 
 from __future__ import annotations
 

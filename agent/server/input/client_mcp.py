@@ -99,5 +99,5 @@ def _is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets, or a port that is none
+    except ValueError:  # brackets, or an invalid port
         return False

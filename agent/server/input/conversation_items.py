@@ -41,9 +41,9 @@ FindItem = Callable[[str], dict[str, Any] | None]
 _INPUT_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
 _OUTPUT_ITEM: TypeAdapter[ev.Item] = TypeAdapter(ev.Item)
 _ID = re.compile(r"[A-Za-z0-9_.:-]*[A-Za-z0-9_:-]")
-"""Ids of items that stand in a path as they are; "." and ".." do not."""
+"""Ids of items that need no escaping in a path; "." and ".." do."""
 STEERED = '"type":"agent.steered"'
-"""How the recorded event of what a person wrote in the middle of a turn begins."""
+"""Beginning of the recorded event of a person's message in the middle of a turn."""
 
 
 # --- as the API lists them ---
@@ -117,7 +117,7 @@ def without_item(turn: ItemTurn, item_id: str) -> bool:
 
 def new_inputs(sent: str | Sequence[dict[str, Any]], taken: set[str], find: FindItem) -> Items:
     """Items as a client sends them to a conversation, with references replaced. An id that is
-    ``taken``, or cannot stand in a path, is replaced too."""
+    ``taken``, or cannot be part of a path, is replaced too."""
     items = []
     for item in list_input(sent) if sent else ():
         if item["type"] == "item_reference":
@@ -137,8 +137,8 @@ def new_inputs(sent: str | Sequence[dict[str, Any]], taken: set[str], find: Find
 def read_turns(
     turns: Sequence[ItemTurn], tools: Sequence[Tool], pdfs: Mapping[str, PdfText] = NO_PDFS
 ) -> tuple[InputHistory, list[list[Message]]]:
-    """What the items say to a request that continues them, and the messages of each turn. ``tools``:
-    those that run here. ``pdfs``: the attached ones. Unreadable items are left out."""
+    """Return the history of the items, for a request that continues them, and each turn's messages.
+    ``tools``: those that run here. ``pdfs``: the attached ones. Unreadable items are left out."""
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
     history, messages = InputHistory(), list[list[Message]]()
     abandoned: set[str] = set()

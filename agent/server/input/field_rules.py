@@ -1,5 +1,5 @@
-"""What a request may not have: a field that this server does not have is refused, or with ``agent serve
---lenient`` passed over, and named in the answer's `IGNORED_HEADER`."""
+"""Unsupported fields of requests: they are refused, or with ``agent serve --lenient`` passed over, and
+named in the answer's `IGNORED_HEADER`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent.server.http.errors import ApiError, FieldPath, client_param, field_pa
 from agent.server.input.listed_items import ITEM_FIELDS, KNOWN_PART_TYPES, PART_FIELDS, PART_LISTS
 
 IGNORED_HEADER = "agent-ignored"
-"""Response header that names what of the request was passed over: paths, separated by commas."""
+"""Response header with the paths of passed over fields, separated by commas."""
 MAX_NAMED_PATHS = 20
 """Paths that the header names."""
 MIN_OUTPUT_TOKENS = 16
@@ -22,7 +22,7 @@ MIN_OUTPUT_TOKENS = 16
 _HEADER_PATH = re.compile(r"[\w.\[\]-]{1,100}", re.ASCII)
 _IGNORABLE_FAULTS = ("extra_forbidden", "literal_error", "union_tag_invalid")
 _NEVER_IGNORED = ("role",)
-"""Fields without which nobody can tell what the rest means."""
+"""Fields without which the rest has no meaning."""
 _MAX_ROUNDS = 8
 
 

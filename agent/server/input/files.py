@@ -96,7 +96,7 @@ def _text(data: bytes, param: str) -> str:
         text = "\0"
     if "\0" in text:
         message = (
-            "The file is no text: text, Markdown, JSON, CSV and source code in UTF-8, and PDFs are"
+            "The file is not text: text, Markdown, JSON, CSV and source code in UTF-8, and PDFs are"
             " read."
         )
         raise invalid(param, message, "unsupported_value")

@@ -97,7 +97,7 @@ _INPUT_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
 
 @dataclass(slots=True)
 class InputHistory:
-    """What the items read so far say, also those of the responses that this request continues."""
+    """The state of the items read so far, also of the responses that this request continues."""
 
     messages: list[Message] = field(default_factory=list)
     instructions: list[str] = field(default_factory=list)
@@ -154,7 +154,7 @@ def read_input(
 
     ``earlier``: the history that it continues. ``tools``: those that run here. ``find``: looks up a
     reference. ``first``: the request continues no response. ``refuse_unseen``: refuse a newest user
-    message with content that the model cannot read, instead of telling the model of it.
+    message with content that the model cannot read, instead of replacing it by a sentence.
     ``is_answered``: the model answers the newest message. ``pdfs``: as they were read.
     """
     history = earlier.copy()
@@ -251,8 +251,8 @@ class ItemReader:
         self._refuse_unseen, self._pdfs = refuse_unseen, pdfs
         self.history, self._names, self._find, self._leading = history, names, find, leading
         self.unreadable: dict[int, ApiError] = {}
-        """What is wrong with the reasoning that cannot be read, by the id() of its message: that of a
-        finished turn may come from another server, as nobody reads it."""
+        """Errors of unreadable reasoning, by the id() of its message. Reasoning of a finished turn is
+        not rendered and may come from another server."""
         self.unread = False
         """Whether an item was passed over that cannot be read."""
         self._calls_of_input: dict[str, ToolCallMessage] = {}
@@ -310,7 +310,7 @@ class ItemReader:
         self._add_call(call_id, ToolCallMessage(name, text, json, True, call_id))
 
     def _add_result(self, call_id: str, result: ToolResultMessage) -> None:
-        """Add a result; those in a row come in the order of their calls, to be told apart."""
+        """Add a result; those in a row come in the order of their calls, which distinguishes them."""
         number, messages = self._call_numbers[call_id], self.history.messages
         if len(messages) != self._row_end:
             self._row = []
@@ -427,7 +427,7 @@ class ItemReader:
     def _add_foreign(self, item: InputForeignItem, param: str) -> None:
         if item.type not in CALLS:
             call_id = item.call_id or self._foreign_calls.get(item.id or "")
-            # What the other server ran itself has no call_id.
+            # Calls that the other server ran itself have no call_id.
             call_id = call_id or _unnamed_call(item.type)
             name = self._call_name(call_id, param)
             self._add_result(call_id, ToolResultMessage(name, output_text(item)))
@@ -629,7 +629,7 @@ def _part_text(
             return UNSEEN_PLACEHOLDERS[part.type]
     if part.type not in TEXT_PART_TYPES:
         known = ", ".join(KNOWN_PART_TYPES)
-        raise invalid(f"{param}.type", f"'{param}.type' is none of {known}.")
+        raise invalid(f"{param}.type", f"'{param}.type' is not one of {known}.")
     if part.text is None:
         message = f"Missing required parameter: '{param}.text'."
         raise invalid(f"{param}.text", message, "missing_required_parameter")

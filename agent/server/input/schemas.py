@@ -1,5 +1,5 @@
-"""Pydantic models of requests to ``/v1/responses``. What is not here is refused (`ConfigModel`), but
-for fields of input items, which are passed over. The fields are those of
+"""Pydantic models of requests to ``/v1/responses``. Other fields are refused (`ConfigModel`), except in
+input items, where they are passed over. The fields are those of
 https://platform.openai.com/docs/api-reference/responses/create, and ``top_k``, ``min_p``, ``seed``,
 ``presence_penalty``, ``frequency_penalty``, ``repeat_penalty``, ``logit_bias``, ``stop`` and
 ``enable_response_messages`` of llama.cpp's and vLLM's servers."""
@@ -60,7 +60,7 @@ def _replaces_no_limit(value: Any) -> BeforeValidator:
 OutputLimit = Annotated[Annotated[int, Field(ge=1)] | None, _replaces_no_limit(None)]
 """Tokens of an answer; None: as many as fit."""
 TopK = Annotated[Annotated[int, Field(ge=0)] | None, _replaces_no_limit(0)]
-"""How many of the likeliest tokens are drawn from; 0: all."""
+"""Sample from the k most likely tokens; 0: all."""
 
 
 # --- tools ---
@@ -193,8 +193,8 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class RequestReasoning(ConfigModel):
-    """How long the model thinks, and how its reasoning is summarised; ``generate_summary`` is the older
-    name of ``summary``. Of finished turns no reasoning is read again, whatever ``context`` says."""
+    """Effort and summary of the reasoning; ``generate_summary`` is the older name of ``summary``.
+    Reasoning of finished turns is never read again, whatever ``context`` says."""
 
     effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
@@ -242,7 +242,7 @@ class InputMessage(RequestModel):
     content: str | list[ContentPart]
     phase: Literal["commentary", "final_answer"] | None = None
     status: Literal["in_progress", "completed", "incomplete"] | None = None
-    """``in_progress``: the model goes on with an assistant's message that is the last item."""
+    """``in_progress``: the model continues an assistant's message that is the last item."""
 
 
 class InputReasoning(RequestModel):
@@ -252,7 +252,7 @@ class InputReasoning(RequestModel):
     encrypted_content: str | None = None
     summary: list[ContentPart] | None = None
     status: Literal["in_progress", "completed", "incomplete"] | None = None
-    """``in_progress``: the model goes on with it where it is the last item."""
+    """``in_progress``: the model continues it if it is the last item."""
 
 
 class InputFunctionCall(RequestModel):
@@ -337,7 +337,7 @@ class InputCompaction(RequestModel):
 
 
 class InputAdditionalTools(RequestModel):
-    """Tools beside those of the request, from this response on."""
+    """Tools in addition to those of the request, from this response on."""
 
     tools: list[RequestTool]
 
@@ -474,7 +474,7 @@ CacheRetention = Annotated[
     Literal["in_memory", "24h"],
     BeforeValidator(lambda value: "in_memory" if value == "in-memory" else value),
 ]
-"""How long a prompt is cached; OpenAI's older libraries write ``in-memory``."""
+"""Retention of a cached prompt; OpenAI's older libraries write ``in-memory``."""
 MetadataKey = Annotated[str, StringConstraints(max_length=64)]
 MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)]
@@ -531,7 +531,7 @@ class CreateResponse(ConfigModel):
     background_options: BackgroundOptions | None = None
     user: str | None = None
     client_metadata: dict[str, Any] | None = None
-    """What Codex says of itself."""
+    """Codex's description of itself."""
     top_k: TopK = None
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=0, lt=2**32)

@@ -36,7 +36,7 @@ class StoredResponse:
     events: bytes = b""
     """The stream of a background response (`agent.store.event_codec`)."""
     owner: str = ""
-    """Whose it is (`agent.server.http.clients`)."""
+    """The mark of the client that owns it (`agent.server.http.clients`)."""
 
     @property
     def bytes(self) -> int:
@@ -60,7 +60,7 @@ class StoredResponse:
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """What a turn continues: the conversation, which it may change, and what its items say."""
+    """The conversation that a turn continues and may change, and the history of its items."""
 
     conversation: Conversation
     history: InputHistory
@@ -82,7 +82,7 @@ def with_encrypted_reasoning(response: Response) -> Response:
 def served_json(
     history: InputHistory, inputs: Sequence[dict[str, Any]], request_bytes: int, owner: str
 ) -> dict[str, Any]:
-    """What the store keeps with a response for `from_served_turn`."""
+    """Return the data that the store keeps with a response for `from_served_turn`."""
     return {
         "history": {
             "instructions": history.instructions,

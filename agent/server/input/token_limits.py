@@ -1,5 +1,5 @@
-"""Tokenises the long texts of a request bit by bit, so that streams go on. A text that does not fit
-into the context is refused as soon as that is known."""
+"""Tokenises the long texts of a request in steps, so that streams are not blocked. A text that does not
+fit into the context is refused as soon as that is known."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Token ids of messages that clients may send back as input items. What the model wrote can be rendered
-in more than one way: with other ids the engine's cached prompt would not match, and everything behind
+"""Token ids of messages that clients may send back as input items. The model's output can be rendered
+in more than one way: with other ids the engine's cached prompt would not match, and everything after
 them would be processed again. Other messages are remembered to save time."""
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 ALL_TOOLS = "*"
 """The name in ``allowed_tools`` that means all of a server's."""
 HABITUAL_TOOLS = ("tool_search", "image_generation")
-"""Types that clients (Codex) add for every model whose name they know; nobody misses them."""
+"""Types that clients (Codex) add for every model whose name they know; leaving them out is harmless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class SelectedTools:
     left_out: tuple[str, ...] = ()
     """Paths of these tools in the request."""
     unavailable: frozenset[str] = frozenset()
-    """Types of tools in the request that nobody can run here; they are not declared to the model."""
+    """Types of tools in the request that cannot run here; they are not declared to the model."""
 
 
 def server_labels(declared: Sequence[DeclaredTool]) -> list[str]:
@@ -236,7 +236,7 @@ def _tool_reference(entry: dict[str, Any], param: str) -> ToolChoice:
     try:
         return ToolChoice.model_validate(entry, extra="ignore")
     except ValueError:
-        raise invalid(param, f"'{param}' is no reference to a tool.") from None
+        raise invalid(param, f"'{param}' is not a reference to a tool.") from None
 
 
 def _matching(

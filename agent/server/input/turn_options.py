@@ -30,7 +30,7 @@ VERBOSITY_SECTIONS = {
     "low": "# Verbosity\n\nAnswer as briefly as you can.",
     "high": "# Verbosity\n\nAnswer at length and in detail.",
 }
-"""What the developer message says of ``text.verbosity``; nothing of ``medium``."""
+"""Sections of the developer message by ``text.verbosity``; ``medium`` has none."""
 SAMPLING_FIELDS = (
     "temperature", "top_p", "top_k", "min_p", "seed",
     "presence_penalty", "frequency_penalty", "repeat_penalty",
@@ -126,7 +126,7 @@ def _answer_form(text: RequestText | None) -> AnswerForm | None:
 
 
 def _alternative_count(request: CreateResponse) -> int | None:
-    """How many alternatives each token's log probability has; None: no log probabilities."""
+    """The number of alternatives of each token's log probability; None: no log probabilities."""
     wanted = request.top_logprobs or INCLUDE_LOGPROBS in (request.include or ())
     return request.top_logprobs or 0 if wanted else None
 

@@ -21,7 +21,7 @@ from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
 from tools.types import Answer, Tool
 
 ANSWER_SECONDS = 600.0
-"""How long a turn waits for the answer to a question that the client got as a result."""
+"""Timeout of the answer to a question that the client got as a result."""
 INPUT_RESULT_VERSION = "2026-07-28"
 """From this version of MCP on, servers send no requests: a question is a call's result."""
 _QUESTION_KEY = "question"
@@ -153,7 +153,7 @@ def _answer(result: T.ElicitResult) -> ElicitationResult:
 
 
 def _step(event: ev.Event) -> str | None:
-    """Return what an event means for who waits; None: nothing new."""
+    """Return an event's text for a waiting client; None: nothing new."""
     match event:
         case ev.AgentLoad(done=0):
             return "loading the model"

@@ -32,7 +32,7 @@ from agent.util.process import EXIT_DONE
 from agent.util.sanitize import echo
 
 DRAIN_SECONDS = 5
-"""How long running calls may go on after the server was told to end; what only waits ends at once."""
+"""Time that running calls have after the server is asked to end; idle streams end at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ async def _serve_stdio(server: AgentMcpServer) -> bool:
     stopped = asyncio.Event()
     stop_on_signals(stopped.set)
     sys.stdout.flush()
-    # What else writes to stdout, as native code may, goes to stderr: a client takes it for messages.
+    # Other output to stdout, as of native code, goes to stderr: it would read as messages.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     stdin = anyio.wrap_file(TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="replace"))
@@ -170,7 +170,7 @@ class _StreamsMiddleware:
             await send(message)
 
         await self._app(scope, receive_or_end, send_noted)
-        if is_open:  # the application takes the client for gone: the client is told the end here
+        if is_open:  # the application takes the client for gone: the end is sent here
             await send({"type": "http.response.body"})
 
 

@@ -47,7 +47,7 @@ MAX_TURNS = 256
 MAX_SESSIONS = 64
 """Clients with a session that hear of changed tools; of more, the latest."""
 STARTUP_SECONDS = 5.0
-"""How long a list of tools waits for the servers that start."""
+"""Time that a list of tools waits for the servers that start."""
 
 _Context = ServerRequestContext[Any, Any]
 
@@ -60,8 +60,8 @@ def create_mcp_server(
     all_conversations: bool,
     startup_seconds: float = STARTUP_SECONDS,
 ) -> AgentMcpServer:
-    """``store``: None: conversations end with the program, and are no resources. ``all_conversations``:
-    those that began elsewhere are resources, too. ``startup_seconds``: the longest wait for tools."""
+    """``store``: None: conversations end with the program, no resources. ``all_conversations``: those
+    that began elsewhere are resources, too. ``startup_seconds``: the longest wait for tools."""
     service = _Service(
         runtime,
         defaults,
@@ -125,7 +125,7 @@ class _Service:
         self._all_conversations = all_conversations
         self._startup_seconds = startup_seconds
         self._listed: list[T.Tool] | None = None
-        """What clients were told last; None: nothing yet."""
+        """The list that was last sent to clients; None: not yet."""
         self._sessions = deque[ServerSession](maxlen=MAX_SESSIONS)
         """Clients of versions with a handshake."""
         self.changes = InMemorySubscriptionBus()
@@ -164,7 +164,7 @@ class _Service:
                     "effort": {
                         "type": "string",
                         "enum": ["low", "medium", "high"],
-                        "description": "How much it reasons.",
+                        "description": "The reasoning effort.",
                     },
                     "tools": tools,
                     "conversation": {
@@ -188,7 +188,7 @@ class _Service:
         return [ask] if python is None else [ask, _python_definition(python)]
 
     def _annotations(self) -> T.ToolAnnotations:
-        """What an answer can do: what its tools can. A server that is not ready counts as one that
+        """Return the union of the tools' annotations. A server that is not ready counts as one that
         writes and reaches out, as its tools are not known."""
         host = self._runtime.host
         tools = host.tools()
@@ -222,7 +222,7 @@ class _Service:
             self._list_anew()
 
     def _list_anew(self) -> list[T.Tool]:
-        """Return the definitions, and announce them where they are not those that were told last."""
+        """Return the definitions, and announce them if they differ from the last ones sent."""
         before, self._listed = self._listed, self._definitions()
         if before not in (None, self._listed):
             task = asyncio.create_task(self._announce_tools())

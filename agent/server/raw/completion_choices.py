@@ -1,4 +1,4 @@
-"""One choice of ``/v1/completions``: what the raw model writes after a prompt, without a turn."""
+"""One choice of ``/v1/completions``: the raw model's text after a prompt, without a turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agent.turn.stop_sequences import StopSequences, TextPiece
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSettings:
-    """What the choices of one request have in common."""
+    """Settings that the choices of one request have in common."""
 
     sampling: Sampling
     max_tokens: int | None
@@ -44,7 +44,7 @@ class ChoiceUsage:
     """Tokens of one choice."""
 
     read: int = 0
-    """Of prompts, once to be scored and once to go on from."""
+    """Prompt tokens, counted once for scoring and once for generating."""
     cached: int = 0
     generated: int = 0
 
@@ -62,7 +62,7 @@ class CompletionChoice:
     finish_reason: str = "length"
     """Why it ended: ``stop`` or ``length``."""
     mean_logprob: float = 0.0
-    """Of the generated tokens, where they were asked for."""
+    """Mean over the generated tokens, if requested."""
     record: RecordCompletion | None = None
 
     async def pieces(self) -> AsyncGenerator[TextPiece]:

@@ -96,9 +96,9 @@ class CompletionPlan:
 
     choices: list[CompletionChoice]
     per_prompt: int
-    """How many candidates each prompt has, one after the other."""
+    """The number of candidates of each prompt, one after the other."""
     sent: int
-    """How many of them are sent: the best."""
+    """The number of best ones that are sent."""
     head: dict[str, Any]
     prompt_tokens: int
 

@@ -1,5 +1,5 @@
-"""What this server answers, for ``/openapi.json``; responses are `agent.events.Response`. Tests hold
-the plain JSON against these models, and the models against openai-python's types."""
+"""Models of this server's answers, for ``/openapi.json``; responses are `agent.events.Response`. Tests
+hold the plain JSON against these models, and the models against openai-python's types."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ BatchStatus = Literal[
 
 
 class TokensCached(WireModel):
-    """How much of the prompt was in the prefix cache."""
+    """Tokens of the prompt that were in the prefix cache."""
 
     cached_tokens: int
 
 
 class TokensReasoned(WireModel):
-    """How many of the generated tokens are reasoning."""
+    """Generated tokens that are reasoning."""
 
     reasoning_tokens: int
 
@@ -111,7 +111,7 @@ class ChatAnnotation(WireModel):
 
 
 class ChatMessageAnswer(WireModel):
-    """What the model wrote."""
+    """The model's message."""
 
     role: Literal["assistant"]
     content: str | None
@@ -124,7 +124,7 @@ class ChatMessageAnswer(WireModel):
 
 
 class ChatDelta(WireModel):
-    """What comes to a message."""
+    """A piece of a message."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
@@ -234,7 +234,7 @@ class DeletedResponse(WireModel):
 
 
 class InputTokenCount(WireModel):
-    """How long a prompt would be."""
+    """The length of a prompt in tokens."""
 
     object: Literal["response.input_tokens"]
     input_tokens: int
@@ -367,7 +367,7 @@ class DeletedFile(WireModel):
 
 
 class BatchFault(WireModel):
-    """What is wrong with a line of a batch's file."""
+    """An error in a line of a batch's file."""
 
     code: str | None
     message: str
@@ -449,7 +449,7 @@ class DetokenizedText(WireModel):
 
 
 class GenerationDefaults(WireModel):
-    """What a request without settings gets."""
+    """Defaults of requests without settings."""
 
     n_ctx: int
     params: dict[str, Any]

@@ -59,7 +59,7 @@ class Conversations:
         *,
         lenient: bool = False,
     ) -> None:
-        """``lenient``: tell the model of content that it cannot read, instead of refusing it."""
+        """``lenient``: replace unreadable content by a sentence, instead of refusing it."""
         self.store = ApiConversationStore(store)
         self._runtime, self._cache, self._memo = runtime, cache, memo
         self._pdf_reader, self._lenient = pdf_reader, lenient
@@ -110,7 +110,7 @@ class Conversations:
     # --- locks ---
 
     def lock(self, conversation_id: str) -> None:
-        """Let nobody else change a conversation until `unlock`. Raises ApiError."""
+        """Lock a conversation against other changes until `unlock`. Raises ApiError."""
         self.find(conversation_id)
         if conversation_id in self._locked or self.store.is_running(conversation_id):
             message = (
@@ -134,7 +134,7 @@ class Conversations:
     # --- turns ---
 
     def continued(self, conversation_id: str, vocabulary: str) -> Continued:
-        """What a turn that extends a conversation goes on from; ``vocabulary``: the model's."""
+        """Return the state that a turn of a conversation continues; ``vocabulary``: the model's."""
         self.find(conversation_id)
         conversation = self.store.store.read(conversation_id)
         check_vocabulary(conversation, vocabulary)

@@ -70,7 +70,7 @@ log = logging.getLogger(__name__)
 LONG_TEXT_CHARACTERS = 100_000
 """Instructions or functions longer than this have their tokens counted before they are rendered."""
 MAX_SCHEMA_SHRINK_FACTOR = 4
-"""How many times shorter functions may be in a prompt than as JSON; no useful schema comes near it."""
+"""Largest ratio of functions' length as JSON to that in a prompt; no useful schema comes near it."""
 RENDER_BATCH_MESSAGES = 100
 """Messages that are rendered before the event loop runs other tasks."""
 
@@ -93,7 +93,7 @@ class TurnPlan:
 
     @property
     def background(self) -> bool:
-        """Whether the turn goes on when its client disconnects."""
+        """Whether the turn continues when its client disconnects."""
         return self.request.background is True
 
     def history_after(self, response: ev.Response) -> InputHistory:
@@ -127,12 +127,12 @@ class TurnPlan:
         return self._inputs
 
     def served(self, response: ev.Response) -> dict[str, Any]:
-        """What the store keeps with the response."""
+        """Return the data that the store keeps with the response."""
         size, owner = self.request.sent_bytes, self.client.name
         return served_json(self.history_after(response), self.inputs, size, owner)
 
     def stored_response(self) -> StoredResponse:
-        """What a following request needs of the turn, which has ended."""
+        """Return the data of the ended turn that a following request needs."""
         response = self.turn.response
         return StoredResponse(
             response,
@@ -221,7 +221,7 @@ class TurnPlanner:
             try:
                 for server in brought:
                     host.connect(server.name)
-                # What a request names is waited for, like what a prompt mentions.
+                # Servers that a request names are waited for, like those that a prompt mentions.
                 own = {*exposure.servers()} & {*server_labels(declared)}
                 names = {server.name for server in brought}
                 if names | own:
@@ -273,7 +273,7 @@ class TurnPlanner:
         if continued is not None:
             conversation = continued.conversation
             if request.conversation_id is None and _replaces_result(history):
-                # What continues the same response without it goes on as before.
+                # Another continuation of the same response is unaffected.
                 conversation = conversation.branch(new_id("conv"), len(conversation.entries))
             if input_items.ends_turn(history.messages):
                 conversation.end_turn()  # as if its items had been sent again
@@ -329,7 +329,7 @@ class TurnPlanner:
     def _continued(
         self, request: CreateResponse, cache: ResponseCache, vocabulary: str
     ) -> Continued | None:
-        """What the request continues: a conversation, or a response. Raises ApiError."""
+        """Return the state of the conversation or response that it continues. Raises ApiError."""
         if (name := request.conversation_id) is not None:
             return self._conversations.continued(name, vocabulary)
         stored = _previous_response(request, cache, vocabulary)
@@ -361,7 +361,7 @@ class TurnPlanner:
 
 
 def _replaces_result(history: InputHistory) -> bool:
-    """Whether a result comes that an earlier request went on without."""
+    """Whether there is a result that an earlier request lacked."""
     messages = history.messages
     return any(isinstance(message, ToolResultMessage) and message.late for message in messages)
 

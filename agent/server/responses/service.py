@@ -172,7 +172,7 @@ class ResponseService:
 
     @contextmanager
     def admit(self) -> Iterator[None]:
-        """Count work that is no turn among the responses that run. Raises ApiError."""
+        """Count other work than a turn among the responses that run. Raises ApiError."""
         self._check_capacity()
         self._other_work += 1
         try:

@@ -98,8 +98,8 @@ class EventStream(Response):
         headers_of: Callable[[Turn], Mapping[str, str]] = lambda _: {},
     ) -> None:
         """``begun``: begins the turn, for which a model may be loaded; may raise ApiError. ``after``: a
-        sequence number. ``outlives_client``: the turn goes on without it. ``headers_of``: more headers.
-        The response is stored before the client sees the terminal event."""
+        sequence number. ``outlives_client``: the turn continues without it. ``headers_of``: more
+        headers. The response is stored before the client sees the terminal event."""
         super().__init__()
         self._begun, self._service, self._encoder = begun, service, encoder
         self._sent, self._outlives_client = after, outlives_client
@@ -148,7 +148,7 @@ class FinalResponse(Response):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """``shape``: makes the body, or the whole HTTP response where its status may not be 200; by
-        default the response's JSON. Of a failed one the status is an error's."""
+        default the response's JSON. A failed one has an error's status."""
         super().__init__(media_type="application/json")
         self._turn, self._service, self._shape = turn, service, shape
         self._more_headers = headers

@@ -3,7 +3,7 @@
 Requests are answered one after the other, those of different ``stream_id`` side by side::
 
     client  ──▶ {"type": "response.create", "input": …}            request A, stream None
-            ──▶ {"type": "response.create", "stream_id": "b", …}   request B, stream "b", beside A
+            ──▶ {"type": "response.create", "stream_id": "b", …}   request B, stream "b", next to A
             ──▶ {"type": "response.create", "input": …}            request C, stream None, after A
     server  ◀── A's events, mixed with B's (these have "stream_id": "b"), then C's
 
@@ -42,7 +42,7 @@ MAX_CONNECTION_RESPONSES, MAX_CONNECTION_BYTES = 32, 32 * 1024 * 1024
 """Responses that a connection remembers, and what they may take together."""
 MAX_STREAM_ID_CHARACTERS = 256
 FRAME_FIELDS = ("type", "generate", "stream_id")
-"""What a message has beside the fields of a request."""
+"""Fields of a message that are not those of a request."""
 
 
 class ConnectionCache(ResponseCache):

@@ -93,8 +93,8 @@ async def test_file_counts_as_input(serve: Serve) -> None:
             "unsupported_value",
             "is an image",
         ),
-        ({"file_data": encoded(b"\x00\x01")}, "file_data", "unsupported_value", "is no text"),
-        ({"file_data": encoded(b"\xff\xff\xff")}, "file_data", "unsupported_value", "is no text"),
+        ({"file_data": encoded(b"\x00\x01")}, "file_data", "unsupported_value", "is not text"),
+        ({"file_data": encoded(b"\xff\xff\xff")}, "file_data", "unsupported_value", "is not text"),
         (
             {"file_data": encoded(b"a" * (MAX_FILE_BYTES + 1))},
             "file_data",

@@ -9,7 +9,7 @@ from agent.util.process import exit_at_once_on, exiting_at_once
 
 exit_at_once_on(signal.SIGTERM, signal.SIGHUP)
 with exiting_at_once(signal.SIGINT):
-    # What is imported can take a while, and Python would print a traceback.
+    # Imports can take a while, and Python would print a traceback.
     import os
     import sys
     from typing import Any
@@ -31,8 +31,8 @@ def main() -> None:
 
 
 def _leave_checkout() -> None:
-    """Take the folder of a checkout off the import path, where an editable install puts it: besides the
-    program's packages it has none, and whoever writes there could add modules that others look for."""
+    """Take the folder of a checkout off the import path, where an editable install puts it: it has no
+    other packages than the program's, and anyone who can write there could shadow modules."""
     import tools  # noqa: F401 - found while the folder is on the path
     import tui  # noqa: F401
 

@@ -46,6 +46,8 @@ CLEAN = (
     "agent/engine/",
     "agent/formats/",
     "agent/server/",
+    "agent/cli/",
+    "agent/__main__",
 )
 """Files and folders that have been rewritten."""
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "agent/server/README.md"]

@@ -31,7 +31,7 @@ app = typer.Typer(
 def list_(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
 ) -> None:
-    """List what is allowed for good, by folder, and what each means."""
+    """List lasting approvals by folder, each with its meaning."""
     from agent.util.sanitize import echo
 
     approvals = _store().approvals()

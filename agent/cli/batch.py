@@ -1,4 +1,4 @@
-"""`agent batch`: answers the lines of a batch file, with progress, and goes on where it was stopped."""
+"""`agent batch`: answers the lines of a batch file, with progress, and continues a stopped run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from agent.util.user_files import refuse_link
 
 DEFAULT_PARALLEL = 16
 MAX_REPORTS = 10
-"""Of progress, where stderr is no terminal."""
+"""Number of progress lines if stderr is not a terminal."""
 MAX_FAULTS = 5
 """Lines whose fault --dry-run prints."""
 
@@ -98,14 +98,14 @@ def _open_results(options: BatchOptions) -> ResultLog:
     path, source = options.output, options.file
     refuse_link(path)
     try:
-        # Of a device or a pipe, earlier results cannot be read.
+        # Earlier results cannot be read from a device or a pipe.
         if str(path) == "-" or (path.exists() and not (path.is_file() or path.is_dir())):
-            raise UserError("--output: the results need a file, from which a later run goes on.")
+            raise UserError("--output: the results need a file that a later run can continue.")
         if path.exists() and source.exists() and path.samefile(source):
             raise UserError("--output: the results need another file than the requests.")
         return ResultLog(path)
     except ValueError as error:
-        message = f"--output: {path} has lines that are no results; name another file."
+        message = f"--output: {path} has lines that are not results; name another file."
         raise UserError(message) from error
     except BlockingIOError as error:
         raise UserError(f"--output: another program is writing {path}.") from error
@@ -150,7 +150,7 @@ async def _run(
         return EXIT_FAILED if results.failed else EXIT_DONE
     except asyncio.CancelledError:
         echo(
-            f"agent: stopped; {progress.done} of {len(lines)} are done, and the same command goes on.",
+            f"agent: stopped; {progress.done} of {len(lines)} are done; the same command continues.",
             file=sys.stderr,
         )
         return EXIT_CANCELLED
@@ -212,11 +212,11 @@ class BatchProgress:
         self._task = self._bar.add_task("Loading the model", total=1.0, note="")
 
     def load(self, share: float) -> None:
-        """The model is loaded so far, 0 to 1."""
+        """Show the progress of the model's load, 0 to 1."""
         self._bar.update(self._task, completed=share)
 
     def begin(self, done: int) -> None:
-        """The model is loaded, and so many lines were done before."""
+        """Begin to count lines, of which an earlier run has ``done``."""
         self.done = self._done_before = done
         self._began = time.monotonic()
         self._bar.update(self._task, description="", total=self.total, completed=done)

@@ -17,7 +17,7 @@ WORDS_VARIABLES = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 HANDS = ("python", "files", "browser", "shell")
 
 Proposals = list[tuple[str, str]]
-"""Words, each with what a shell may show beside it."""
+"""Words, each with a description that a shell may show."""
 
 
 def _completer(find: Callable[[], Iterable[tuple[str, str]]]) -> Callable[[str], Proposals]:
@@ -76,7 +76,7 @@ def complete_setting() -> Iterable[tuple[str, str]]:
 
 
 def complete_tools(incomplete: str) -> Proposals:
-    """A comma-separated list of servers and hands, by its last name."""
+    """Complete the last name of a comma-separated list of servers."""
     before, comma, name = incomplete.rpartition(",")
     names = [*HANDS, *_servers()] if comma else ["all", "none", *HANDS, *_servers()]
     taken = before.split(",")
@@ -84,7 +84,7 @@ def complete_tools(incomplete: str) -> Proposals:
 
 
 def complete_approve(incomplete: str) -> Proposals:
-    """A comma-separated list of what runs without asking; ``all`` counts here too."""
+    """Complete the last name of a list of tools that run without asking, or ``all``."""
     return [pair for pair in complete_tools(incomplete) if pair[0] != "none"]
 
 

@@ -104,7 +104,7 @@ def set_(
     if name == "theme":
         _require_theme(str(read))
     if name.startswith("keys.") and not isinstance(read, str):
-        read = value  # 3 is no number here
+        read = value  # 3 is not a number here
     save_setting(paths, name, read)
 
 
@@ -183,7 +183,7 @@ def _value(settings: Settings, name: str) -> Any:
 
 
 def _read_value(text: str) -> Any:
-    """The TOML value that a person typed; a string where it is none."""
+    """Parse a typed TOML value; anything else is a string."""
     import tomllib
 
     try:

@@ -84,7 +84,7 @@ def _guarded(group: Callable[[Paths], Iterator[Check]], paths: Paths) -> Iterato
 
 
 def _settings_problem(paths: Paths) -> str:
-    """What is wrong with config.toml, which the checks of models and tools read; empty: nothing."""
+    """Return the problem of config.toml, which other checks read; empty: none."""
     try:
         load_settings(paths)
     except UserError as error:
@@ -102,7 +102,7 @@ def _python(paths: Paths) -> Iterator[Check]:
 
 
 def _surroundings(paths: Paths) -> Iterator[Check]:
-    """What this system is, where that has consequences."""
+    """Report properties of this system that have consequences."""
     hardware = Hardware()
     if hardware.wsl == 1:
         name = os.environ.get("WSL_DISTRO_NAME", "NAME")
@@ -362,7 +362,7 @@ def _devices(verbose: bool) -> Iterator[Check]:
 
 
 def _unused_hardware(built_for: str, *, has_backend: bool) -> Iterator[Check]:
-    """What of the machine another build of llama.cpp could use; this one uses the CPU alone."""
+    """Report hardware that another build of llama.cpp could use; this one uses the CPU alone."""
     hardware = Hardware()
     for vendor in hardware.gpus:
         remedy = hardware.gpu_remedy(vendor, has_backend=has_backend)

@@ -49,7 +49,7 @@ def can_ask() -> bool:
 
 
 def _has_input() -> bool:
-    """Return whether stdin is there to be read while the login goes on."""
+    """Return whether stdin can be read during the login."""
     if sys.stdin is None or sys.stdin.closed:
         return False
     try:

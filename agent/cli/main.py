@@ -1,4 +1,4 @@
-"""Parses the command line with typer. What a command does is elsewhere, imported when it runs."""
+"""Parses the command line with typer. The commands are in other modules, imported when they run."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def run(
     prompt: Annotated[
         str | None,
         typer.Argument(
-            help="The prompt; - reads it from stdin. Piped stdin beside it is attached as data."
+            help="The prompt; - reads it from stdin. Otherwise piped stdin is attached to it as data."
         ),
     ] = None,
     *,
@@ -136,9 +136,7 @@ def run(
     ] = None,
     quiet: Annotated[
         bool,
-        typer.Option(
-            "--quiet", "-q", help="Print only the final answer, and calls that were refused."
-        ),
+        typer.Option("--quiet", "-q", help="Print only the final answer and refused calls."),
     ] = False,
     continue_latest: Annotated[
         bool, typer.Option("--continue", "-c", help="Continue the latest conversation.")
@@ -160,15 +158,15 @@ def run(
         ),
     ] = None,
     no_stdin: Annotated[
-        bool, typer.Option("--no-stdin", help="Leave stdin alone, as within a loop that reads it.")
+        bool, typer.Option("--no-stdin", help="Do not read stdin, as within a loop that reads it.")
     ] = False,
     begin_thought: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="The reasoning begins with this; the model goes on."),
+        typer.Option(metavar="TEXT", help="Beginning of the reasoning, which the model continues."),
     ] = None,
     begin_answer: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="The answer begins with this; the model goes on."),
+        typer.Option(metavar="TEXT", help="Beginning of the answer, which the model continues."),
     ] = None,
     launch: LaunchOptions,
 ) -> None:
@@ -199,7 +197,7 @@ def run(
 
 
 def _serving(launch: LaunchOptions, options: ServerOptions) -> Serving:
-    """The HTTP server beside the app; the port is taken before the screen is."""
+    """Run the HTTP server within the app; the port is bound before the screen is set up."""
     from agent import bootstrap
     from agent.server.serve import base_url, listen, serve_in
     from tui.session import Serving
@@ -301,7 +299,7 @@ def serve(
 
 
 @app.command(
-    epilog="Example: agent batch questions.jsonl -o answers.jsonl  ·  the same again goes on with it"
+    epilog="Example: agent batch questions.jsonl -o answers.jsonl  ·  run it again to continue"
 )
 @takes_launch_options
 def batch(
@@ -318,7 +316,7 @@ def batch(
             "--output",
             "-o",
             callback=expand,
-            help="Write a JSON line for each request to this file; what it has is not done again.",
+            help="Write a JSON line for each request to this file; existing results are skipped.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -328,13 +326,13 @@ def batch(
     alias: AliasOption = None,
     launch: LaunchOptions,
 ) -> None:
-    """Answer many requests, side by side.
+    """Answer many requests, several at a time.
 
     A line is what OpenAI's batch files have: {"custom_id": "1", "method": "POST", "url":
     "/v1/responses", "body": {"input": "What is 2+2?"}}; /v1/chat/completions works too. Results are
-    written as they come, in any order. A run that was stopped goes on where it was: start it again.
-    No tool is offered unless --tools names it. Exit codes: 0 all were answered, 1 some were not, 2
-    wrong options, 130 interrupted.
+    written as they come, in any order. To continue a run that was stopped, start it again. No tool is
+    offered unless --tools names it. Exit codes: 0 all were answered, 1 some were not, 2 wrong options,
+    130 interrupted.
     """
     from agent.cli.batch import BatchOptions, main
 

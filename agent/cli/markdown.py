@@ -11,7 +11,7 @@ from rich.markdown import Heading, Markdown, MarkdownElement, TableElement
 from rich.table import Table
 
 HIDING_RULES = ("html_inline", "html_block", "reference", "image", "autolink")
-"""What hides text (tags, comments, ``<placeholders>``, addresses), or says it twice."""
+"""Rules that hide text (tags, comments, ``<placeholders>``, addresses), or repeat it."""
 
 
 class LeftHeading(Heading):

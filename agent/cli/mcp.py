@@ -181,7 +181,7 @@ def inspect(
     trust_project: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a server's tools, resources and prompts, and what it wrote to stderr."""
+    """Show a server's tools, resources and prompts, and its stderr."""
     from agent.cli import mcp_actions
 
     raise typer.Exit(mcp_actions.inspect(name, root, trust_project, as_json=as_json))
@@ -206,7 +206,7 @@ def call(
     trust_project: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Call one tool and print its result, into a pipe the whole of it; exit code 1 if it fails."""
+    """Call one tool and print its result, in full if piped; exit code 1 if it fails."""
     from agent.cli import mcp_actions
 
     raise typer.Exit(
@@ -277,7 +277,7 @@ def serve(
     ] = False,
     launch: LaunchOptions,
 ) -> None:
-    """Be an MCP server: other programs ask the local model; exposes the tools of --tools alone."""
+    """Run as an MCP server: other programs ask the local model. Only --tools are exposed."""
     from agent.server.mcp.serve import McpServeOptions, main
 
     options = McpServeOptions(http, host, port, api_key, store, conversations)

@@ -16,9 +16,9 @@ from tools.mcp.forms import Form, FormError, FormField, page_host
 from tools.sanitize import clean_text
 
 ACTIONS = ("decline", "cancel")
-"""What ``--answer`` may say instead of a JSON object."""
+"""Values of ``--answer`` other than a JSON object."""
 DEFAULTS, DECLINE = ".", "!"
-"""What a person types for the defaults of all fields that are left, and to decline."""
+"""Input that accepts the defaults of all remaining fields, and input that declines."""
 
 MAX_LINE_BYTES = 65536
 """Bytes of a typed line that are read."""
@@ -36,7 +36,7 @@ class FormAnswers:
         self._answers = [_read_answer(answer) for answer in answers]
         self._asks = not answers
         self.problem: str | None = None
-        """What was wrong with an answer of ``--answer``."""
+        """The error of an answer of ``--answer``."""
 
     async def answer(self, question: ElicitationRequest) -> ElicitationResult:
         echo(f"{question.server} asks: {question.message}", file=sys.stderr)
@@ -75,7 +75,7 @@ class FormAnswers:
         wanted = [field.name for field in form.fields if field.required or not form.needs_input]
         example = json.dumps(dict.fromkeys(wanted, "…"), ensure_ascii=False)
         hint = "{}" if question.url is not None else example
-        echo(f"  Declined: nobody is there to answer; --answer '{hint}' does.", file=sys.stderr)
+        echo(f"  Declined: there is no person to answer; --answer '{hint}' does.", file=sys.stderr)
 
 
 def _read_answer(answer: str) -> dict[str, Any] | str:

@@ -240,7 +240,7 @@ def _use_file(paths: Paths, model: Model, path: Path) -> None:
     def change(text: str) -> str:
         entry = tomllib.loads(text.removeprefix("\ufeff")).get(model.name, {})
         if entry.get("path", str(path)) != str(path):
-            # What they wrote themselves is theirs to change.
+            # Entries that they wrote themselves are not overwritten.
             line = set_value("", ["path"], str(path)).strip()
             raise UserError(f"Write into {file} yourself, under [{model.name}]: {line}")
         return set_value(text, [model.name, "path"], str(path))

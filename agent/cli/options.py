@@ -46,32 +46,34 @@ EngineOption = Annotated[
         "--engine", metavar="script:FILE", help="Scripted replies from FILE instead of a model."
     ),
 ]
-EffortOption = Annotated[
-    Effort | None, typer.Option(help="How much the model reasons; default: medium.")
-]
+EffortOption = Annotated[Effort | None, typer.Option(help="Reasoning effort; default: medium.")]
 TemperatureOption = Annotated[
     float | None,
     typer.Option(min=0, help="Sampling temperature, 0 for greedy; default: the model's."),
 ]
 TopPOption = Annotated[
     float | None,
-    typer.Option(min=0, max=1, help="Sample of the likeliest tokens with this share."),
+    typer.Option(
+        min=0, max=1, help="Nucleus sampling: smallest set of tokens with this total probability."
+    ),
 ]
 TopKOption = Annotated[
     int | None,
-    typer.Option(min=0, help="Sample of so many likeliest tokens; 0: of all."),
+    typer.Option(min=0, help="Sample from the k most likely tokens (0 = all)."),
 ]
 MinPOption = Annotated[
     float | None,
-    typer.Option(min=0, max=1, help="Sample of tokens with this share of the likeliest."),
+    typer.Option(min=0, max=1, help="Drop tokens below this fraction of the top probability."),
 ]
 SeedOption = Annotated[int | None, typer.Option(help="Random seed, for reproducible answers.")]
 MaxOutputOption = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Limit of generated tokens, reasoning included."),
+    typer.Option(
+        min=1, metavar="N", help="Maximum number of generated tokens, reasoning included."
+    ),
 ]
 MaxCallsOption = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Limit of tool calls.")
+    int | None, typer.Option(min=0, metavar="N", help="Maximum number of tool calls.")
 ]
 ContextOption = Annotated[
     int | None,
@@ -87,7 +89,7 @@ CompactOption = Annotated[
 OwnEngineOption = Annotated[
     bool,
     typer.Option(
-        "--own-engine", help="Load the model also where another program of yours has loaded it."
+        "--own-engine", help="Load the model even if another program of yours has loaded it."
     ),
 ]
 LoopGuardOption = Annotated[
@@ -100,8 +102,8 @@ ToolsOption = Annotated[
     str | None,
     typer.Option(
         metavar="all|none|NAME,…",
-        help="Tools the model may use: servers, server.tool, or hands (python, files, browser, shell);"
-        " all: servers, python and reading files.",
+        help="Tools the model may use: servers, server.tool, built-in ones (python, files, browser,"
+        " shell); all: servers, python and reading files.",
         autocompletion=complete_tools,
     ),
 ]
@@ -167,7 +169,7 @@ ParallelOption = Annotated[
         min=1,
         max=MAX_SEQUENCES,
         metavar="N",
-        help="Requests that the model answers side by side.",
+        help="Number of requests that are processed in parallel.",
     ),
 ]
 KeyOption = Annotated[
@@ -219,7 +221,7 @@ MaxBodyOption = Annotated[
         min=1,
         max=256,
         metavar="MIB",
-        help="Limit of a request's length; images need more.",
+        help="Maximum size of a request; images need more.",
     ),
 ]
 ReasoningOption = Annotated[

@@ -44,7 +44,7 @@ def run_guarded(command: Callable[[], object]) -> None:
     except KeyboardInterrupt:
         sys.exit(EXIT_CANCELLED)
     except BrokenPipeError:
-        # Whoever read our output is gone; nothing more can be told to them.
+        # The reader of our output is gone; nothing more can be reported to it.
         sys.stderr.close()
         sys.exit(EXIT_BROKEN_PIPE)
     except Exception as error:
@@ -94,7 +94,7 @@ def require_app_terminal(instead: str = "use agent run here") -> None:
 
 
 def _require_files() -> None:
-    """Raise UserError where so few files may be open that asyncio breaks off in mid-start."""
+    """Raise UserError if the limit of open files is too low for asyncio to start."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= files < MIN_FILES:
         from agent.errors import UserError

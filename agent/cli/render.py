@@ -101,7 +101,7 @@ class TerminalRenderer:
         """Lines about the files that commands have changed, by item."""
         self._answer = MarkdownBlocks(MarkdownIt("commonmark").enable("table").parse)
         self._column = 0
-        """Of the cursor; 0: the line is ended."""
+        """Column of the cursor; 0: the line is ended."""
         self._has_status = self._has_warned = self._has_timed_out = False
 
     def show(self, event: ev.Event) -> None:

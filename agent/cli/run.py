@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from agent.runtime.runtime import Runtime
 
 LAST_WORDS_SECONDS = 2.0
-"""How long a turn that was stopped waits for a reader that reads nothing."""
+"""Time that a stopped turn waits for a reader that does not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class Output:
     def __init__(self, renderer: Renderer) -> None:
         self._renderer, self._thread = renderer, ThreadPoolExecutor(1, "output")
         self.is_blocked = False
-        """Whether a reader does not take what is written, and nobody waits for it any more."""
+        """Whether a reader does not read, and is no longer waited for."""
         self._written = 0
 
     async def follow(self, log: EventLog) -> None:

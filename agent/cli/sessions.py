@@ -68,7 +68,7 @@ def list_(
 def show(
     session: SessionId,
     context: Annotated[
-        bool, typer.Option("--context", help="Show what fills the context instead, in tokens.")
+        bool, typer.Option("--context", help="Show the tokens in the context instead, by kind.")
     ] = False,
 ) -> None:
     """Show a conversation as text."""
@@ -94,7 +94,7 @@ def show(
 def replay(
     session: SessionId,
     speed: Annotated[
-        float, typer.Option(min=0.01, metavar="X", help="How many times as fast as it was.")
+        float, typer.Option(min=0.01, metavar="X", help="Speed factor, 1 for the original pauses.")
     ] = 1.0,
     json_events: Annotated[
         bool, typer.Option("--json-events", help="Print every event as one JSON line.")
@@ -178,7 +178,7 @@ def fork(
     session: SessionId,
     before: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Leave out turn N and what came after it."),
+        typer.Option(min=1, metavar="N", help="Leave out turn N and all later ones."),
     ] = None,
 ) -> None:
     """Branch a conversation before a turn; prints the branch's id."""
@@ -264,7 +264,7 @@ def _find(store: Store, session: str) -> str:
 
 
 def _load_record(store: Store, session: str) -> ExportRecord:
-    """A conversation without what is damaged of it, which is named on stderr. Raises UserError."""
+    """A conversation without its damaged parts, which are named on stderr. Raises UserError."""
     from agent.errors import UserError
     from agent.store.export import ExportRecord
 

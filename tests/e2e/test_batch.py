@@ -147,7 +147,7 @@ def test_batch_results_that_cannot_be_read_again_are_refused(
     source.write_text(line("a", input="Hello"))
     ran = agent("batch", str(source), "-o", output, cwd=source.parent)
     assert (ran.code, ran.err) == (
-        2, "agent: --output: the results need a file, from which a later run goes on.\n",
+        2, "agent: --output: the results need a file that a later run can continue.\n",
     )  # fmt: skip
     assert [path.name for path in source.parent.glob("*") if path.is_file()] == ["in.jsonl"]
 

@@ -48,6 +48,7 @@ CLEAN = (
     "agent/server/",
     "agent/cli/",
     "agent/__main__",
+    "agent/models/",
 )
 """Files and folders that have been rewritten."""
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "agent/server/README.md"]

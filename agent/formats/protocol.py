@@ -182,9 +182,7 @@ class Format(Protocol):
     def prompt_header(self, header: PromptHeader) -> list[int]:
         """Render what precedes the first message: system message, instructions and tools."""
 
-    def user_message(self, text: str) -> list[int]:
-        """Render a user's message."""
-
+    def user_message(self, text: str) -> list[int]: ...
     def open_assistant(self) -> list[int]:
         """Return the generation prompt: the beginning of an assistant message."""
 
@@ -269,9 +267,7 @@ class SingleMessageFormat(Protocol):
         segment.
         """
 
-    def message_end(self) -> list[int]:
-        """Return the message's end in the history."""
-
+    def message_end(self) -> list[int]: ...
     def part_separator(self) -> list[int]:
         """Return the separator of two parts of an imported message."""
 

@@ -58,7 +58,7 @@ def describe_threads(threads: ThreadCounts) -> str:
     if fast is not None:
         text += f" ({fast} performance cores)"
     if threads.decode < cores:
-        text += ", measured now: more were no faster"
+        text += ", measured now: more threads did not speed it up"
         busy = threads.prefill < cores and threads.prefill != fast
         text += " (other programs use the cores)" if busy else ""
     return text + (f"; slowed to save power: {saving}" if saving else "")

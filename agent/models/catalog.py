@@ -23,7 +23,7 @@ EMBEDDED = "tiny"
 EMBEDDED_NOTICE = (
     f"{EMBEDDED} is the embedded demonstration model; for a real one: agent models pull gpt-oss-20b"
 )
-"""What people read before they ask the embedded model anything."""
+"""Notice for people before their first prompt to the embedded model."""
 ASSUMED_CONTEXT_TOKENS = 32_768
 """Tokens of context that a model counts as having until the planner knows what fits."""
 GENERAL_EXAMPLES = (
@@ -90,7 +90,7 @@ _FIELDS = {
     **_PLACEMENT_FIELDS,
     **_SERVER_FIELDS,
 }
-"""What an entry of models.toml may have, and what each field may be."""
+"""Fields of an entry of models.toml, with their types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Model:
     examples: tuple[str, ...] = GENERAL_EXAMPLES
     """Prompts that it answers well, for people who do not know what to ask."""
     placement_request: PlacementRequest = field(default_factory=PlacementRequest)
-    """What the entry says about its placement in memory."""
+    """The entry's settings of the placement in memory."""
     draft: str | None = None
     """Name of the model that drafts tokens for it (`agent.models.draft`)."""
     loop_limits: LoopLimits | None = field(default_factory=LoopLimits)
@@ -132,7 +132,7 @@ class Model:
     endpoint: RemoteEndpoint | None = None
     """The server that runs it; None: it runs here."""
     problem: str | None = None
-    """What is wrong with its entry, in one sentence; such a model cannot be used."""
+    """The error of its entry, in one sentence; such a model cannot be used."""
 
     @property
     def context(self) -> int:
@@ -169,7 +169,7 @@ class Model:
 
 
 def _shipped_file() -> Path:
-    """The program's models.toml: beside the packages in a checkout, inside ``agent`` in a wheel."""
+    """The program's models.toml: next to the packages in a checkout, inside ``agent`` in a wheel."""
     package = Path(__file__).parents[1]
     inside = package / "models.toml"
     return inside if inside.exists() else package.parent / "models.toml"

@@ -171,7 +171,7 @@ def _ollama_blobs(folder: Path) -> Iterator[tuple[str, str, Path]]:
 
 
 def _inspect(source: str, name: str, path: Path) -> DiscoveredModel | None:
-    """Read a GGUF's header; None where it is no language model, or a part of one is missing."""
+    """Read a GGUF's header; None where it is not a language model, or a part of one is missing."""
     try:
         values = gguf_header.read_metadata(path, last="general.architecture")
         architecture = str(values.get("general.architecture", ""))

@@ -1,5 +1,5 @@
-"""Downloads a model of models.toml from the hub: resumed, verified, never half installed. What is
-installed stays until all files of another version are verified."""
+"""Downloads a model of models.toml from the hub: resumed, verified, never half installed. The installed
+files stay until all files of another version are verified."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def hub_host() -> str:
 
 
 def hub_address() -> str:
-    """The address of the hub. Raises UserError where HF_ENDPOINT is none."""
+    """The address of the hub. Raises UserError where HF_ENDPOINT is not an address."""
     address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     try:
         parts = urlsplit(address)
@@ -176,7 +176,7 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True)
 class PullEstimate:
-    """What a download takes, and what the model will take and give; for people to decide by."""
+    """Size of a download, and memory and speed of the model; for people to decide by."""
 
     model: Model
     size: int
@@ -228,7 +228,7 @@ def _download_all(files: list[ModelFile], on_progress: DownloadProgress | None) 
         before = total - sum(each.size for each in missing)
         before += sum(other.downloaded_bytes for other in missing if other is not file)
         _fetch(file, _reporting_bar(on_progress, before, total) if on_progress else None)
-    for file in missing:  # all at once: parts of two versions are no model
+    for file in missing:  # all at once: parts of two versions do not make a model
         file.checksum_record.unlink(missing_ok=True)
         file.partial.rename(file.path)
         private_files.write_text(file.checksum_record, file.etag)

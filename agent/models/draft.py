@@ -40,7 +40,7 @@ def _cannot_draft(model: Model, reason: str) -> str:
 
 
 def _tokens(path: Path) -> list[object]:
-    """The text of each id, without names of tokens that are no text: those are spelled variously."""
+    """The text of each id, without the names of special tokens, which are spelled variously."""
     metadata = gguf_header.read_metadata(path, until="tokenizer.ggml.merges")
     tokens = metadata.get("tokenizer.ggml.tokens")
     types = metadata.get("tokenizer.ggml.token_type")

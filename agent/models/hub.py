@@ -24,9 +24,9 @@ PREFERRED = ("MXFP4", "Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "Q4_0", "IQ4_XS")
 MAX_LISTED_AT_ONCE = 8
 """Repositories whose files are listed at the same time."""
 MAX_PAGES, TIMEOUT_SECONDS = 20, 20
-"""Of one list, and for each page of it."""
+"""Time for one list, and for each page of it."""
 _NO_MODELS = ("mmproj", "imatrix", "mtp-")
-"""Files that begin so belong to a model, and are none."""
+"""Prefixes of files that belong to a model but are not models."""
 _REPOSITORY = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>.+))?")
 _PART = re.compile(r"-(\d{5})-of-(\d{5})$")
 
@@ -56,7 +56,7 @@ class HubRepository:
 
 
 def parse_repository(text: str) -> tuple[str, str | None] | None:
-    """Read ``OWNER/REPO[:QUANT]``; None where the text is no such name."""
+    """Read ``OWNER/REPO[:QUANT]``; None where the text is not such a name."""
     match = _REPOSITORY.fullmatch(text.removeprefix(f"{hub_address()}/"))
     return (match["repo"], match["quant"]) if match else None
 
@@ -204,8 +204,8 @@ def _unused_name(name: str, repo: str, catalog: dict[str, Model]) -> str:
 
 
 def find_model(name: str, paths: Paths) -> Model:
-    """What pulling ``name`` downloads where nobody can be asked: an entry of models.toml, or of
-    ``OWNER/REPO[:QUANT]`` the best that fits. Raises UserError, EngineError."""
+    """Return the model that pulling ``name`` downloads without a question: an entry of models.toml, or
+    of ``OWNER/REPO[:QUANT]`` the best that fits. Raises UserError, EngineError."""
     repository = parse_repository(name)
     if repository is None:
         return find_pullable(name)

@@ -43,7 +43,7 @@ class ModelRow:
     """The file or the server's address; None: neither is known."""
     description: str
     download_size: int | None = None
-    """Bytes that downloading it takes, about; None: it is here, or nobody knows."""
+    """Approximate bytes of its download; None: it is here, or the size is unknown."""
     draft: str | None = None
 
     @property
@@ -98,7 +98,7 @@ def list_models(paths: Paths) -> list[ModelRow]:
 
 
 def estimate_row(row: ModelRow, machine: Machine) -> FitEstimate | None:
-    """What a model will take and give on a machine; None: its size is not known."""
+    """Estimate memory and speed of a model on a machine; None: its size is not known."""
     size = EMBEDDED_BYTES if row.source == "embedded" else row.size or row.download_size
     if size is None or row.source == "wrong":
         return None

@@ -41,7 +41,7 @@ RETRY_MEMORY_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class ModelLoader:
-    """Loads one model. What is not ``async`` here blocks for long: call it in a thread."""
+    """Loads one model. Methods that are not ``async`` block for long: call them in a thread."""
 
     model: Model
     paths: Paths
@@ -67,7 +67,7 @@ class ModelLoader:
 
     @property
     def shared_socket(self) -> Path | None:
-        """Where a program with this model listens; None: nobody shares it, as the embedded one."""
+        """Socket of a program with this model; None: it is not shared, as the embedded one."""
         if not self.is_local or self.model.embedded or self.model.path is None:
             return None
         if not hasattr(socket, "AF_UNIX"):

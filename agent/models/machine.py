@@ -24,7 +24,7 @@ SpeedClass = Literal["fast", "usable", "slow"]
 """fast: at least `FAST_TOKENS_PER_SECOND`; usable: at least `USABLE_TOKENS_PER_SECOND`."""
 FAST_TOKENS_PER_SECOND, USABLE_TOKENS_PER_SECOND = 20, 4
 CONTEXT_SHARE = 0.1
-"""What context and compute buffers take beside the weights, as a share of them."""
+"""Memory of context and compute buffers, as a share of the weights."""
 BANDWIDTH_SHARE = 0.5
 """The share of the memory's bandwidth at which weights are read while tokens are generated."""
 ACTIVE_SHARES = {"gpt-oss-20b": 3.6 / 20.9, "gpt-oss-120b": 5.1 / 116.8}
@@ -37,7 +37,7 @@ _EXPERTS = re.compile(r"(\d+(?:\.\d+)?)b-a(\d+(?:\.\d+)?)b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What of this machine decides whether a model runs on it; bytes."""
+    """The properties of this machine that decide whether a model runs on it; bytes."""
 
     memory: int
     """Free memory of the CPU."""
@@ -56,7 +56,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class FitEstimate:
-    """What a model will take and give on a machine."""
+    """Estimated memory and speed of a model on a machine."""
 
     memory: int
     """Bytes that it will want."""
@@ -101,7 +101,7 @@ def estimate_fit(name: str, size: int, machine: Machine) -> FitEstimate:
 
 
 def active_share(name: str) -> float:
-    """The share of its weights that a model reads for a token, as its name tells; 1 for a dense one."""
+    """The share of its weights that a model reads for a token, by its name; 1 for a dense one."""
     for known, share in ACTIVE_SHARES.items():
         if known in name.lower():
             return share

@@ -175,7 +175,6 @@ class KvSequence:
             del self._checkpoints[lengths[closest]]
 
     def checkpoint(self, length: int) -> WindowState:
-        """The checkpoint of a length that has one."""
         return self._checkpoints[length]
 
     def restore(self, stored: StoredPrefix) -> Generator[bool]:

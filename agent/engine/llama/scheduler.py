@@ -147,7 +147,6 @@ class Scheduler:
 
     @property
     def jobs(self) -> list[GenerationJob]:
-        """All jobs that have not ended."""
         return [*self.running, *self.waiting, *self.background]
 
     def add(self, job: GenerationJob) -> GenerationJob | None:

@@ -172,7 +172,6 @@ class StepCosts:
         return max(1.0, next((ratio for ratio in measured if ratio is not None), 1.0))
 
     def is_measured(self, generations: int, drafted: int) -> bool:
-        """Whether a step with about ``drafted`` tokens was measured."""
         if not drafted:
             return generations in self._plain_seconds
         return self._ratios.get((generations, _size_class(drafted))) is not None

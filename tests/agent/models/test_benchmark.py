@@ -14,5 +14,5 @@ def test_benchmark_says_what_was_chosen_and_why(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(benchmark, "power_saving", lambda: "on battery")
     assert benchmark.describe_threads(ThreadCounts(6, 6)) == (
         "threads: 6 for prompts, 6 for answers, of 20 cores (6 performance cores), measured now:"
-        " more were no faster; slowed to save power: on battery"
+        " more threads did not speed it up; slowed to save power: on battery"
     )

@@ -49,6 +49,7 @@ CLEAN = (
     "agent/cli/",
     "agent/__main__",
     "agent/models/",
+    "agent/runtime/",
 )
 """Files and folders that have been rewritten."""
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "agent/server/README.md"]

@@ -8,7 +8,7 @@ from agent.turn.context import RunningTurn
 
 
 class Hub:
-    """Tells its subscribers of each turn as it starts."""
+    """Notifies its subscribers of each turn as it starts."""
 
     def __init__(self) -> None:
         self._subscribers: list[Callable[[RunningTurn], None]] = []

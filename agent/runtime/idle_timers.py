@@ -1,4 +1,4 @@
-"""What a runtime does while no turn runs: unload the model, warm up, probe the CPU.
+"""The idle work of a runtime: unload the model, warm up, probe the CPU.
 
 Each chore waits until nothing has happened for a while::
 

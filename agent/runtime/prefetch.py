@@ -26,7 +26,7 @@ class Prefetcher:
         try:
             self._generation = self._generate(request)
         except EngineError:
-            return  # too long to go on with; the next turn will say so
+            return  # too long to continue; the next turn will say so
         self._task = asyncio.create_task(_read_to_end(self._generation))
 
     async def cached_tokens(self, ids: list[int]) -> int | None:

@@ -58,9 +58,9 @@ log = logging.getLogger(__name__)
 MAX_LOAD_ATTEMPTS = 4
 """Loads with ever less on the GPUs and ever shorter contexts, where the memory does not suffice."""
 SEARCH_AGAIN_SECONDS = 10.0
-"""After nobody had the model loaded, how long that is taken to be so."""
+"""TTL of a negative result when looking for another process's engine."""
 SERVER_WAIT_SECONDS = 5.0
-"""How long an optional MCP server may delay a turn that someone waits for."""
+"""Time that an optional MCP server may delay an interactive turn."""
 
 WrapGeneration = Callable[[Generation, Request, Format], Generation]
 """Wraps a generation, to watch what it yields."""
@@ -115,7 +115,7 @@ class Runtime:
         self.loaded: LoadedModel | None = None
         """The model that is in memory."""
         self.asleep: LoadedModel | None = None
-        """The model that was unloaded for want of use; the next turn loads one again."""
+        """The model that was unloaded after idle time; the next turn loads one again."""
         self.format: Format | None = None
         """The format of the model that was loaded last, or is being loaded; None before the first."""
         self.running_turns = 0
@@ -149,7 +149,7 @@ class Runtime:
 
     @property
     def engine_name(self) -> str:
-        """What runs the model: ``llama.cpp``, ``script``, or the kind of its server."""
+        """The engine of the model: ``llama.cpp``, ``script``, or the kind of its server."""
         return self.loader.engine_name
 
     @property
@@ -228,7 +228,7 @@ class Runtime:
         if request.aside:
             self.restart_idle_timers()  # someone looks at tokens
         elif self.running_turns <= 1:
-            # Of several turns, the prefetched prompt may be another conversation's.
+            # With several turns, the prefetched prompt may be another conversation's.
             self.prefetcher.cancel()
         return self._generate(request)
 
@@ -267,7 +267,7 @@ class Runtime:
     # --- turns ---
 
     def publish(self, turn: RunningTurn) -> None:
-        """Tell the hub's subscribers of a turn that has started."""
+        """Notify the hub's subscribers of a turn that has started."""
         self.hub.publish(turn)
 
     def begin_turn(self) -> None:
@@ -340,7 +340,7 @@ class Runtime:
         return engine if isinstance(engine, RemoteEngine) else None  # another may be chosen
 
     def replica_states(self) -> list[ReplicaState]:
-        """What is known of the servers that run the model; empty: it runs here."""
+        """Return the state of the servers that run the model; empty: it runs here."""
         engine = self._remote_engine()
         return engine.replicas.states() if engine is not None else []
 
@@ -352,7 +352,7 @@ class Runtime:
         if (engine := self._remote_engine()) is None:
             return None
         problem = await engine.cached_health()
-        # Where it is need not be known to all who may ask.
+        # Its address is not disclosed to all clients.
         return None if problem is None else f"The {self.engine_name} that runs the model {problem}."
 
     async def unload(self) -> None:
@@ -500,7 +500,7 @@ class Runtime:
         try:
             await self._serve_engine(own)
         except BaseException:
-            await self._close_engine(own)  # nobody else knows of it
+            await self._close_engine(own)  # it is not shared yet
             raise
         return own
 
@@ -557,7 +557,7 @@ class _ProgressReport:
     ) -> None:
         self._progress, self._loop = progress, loop
         self.abandoned = False
-        """Nobody waits for the load any more."""
+        """Whether the load is no longer waited for."""
 
     def from_thread(self, fraction: float) -> None:
         """Report the first half; ends the thread by an EngineError once the load is abandoned."""

@@ -1,4 +1,4 @@
-"""Lets work that blocks Python's lock (openai-harmony: 60 to 180 ms) wait until nobody types."""
+"""Lets work that blocks Python's lock (openai-harmony: 60 to 180 ms) wait for a pause in typing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import time
 from contextlib import suppress
 
 PAUSE_SECONDS = 0.3
-"""Seconds without a key after which nobody types."""
+"""Seconds without a key that count as a pause."""
 MAX_WAIT_SECONDS = 5.0
-"""How long keys may delay the work once it is all that is left to do."""
+"""Time that keys may delay the work once it is all that is left to do."""
 
 
 class TypingPause:
@@ -19,7 +19,7 @@ class TypingPause:
     def __init__(self) -> None:
         self._last_key = -math.inf
         self._waiting = 0
-        """How many wait for the work."""
+        """Number of callers that wait for the work."""
         self._hurried = asyncio.Event()
         """Set while someone does."""
 

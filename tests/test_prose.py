@@ -50,6 +50,7 @@ CLEAN = (
     "agent/__main__",
     "agent/models/",
     "agent/runtime/",
+    "agent/conversation/",
 )
 """Files and folders that have been rewritten."""
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "agent/server/README.md"]

@@ -1,6 +1,6 @@
-"""What a prompt brings along: files, piped text, prompts of MCP servers, output of the person's
-commands. They are blocks behind the person's words, so that the model and the taint rule
-(`agent.turn.exposure`) can tell them from these."""
+"""Attachments of a prompt: files, piped text, prompts of MCP servers, output of the person's commands.
+They are blocks after the person's words, so that the model and the taint rule (`agent.turn.exposure`)
+can distinguish them."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ SUMMARY = (
 LEFT_OUT = "The earlier messages of this conversation were left out to make room, unsummarised."
 
 
-_FURTHER_LEFT_OUT = "\n\nWhat was said after that, until here, was left out, unsummarised."
+_FURTHER_LEFT_OUT = "\n\nThe messages after that, until here, were left out, unsummarised."
 
 
 class NotCompactedError(AgentError):
@@ -130,7 +130,7 @@ def minimum_prompt_tokens(form: Format, conversation: Conversation) -> int:
 
 
 def replaceable_tokens(form: Format, conversation: Conversation) -> int:
-    """Tokens of the prompt in whose place `compact` would put a summary; 0: there is nothing to do."""
+    """Tokens of the prompt that `compact` would replace by a summary; 0: there is nothing to do."""
     base = conversation.compacted.end if conversation.compacted else 0
     starts = [start for start in turn_starts(form, conversation.entries) if start > base]
     end = _last_in_prompt(conversation, starts)
@@ -179,7 +179,7 @@ _REQUEST_ROLES = ("user", "developer")
 
 
 def _roles(form: Format, entries: Sequence[Entry]) -> list[Role]:
-    """The entries' roles; entries of old stores have none, and are told apart by their first ids."""
+    """The entries' roles; entries of old stores have none, and are identified by their first ids."""
     user, result = form.user_message("a"), form.tool_result("f", "a")
     user_header = common_prefix_length(user, form.user_message("b"))
     result_header = common_prefix_length(result, form.tool_result("f", "b"))
@@ -210,7 +210,7 @@ def _render(form: Format, text: str) -> list[int]:
 def _reuse_summary(generator: Generator, conversation: Conversation) -> bool:
     """Whether the beginning was summarised before, as by a client that resends a whole history."""
     form, entries = generator.format, conversation.entries
-    # A summary may tell what was dropped here: another branch that has it was summarised.
+    # A summary may contain text that was dropped here, if another branch with it was summarised.
     present = list(takewhile(lambda entry: not entry.dropped, entries))
     ends = [start for start in turn_starts(form, entries)[1:] if start <= len(present)]
     summarised = generator.summaries.longest_prefix(present, ends)
@@ -250,14 +250,14 @@ class _Compaction:
         used += _size(_pinned(conversation.entries[:last]))
         room = min(LATEST_TURNS_SHARE * context, FULL_SHARE * context - used)
         for start in reversed(self.starts[:-1]):
-            # What is pinned stays in any case, and is among what is used.
+            # Pinned entries stay in any case, and count as used.
             if _size(_unpinned(conversation.entries[start:last])) > room:
                 break
             end = start
         return end
 
     def replaceable_tokens(self, end: int) -> int:
-        """Tokens in the prompt before ``end`` in whose place a summary can stand."""
+        """Tokens in the prompt before ``end`` that a summary can replace."""
         return _replaceable(self._conversation, end)
 
     def shorten(self, end: int) -> bool:
@@ -321,7 +321,7 @@ class _Compaction:
             self._notify(f"{self._turns(end)} left out: the model wrote no summary")
             return
         entries = self._conversation.entries[:end]
-        if not any(entry.dropped for entry in entries):  # else the summary tells nothing of them
+        if not any(entry.dropped for entry in entries):  # else the summary does not cover them
             self._generator.summaries.put(entries, text)
         self._notify(f"{self._turns(end)} summarised in {len(ids):,} tokens")
 

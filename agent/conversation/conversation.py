@@ -6,14 +6,14 @@ reasoning are left out of prompts, as the Harmony guide asks for
 (https://cookbook.openai.com/articles/openai-harmony).
 
 All messages stay in ``entries``; the prompt is made of them, except that after a compaction
-(`agent.conversation.compaction`) a summary stands for the oldest and long results are shortened::
+(`agent.conversation.compaction`) a summary replaces the oldest and long results are shortened::
 
     entries   [u1][a1][u2][a2][tool result      ][a3][u3]...
     prompt    header | summary  |[shortened result][a3][u3]... | opening of the assistant's message
                        `-- CompactedPrefix, end = 4
 
 A person may choose what the prompt has of it, too: entries that are dropped are left out, and those
-that are pinned stay although a summary stands for their neighbours.
+that are pinned stay although a summary replaces their neighbours.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Entry:
     role: Role | None = None
     """None: stored by a version that did not store roles."""
     recipient: str | None = None
-    """Of a tool result: the tool as the model called it; of several in one message, all of them."""
+    """For a tool result: the tool as the model called it, or all tools of several results."""
     shortened_ids: list[int] | None = None
     """The ids that stand for it in the prompt since a compaction, or since a person folded it."""
     dropped: bool = False
@@ -63,7 +63,7 @@ class Entry:
 
     @property
     def prompt_ids(self) -> list[int]:
-        """The ids that the prompt has of it, unless a summary stands for it."""
+        """The ids that the prompt has of it, unless a summary replaces it."""
         if self.dropped or self.omitted:
             return []
         return self.ids if self.shortened_ids is None else self.shortened_ids
@@ -71,7 +71,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class CompactedPrefix:
-    """The summary that stands in the prompt for the oldest entries."""
+    """The summary that replaces the oldest entries in the prompt."""
 
     end: int
     """Index of the first entry that is still in the prompt."""
@@ -94,7 +94,7 @@ class Span:
 
 
 def affinity_tokens(header_ids: Sequence[int], entries: Sequence[Entry]) -> int:
-    """How many ids the prompt has up to the end of the first user's message; 0: there is none."""
+    """Number of ids of the prompt up to the end of the first user's message; 0: there is none."""
     count = len(header_ids)
     for entry in entries:
         count += len(entry.prompt_ids)
@@ -120,7 +120,7 @@ class Conversation:
     shared: int = 0
     """Number of entries that the parent has too."""
     revision: int = 0
-    """How often the store wrote it; where the stored number differs, another process continued it."""
+    """Number of writes by the store; where the stored number differs, another process continued it."""
     unanswered: list[str] = field(default_factory=list)
     """Tools whose calls, the last messages, are the client's to run, and have no result yet."""
     finished_reasoning: list[tuple[int, Entry]] = field(default_factory=list)
@@ -133,7 +133,7 @@ class Conversation:
     """The entry with the latest results; a further one of the same generation is appended to it."""
 
     def ids(self) -> list[int]:
-        """The ids of the prompt, without the opening of the assistant's next message."""
+        """The ids of the prompt, without the generation prompt."""
         return [
             *self._header_ids,
             *chain.from_iterable(entry.ids for entry in self.prompt_entries()),
@@ -146,7 +146,7 @@ class Conversation:
 
     @property
     def affinity_tokens(self) -> int:
-        """How many ids all prompts of this conversation begin with, and those of few others."""
+        """Length in ids of the prefix of all prompts of this conversation, and of few others."""
         return affinity_tokens(self._header_ids, self.prompt_entries())
 
     def prompt_entries(self) -> list[Entry]:
@@ -161,7 +161,7 @@ class Conversation:
         ]
 
     def branch(self, conversation_id: str, before: int) -> Conversation:
-        """A new conversation with the first ``before`` entries, reasoning aside.
+        """A new conversation with the first ``before`` entries, not counting reasoning.
 
         To edit or retry a user's message is to branch before it and continue there. Where a compaction
         reached further than ``before``, the branch has the messages themselves again.
@@ -186,7 +186,7 @@ class Conversation:
         )
 
     def _index(self, count: int) -> int:
-        """The index behind so many entries, reasoning aside; the end where there are no more."""
+        """The index after ``count`` entries, not counting reasoning; at most the end."""
         counts = accumulate((not entry.reasoning for entry in self.entries), initial=0)
         return next((at for at, before in enumerate(counts) if before == count), len(self.entries))
 
@@ -259,7 +259,7 @@ class Conversation:
             self._add_generated_parts(form, form.message_header(), ids, spans)
             return
         for span in spans:
-            # The opening of the first message is in the prompt, not among the generated ids.
+            # The first message's generation prompt is in the prompt, not among the ids.
             opening = form.open_assistant() if span.start == 0 else []
             call = span.complete and span.kind in (SegmentKind.TOOL, SegmentKind.TOOL_UNKNOWN)
             message = form.close_message([*opening, *ids[span.start : span.end]], call=call)

@@ -62,7 +62,7 @@ class ToolResultMessage:
     function: bool = False
     """Whether the tool is a function that the client runs."""
     late: tuple[int, int] | None = None
-    """Of a result that takes the place of a `NO_RESULT`: which one it is of how many of its tool."""
+    """For a result that replaces a `NO_RESULT`: its index and the number of its tool's results."""
 
 
 @dataclass(frozen=True, slots=True)

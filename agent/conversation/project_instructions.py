@@ -37,7 +37,7 @@ class ProjectInstructions:
 
     files: tuple[InstructionFile, ...] = ()
     notices: tuple[str, ...] = ()
-    """What was cut or left out, a sentence each."""
+    """Sentences about parts that were cut or left out."""
 
     @property
     def section(self) -> str:

@@ -1,4 +1,4 @@
-"""What a person chooses of a conversation's prompt: fold a result, drop a turn, pin one. Each choice is
+"""A person's choices about a conversation's prompt: fold a result, drop a turn, pin one. Each choice is
 undone by making it again: all entries stay."""
 
 from __future__ import annotations

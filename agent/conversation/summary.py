@@ -27,15 +27,15 @@ from agent.formats.recipients import Recipients
 from agent.util.prefix import common_prefix_length
 
 SUMMARY_PROMPT = (
-    "Before we go on: write a summary of our conversation until here. You will go on with it and"
-    " see the summary alone, not the messages, so keep what I asked for and what was decided, facts,"
-    " names, numbers, paths and code that still matter, what the tools found, and what is still to"
-    " do. Call no tool. Answer with the summary only."
+    "Before we continue: write a summary of our conversation until here. You will continue from"
+    " it and see the summary alone, not the messages, so keep what I asked for and what was"
+    " decided, facts, names, numbers, paths and code that still matter, what the tools found, and"
+    " what is still to do. Call no tool. Answer with the summary only."
 )
 MAX_SUMMARY_TOKENS = 4096
 """Tokens that the model may write for one summary, reasoning included."""
 SUMMARIES_PER_CONTEXT = 6
-"""So many summaries of the longest size fit into a short context."""
+"""Number of summaries of the longest size that fit into a short context."""
 MAX_CACHED_SUMMARIES = 64
 MIN_CHUNK_TOKENS = 64
 """Tokens of the conversation that one generation has to be able to summarise."""

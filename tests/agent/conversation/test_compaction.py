@@ -209,7 +209,7 @@ async def test_failed_summary_keeps_the_earlier_one(new_recorder: NewRecorder) -
         events, _ = await recorder.run_turn(conversation)
         assert "left out" in notices(events)
         prompt = recorder.text(recorder.requests[-1].prompt)
-        assert SUMMARY_TEXT in prompt and prompt.count("was left out, unsummarised") == 1
+        assert SUMMARY_TEXT in prompt and prompt.count("were left out, unsummarised") == 1
         assert not needs_compaction(recorder.runtime.format, CONTEXT_TOKENS, conversation)
 
 

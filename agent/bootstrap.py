@@ -44,8 +44,8 @@ def _require_address_space() -> None:
     size, _ = resource.getrlimit(resource.RLIMIT_AS)
     if 0 <= size < MIN_ADDRESS_SPACE:
         raise UserError(
-            f"This program needs {MIN_ADDRESS_SPACE >> 20} MiB of address space beside the model,"
-            f" and may have {size >> 20} MiB: raise ulimit -v."
+            f"This program needs {MIN_ADDRESS_SPACE >> 20} MiB of address space in addition to"
+            f" the model, and may have {size >> 20} MiB: raise ulimit -v."
         )
 
 

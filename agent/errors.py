@@ -13,7 +13,7 @@ class UserError(AgentError):
 
 
 def system_refusal(error: BaseException) -> str | None:
-    """What the system refuses, as a sentence with the file that it is about; None: another error."""
+    """Describe an error of the system in a sentence with its file; None: another error."""
     if isinstance(error, MemoryError):
         return "There is not enough memory (ulimit -v says how much this process may take)."
     if (

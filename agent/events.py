@@ -1,13 +1,12 @@
-"""The stream's vocabulary: response, items and events, as every interface shows them.
+"""The types of the stream: response, items and events, as every interface shows them.
 
 Names, fields and order are those of OpenAI's Responses API
 (https://platform.openai.com/docs/api-reference/responses-streaming); ``agent.*`` events carry what it
-lacks.
-A response's life, in order: ``response.created``, ``response.in_progress``, its items one after the
-other, then exactly one of ``response.completed``, ``.incomplete``, ``.failed``. Each item opens with
-``response.output_item.added``, streams its own events, and closes with ``response.output_item.done``,
-which holds the final item. Official events are numbered from 0 without gaps; ``agent.*`` events carry
-no number and may stand anywhere before the last one.
+lacks. A response's life, in order: ``response.created``, ``response.in_progress``, its items one after
+the other, then exactly one of ``response.completed``, ``.incomplete``, ``.failed``. Each item opens
+with ``response.output_item.added``, streams its own events, and closes with
+``response.output_item.done``, which holds the final item. Official events are numbered from 0 without
+gaps; ``agent.*`` events carry no number and may come anywhere before the last one.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class OutputText(WireModel):
 
 
 class ReasoningItem(WireModel):
-    """What the model thinks (Harmony's analysis channel)."""
+    """The model's reasoning (Harmony's analysis channel)."""
 
     id: str
     type: Literal["reasoning"] = "reasoning"
@@ -78,7 +77,7 @@ class ReasoningItem(WireModel):
 
 
 class MessageItem(WireModel):
-    """What the model says: a preamble before a call (phase commentary) or the final answer."""
+    """A message of the model: a preamble before a call (phase commentary) or the final answer."""
 
     id: str
     type: Literal["message"] = "message"
@@ -165,7 +164,7 @@ class McpListedTool(WireModel):
 
 
 class McpListToolsItem(WireModel):
-    """What a server offers; once per server and conversation, only to requests that name it."""
+    """The tools of a server; once per server and conversation, only to requests that name it."""
 
     id: str
     type: Literal["mcp_list_tools"] = "mcp_list_tools"
@@ -206,7 +205,7 @@ class CodeInterpreterCallItem(WireModel):
     container_id: str
     code: str = ""
     outputs: list[dict[str, Any]] | None = None
-    """What it printed, for clients that send items back; also if a request does not include it."""
+    """Its output, for clients that send items back; also if a request does not include it."""
     status: Literal["in_progress", "completed", "incomplete", "interpreting", "failed"] = (
         "in_progress"
     )
@@ -281,7 +280,7 @@ class Reasoning(WireModel):
     effort: str | None = None
     summary: str | None = None
     context: str | None = Field(default=None, exclude_if=_absent)
-    """Whose reasoning the model reads again: ``current_turn`` in responses to clients."""
+    """The turns whose reasoning the model reads again: ``current_turn`` in responses to clients."""
 
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -294,7 +293,7 @@ class ConversationReference(WireModel):
 
 
 class ResponseRepair(WireModel):
-    """One mend: ``rule`` says which, ``text`` what no item holds of it."""
+    """One repair: ``rule`` names it, ``text`` is its text that is in no item."""
 
     rule: str
     text: str = ""
@@ -343,7 +342,7 @@ class Response(WireModel):
     )
     user: str | None = Field(default=None, exclude_if=_absent)
     repairs: list[ResponseRepair] | None = Field(default=None, exclude_if=_absent)
-    """What was mended of the model's markup, where anything was; OpenAI's API has no such field."""
+    """Repairs of the model's markup, if there are any; OpenAI's API has no such field."""
     input_messages: list[dict[str, Any]] | None = Field(default=None, exclude_if=_absent)
     """Where the request has ``enable_response_messages``: the prompt, known at the end."""
     output_messages: list[dict[str, Any]] | None = Field(default=None, exclude_if=_absent)
@@ -746,7 +745,7 @@ class AgentPrompt(WireModel):
 
 
 class TokenProbability(WireModel):
-    """How likely a token was where the model wrote it, and the likeliest ones there.
+    """The probability of a token where the model wrote it, and the likeliest ones there.
 
     Five decimals of the natural logarithms, four digits of the probabilities.
     """
@@ -772,11 +771,11 @@ class AgentTokens(WireModel):
     logprobs: list[TokenProbability | None] | None = Field(default=None, exclude_if=_absent)
     """One per id, where they were asked for (``token_probabilities``); None: not reported."""
     entry: int | None = Field(default=None, exclude_if=_absent)
-    """How many messages the turn had when this generation began; in its first batch only."""
+    """Number of the turn's messages before this generation; in its first batch only."""
 
 
 class AgentReasoning(WireModel):
-    """A reasoning item is whole: how many tokens it took, without markup; before its text's done."""
+    """A reasoning item is complete: its tokens without markup; before its text's done."""
 
     type: Literal["agent.reasoning"] = "agent.reasoning"
     item_id: str
@@ -813,7 +812,7 @@ class AgentFileChanges(WireModel):
     modified: list[str] = Field(default_factory=list)
     deleted: list[str] = Field(default_factory=list)
     total: int | None = None
-    """How many there are in all; null: there were too many files to compare."""
+    """Number of all changed files; null: there were too many files to compare."""
 
     @property
     def summary(self) -> str:
@@ -839,11 +838,11 @@ class AgentApprovalRequested(WireModel):
     arguments: str
     reason: str
     preview: str | None = None
-    """What the call would change (a diff), where its arguments do not show it."""
+    """The call's changes (a diff), where its arguments do not show them."""
     diff: str | None = None
-    """Where the tool was allowed before: how its definition has changed since."""
+    """If the tool was allowed before: the changes of its definition since."""
     rules: list[str] | None = None
-    """What an answer for longer than once allows, as it is stored; empty: it can be allowed once only;
+    """The rules that a lasting answer gives, as they are stored; empty: it can only be allowed once;
     null: the tool, with any arguments."""
 
 
@@ -881,8 +880,8 @@ class AgentElicitationResolved(WireModel):
 
 
 class AgentRepair(WireModel):
-    """The model's format was malformed at generated token ``at``; ``text`` is what no item holds, or
-    of ``answer_unfit`` and ``arguments_unfit`` what does not fit the JSON Schema."""
+    """The model's format was malformed at generated token ``at``; ``text`` is text that is in no item,
+    or for ``answer_unfit`` and ``arguments_unfit`` the violation of the JSON Schema."""
 
     type: Literal["agent.repair"] = "agent.repair"
     rule: str
@@ -893,8 +892,8 @@ class AgentRepair(WireModel):
 
 
 class AgentSteered(WireModel):
-    """What the person said in the middle of the turn; the next generation reads it. It comes after the
-    results of the calls before it."""
+    """A message of the person in the middle of the turn; the next generation reads it. It comes after
+    the results of the calls before it."""
 
     type: Literal["agent.steered"] = "agent.steered"
     text: str
@@ -909,7 +908,7 @@ class AgentNotice(WireModel):
 
 
 MIN_SPEED_TOKENS = 10
-"""Tokens of which a speed is shown to people: that of fewer says nothing."""
+"""Minimal number of tokens for a speed that is shown to people."""
 
 
 class AgentStats(WireModel):
@@ -923,9 +922,9 @@ class AgentStats(WireModel):
     """Tokens of side generations (summaries, MCP sampling), which ``usage`` does not have."""
     aside_output_tokens: int = 0
     drafted_tokens: int = 0
-    """Of speculative decoding: tokens that were guessed and verified, several in one step."""
+    """Tokens that speculative decoding drafted and verified, several in one step."""
     accepted_tokens: int = 0
-    """How many of them the model wrote."""
+    """Number of drafted tokens that were accepted."""
     tokens_per_second: float
     time_to_first_token_ms: float
     tool_ms: float
@@ -945,35 +944,35 @@ class ContextPart(WireModel):
 
     kind: ContextPartKind
     name: str = ""
-    """Of definitions: the server, empty for their common framing; of files: the path; of calls and
-    results: the tool as the model called it; of instructions: the files that they come from."""
+    """For definitions: the server, empty for their common framing; for files: the path; for calls and
+    results: the tool as the model called it; for instructions: their files."""
     turn: int | None = None
-    """The turn, counted from 1; null: it is of none."""
+    """The turn, counted from 1; null: no turn."""
     entry: int | None = None
-    """Index of the conversation's message; null: it is of none."""
+    """Index of the conversation's message; null: no message."""
     tokens: int
     """Tokens that the prompt has of it."""
     full_tokens: int
     """Tokens that it has where nothing was done to it."""
     state: Literal["", "folded", "dropped", "summarised", "omitted"] = ""
-    """``folded``: only its two ends are in the prompt; ``summarised``: a summary stands for it;
+    """``folded``: only its two ends are in the prompt; ``summarised``: a summary replaces it;
     ``omitted``: gpt-oss reads no such calls of a finished turn, nor their results."""
     pinned: bool = False
     """A compaction spares it."""
 
 
 class AgentContext(WireModel):
-    """What fills the context once a turn of a person has generated, before ``agent.stats``: the prompt
-    that a further generation would have. Not for turns of API clients."""
+    """The parts of the context after a generation of a person's turn, before ``agent.stats``: the
+    prompt of the next generation. Not for turns of API clients."""
 
     type: Literal["agent.context"] = "agent.context"
     context_length: int
     tokens: int
-    """Of the prompt: the parts' tokens together."""
+    """Tokens of the prompt: the sum of the parts."""
     cached: int
-    """How many of them the turn's generations have read or written."""
+    """Number of them that the turn's generations have read or written."""
     compactable: int
-    """How many of them ``/compact`` would replace by a summary."""
+    """Number of them that ``/compact`` would replace by a summary."""
     parts: list[ContextPart]
 
 

@@ -51,6 +51,13 @@ CLEAN = (
     "agent/models/",
     "agent/runtime/",
     "agent/conversation/",
+    "agent/bootstrap",
+    "agent/config/",
+    "agent/errors",
+    "agent/events",
+    "agent/observability/",
+    "agent/tiny/",
+    "agent/util/",
 )
 """Files and folders that have been rewritten."""
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "agent/server/README.md"]

@@ -9,15 +9,15 @@ from agent.config.keys import ACTIONS
 
 
 class SettingText(NamedTuple):
-    """What people read about a setting."""
+    """The texts about a setting."""
 
     default: str
-    """What counts where it is not set, in words."""
+    """The default, in words."""
     meaning: str
     elsewhere: str = ""
-    """What else sets it: options of the command line, variables, commands of the app."""
+    """Other ways to set it: options of the command line, variables, commands of the app."""
     values: str = ""
-    """What it may be; empty: as `agent.config.settings.SETTINGS` says."""
+    """Its values; empty: as `agent.config.settings.SETTINGS` says."""
 
 
 SETTING_TEXTS = {

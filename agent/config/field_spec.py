@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class FieldSpec(NamedTuple):
-    """What one field of a TOML table may be."""
+    """The values that one field of a TOML table may have."""
 
     expected: str
     """For people, after "NAME is": "a number of seconds"."""
@@ -33,5 +33,5 @@ def is_flag(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a finite TOML integer or float; booleans are none."""
+    """Whether a value is a finite TOML integer or float, not a boolean."""
     return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]

@@ -51,7 +51,7 @@ ACTIONS = {
 FIXED = {"ctrl+c": "stops and quits", "ctrl+q": "quits"}
 """Keys that no action can have, or a person could not leave; `parse_key` excludes others."""
 SAME_AS = {"ctrl+i": "Tab", "ctrl+m": "Enter", "ctrl+[": "Esc"}
-"""Keys that a terminal does not tell from others."""
+"""Keys that a terminal does not distinguish from others."""
 _ALIASES = {
     "control": "ctrl", "option": "alt", "meta": "alt", "pgup": "pageup", "pgdn": "pagedown",
     "pgdown": "pagedown", "return": "enter", "esc": "escape", "del": "delete",

@@ -43,7 +43,7 @@ class Paths:
 
     @property
     def prefix_cache(self) -> Path:
-        """What models have read, so that it is not read again (`agent.engine.llama.disk_cache`)."""
+        """KV states of prompts that models have read (`agent.engine.llama.disk_cache`)."""
         return self.cache / "prefixes"
 
     @property

@@ -50,7 +50,7 @@ SETTINGS = {
     "responses_days": FieldSpec("a number of days", lambda v: is_number(v) and v > 0),
     "responses_most": FieldSpec("a whole number", lambda v: type(v) is int and 1 <= v < 1 << 63),
 }
-"""What each setting may be; the tables ``browser``, ``network`` and ``keys`` have their own readers."""
+"""Values of the settings; ``browser``, ``network`` and ``keys`` have their own readers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,14 @@ class Settings:
     """Whether a full context is compacted (`agent/conversation/compaction.py`); unset: in the app."""
     model: str | None = None
     effort: Literal["low", "medium", "high"] | None = None
-    """How much the model reasons; unset: medium."""
+    """Reasoning effort; unset: medium."""
     temperature: float | None = None
     """The sampling of each turn, as in `agent.engine.protocol.Sampling`; unset: the model's."""
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
     view: Literal["panes", "conversation"] | None = None
-    """How the app shows a turn that runs; unset: panes."""
+    """The app's view of a running turn; unset: panes."""
     probability_scale: Literal["green-red", "blue-orange"] | None = None
     """The colours of tokens by probability; unset: green-red."""
     keep_alive: float | None = None
@@ -82,7 +82,7 @@ class Settings:
     browser: BrowserSettings | None = None
     """Where the browser searches, and which private networks it may open."""
     network: NetworkAccess | None = None
-    """What commands in the sandbox may reach without a question."""
+    """Hosts that commands in the sandbox may reach without a question."""
     theme: str | None = None
     """The app's colours; also set by choosing one there."""
     titles: bool | None = None
@@ -94,7 +94,7 @@ class Settings:
     responses_days: float | None = None
     """Days for which the server's responses are stored; unset: 30."""
     responses_most: int | None = None
-    """How many of them are stored; unset: 10000."""
+    """Maximum number of stored responses; unset: 10000."""
     keys: KeyBindings = field(default_factory=KeyBindings)
     """The keys of the app's actions, and what is wrong with those of the file."""
 

@@ -19,7 +19,7 @@ class UnusableFileError(AgentError):
 
 def project_folders(root: Path) -> list[Path]:
     """The folders from the git repository's root, or else ``root``, down to ``root``, resolved. A
-    ``.git`` of another user does not count: anybody can put one into ``/tmp``."""
+    ``.git`` of another user does not count: any user can put one into ``/tmp``."""
     root = root.resolve()
     for folder in (root, *root.parents):
         try:

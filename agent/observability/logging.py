@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 MAX_LOG_BYTES = 5_000_000
 """Bytes after which the file is renamed to agent.log.1 and a new one begins."""
 ACCEPT_LOG_SECONDS = 60.0
-"""How often it is logged that no connection can be accepted."""
+"""Pause between log lines about connections that cannot be accepted."""
 
 
 def log_to_file(paths: Paths, level: str = "warning", *, max_bytes: int = MAX_LOG_BYTES) -> None:

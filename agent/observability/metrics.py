@@ -65,7 +65,7 @@ class ReplicaCollector(Collector):
 
 
 class Metrics:
-    """Counts the turns that it is told to follow, whichever interface they came through."""
+    """Counts the turns that it follows, whichever interface they came through."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Metrics:
     ) -> None:
         """``host``: the MCP servers of this program. The rest are read whenever someone scrapes."""
         self._host = host
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a line each that nobody reads
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # unused descriptions
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self._turns = Counter("agent_turns", "Turns that ended.", ["status"], registry=registry)
@@ -160,8 +160,8 @@ class Metrics:
         self._turns.labels(response.status).inc()
 
     def record_completion(self, status: str, read: int, cached: int, written: int) -> None:
-        """Count a raw completion, which is no turn: tokens of its prompt, how many of them were in
-        memory, and of its text. ``status``: completed, failed or cancelled."""
+        """Count a raw completion, which is not a turn: tokens of its prompt, those of them in memory,
+        and of its text. ``status``: completed, failed or cancelled."""
         self._completions.labels(status).inc()
         for kind, number in (
             ("prefilled", read - cached), ("cached", cached), ("output", written),

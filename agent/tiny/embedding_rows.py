@@ -1,5 +1,5 @@
 """Computes structured embedding rows of ±1 (times an amplitude), none of them learned: 128 dimensions
-hash the lower-cased letters, so that " Paris", "paris" and "Paris" share them; 32 tell how they differ
+hash the lower-cased letters, so that " Paris", "paris" and "Paris" share them; 32 encode the rest
 (leading space, capitals, another leading character, digits); 96 are working space for the layers. A
 model that copies such rows copies any token. Only the rows that the templates use are trained."""
 
@@ -16,7 +16,7 @@ EMBEDDING_DIMS = 256
 LETTER_DIMS = 128
 """They hash the lower-cased letters."""
 FLAG_DIMS = 32
-"""They tell space, capitals, digits and other prefixes apart."""
+"""They encode space, capitals, digits and other prefixes."""
 IDENTITY_DIMS = LETTER_DIMS + FLAG_DIMS
 FLAG_AMPLITUDE = 1.5
 OUTPUT_SCALE = 0.05
@@ -42,7 +42,7 @@ def bits() -> npt.NDArray[np.uint8]:
     size = vocabulary.VOCABULARY_SIZE
     core = bytearray()
     traits, prefix_numbers = bytearray(), bytearray()
-    """Of each token: space, capital, all capitals and digits as bits; which of the prefixes."""
+    """For each token: bits for space, capital, all capitals and digits; the index of its prefix."""
     prefixes: dict[bytes, int] = {}
     shake = hashlib.shake_128
     for token in vocabulary.tokens():

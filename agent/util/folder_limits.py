@@ -15,7 +15,7 @@ from pathlib import Path
 MAX_DEPTH = 100
 """Folders nested deeper are not looked into: a path of them soon exceeds the kernel's PATH_MAX."""
 HIDDEN_ENTRIES = 1_000_000
-"""What a folder counts for that is nested deeper, or cannot be read."""
+"""Number of entries that a folder counts as if it is nested deeper, or cannot be read."""
 HIDING_ERRORS = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
 """Errors that someone hostile can cause in their own folder; others are this program's."""
 BATCH_ENTRIES = 1_000
@@ -24,7 +24,7 @@ BATCH_ENTRIES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class FolderUsage:
-    """What a folder takes of its file system."""
+    """The usage of a folder on its file system."""
 
     bytes: int
     """Allocated bytes. A file with several names below the folder counts once for each."""

@@ -1,5 +1,5 @@
 """Decides when Python's cyclic garbage collector runs: `defer` at the start, `resume` when all is
-loaded, `disable` at the end; an app collects while nobody types (`IdleCollector`). A leaf."""
+loaded, `disable` at the end; an app collects in pauses of typing (`IdleCollector`). A leaf."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADLESS_THRESHOLDS = 2_000, 5, 20
 MIN_YOUNG_COLLECTIONS = 20
 """Collections of 10,000 new objects each, after which a full one is worth it."""
 IDLE_SECONDS = 2.0
-"""Seconds without a key after which nobody is expected to feel a full collection."""
+"""Seconds without a key after which a full collection is not expected to be noticed."""
 MAX_TIME_SHARE = 0.1
 """Share of the time that full collections take at most."""
 
@@ -40,7 +40,7 @@ def disable() -> None:
 
 
 class IdleCollector:
-    """Makes full collections while nobody types; without them garbage grows to hundreds of MB."""
+    """Makes full collections in pauses of typing; without them garbage grows to hundreds of MB."""
 
     def __init__(self) -> None:
         self._not_before = 0.0

@@ -1,4 +1,4 @@
-"""Tells images from text by their first bytes."""
+"""Distinguishes images from text by their first bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 CANNOT_SEE = "this model cannot see images"
-"""What people and clients read where an image was meant for the model."""
+"""Message for people and clients who send an image to the model."""
 SIGNATURE_BYTES = 12
 """Length of the longest signature."""
 MAX_PATH_CHARACTERS = 4096
@@ -17,7 +17,7 @@ _BRANDS = (b"ftypavif", b"ftypheic", b"ftypheix", b"ftypmif1")
 
 
 def is_image(data: bytes) -> bool:
-    """Whether these are the first bytes of a picture: PNG, JPEG, GIF, TIFF, WebP, AVIF or HEIC."""
+    """Whether data begins like a picture: PNG, JPEG, GIF, TIFF, WebP, AVIF or HEIC."""
     is_webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
     return data.startswith(_SIGNATURES) or is_webp or data[4:12] in _BRANDS
 

@@ -47,7 +47,7 @@ def find_violation(schema: Mapping[str, Any], value: object) -> str | None:
 
 
 def find_schema_error(schema: Mapping[str, Any]) -> str | None:
-    """Describe in one sentence why this is no JSON Schema; None: it is one, as far as is checked."""
+    """Describe in one sentence why this is not a JSON Schema; None: no error was found."""
     import jsonschema
 
     # Draft 7's own schema refers to nothing but itself; later drafts have new names for two keywords.

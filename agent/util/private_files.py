@@ -90,7 +90,7 @@ def update_text(path: Path, change: Callable[[str], str]) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold the lock of a file of ours: a file beside it, which stays, as the file is replaced. Raises
+    """Hold the lock of a file of ours: a file next to it, which stays, as the file is replaced. Raises
     OSError; BlockingIOError where another has it and this one does not ``wait``."""
     make_folder(path.parent)
     with open(path.with_name(f".{path.name}.lock"), "ab", opener=opener) as lock:

@@ -13,11 +13,11 @@ from typing import Any
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INCOMPLETE = 0, 1, 2, 3, 4
 EXIT_HANGUP = 129
-"""What a shell reports of a program that SIGHUP ended: its terminal is gone."""
+"""A shell's exit code for a program that SIGHUP ended: its terminal is gone."""
 EXIT_CANCELLED = 130
-"""What a shell reports of a program that SIGINT ended; SIGTERM is no other request here."""
+"""A shell's exit code for a program that SIGINT ended; SIGTERM counts as the same request."""
 EXIT_BROKEN_PIPE = 141
-"""What a shell reports of a program that SIGPIPE ended: the reader of the output has gone."""
+"""A shell's exit code for a program that SIGPIPE ended: the reader of the output has gone."""
 
 
 def termination_signals() -> list[int]:

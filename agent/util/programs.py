@@ -1,7 +1,7 @@
 """Finds the programs that this one starts, and none in a folder that others decide about. PATH often
 names folders of a project (an activated virtual environment, ``node_modules/.bin``), whose files must
-not run outside of the sandbox. What PATH lacks may be in a package of our own environment. Every
-process but Python itself is started by this."""
+not run outside of the sandbox. Programs that PATH lacks may be in a package of our own environment.
+Every process but Python itself is started by this."""
 
 from __future__ import annotations
 

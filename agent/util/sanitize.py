@@ -13,8 +13,8 @@ from typing import TextIO
 
 # Complete ANSI sequences (ECMA-48): CSI, as in colours; OSC, as in titles and links.
 _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
-# What else a terminal may act on: C0 but newline and tab, DEL, C1; bidirectional controls; and lone
-# surrogates, which cannot be encoded.
+# Other characters that a terminal may act on: C0 but newline and tab, DEL, C1; bidirectional
+# controls; and lone surrogates, which cannot be encoded.
 _CONTROLS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )

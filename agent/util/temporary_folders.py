@@ -21,7 +21,7 @@ _creation = threading.Lock()
 
 
 def make_temporary_folder(prefix: str) -> Path:
-    """Make a temporary folder (mode 0700) for whoever calls to remove. Raises OSError."""
+    """Make a temporary folder (mode 0700) that the caller removes. Raises OSError."""
     return Path(tempfile.mkdtemp(prefix=prefix, dir=process_folder())).resolve()
 
 
@@ -35,7 +35,7 @@ def process_folder() -> Path:
 
 
 def clear_leftovers(folder: Path | None = None) -> None:
-    """Remove what killed processes of this user left; by default beside ours. Raises no OSError."""
+    """Remove what killed processes of this user left; by default next to ours. Raises no OSError."""
     try:
         folder = folder or Path(tempfile.gettempdir())
         names = [name for name in os.listdir(folder) if name.startswith(PROCESS_PREFIX)]  # noqa: PTH208
@@ -57,7 +57,7 @@ def _lock_new_folder() -> Path:
             lock = os.open(folder, _FLAGS)
         except FileNotFoundError:
             continue  # another process has cleared it
-        with contextlib.suppress(OSError):  # a file system without locks: nobody clears it there
+        with contextlib.suppress(OSError):  # a file system without locks: it is not cleared there
             fcntl.flock(lock, fcntl.LOCK_EX)
         if folder.is_dir():
             if not _locks:

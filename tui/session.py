@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from agent.config.launch import LaunchOptions
     from agent.conversation.conversation import Conversation
-    from agent.events import AgentContext
+    from agent.events import AgentContext, Terminal
     from agent.formats.protocol import Format
     from agent.runtime.runtime import Runtime
     from agent.store.conversations import Store
@@ -171,7 +171,7 @@ class Session:
 
         resumed = self._continue_latest or bool(self._resume)
         try:
-            self._store = Store(runtime.paths.store, in_event_loop=True)
+            self._store = Store(runtime.paths.store)
             self._recorder = TurnRecorder(self._store, self._on_store_error)
             if resumed:
                 return self._store.load(self._resume)
@@ -248,7 +248,7 @@ class Session:
             self._recorder.record(turn, prompt)
         return turn.start()
 
-    async def _remember_settings(self, turn: Turn) -> None:
+    def _remember_settings(self, turn: Turn, _: Terminal) -> None:
         self.turn_settings[turn.response.id] = turn.settings
 
     @property

@@ -349,7 +349,7 @@ def _open_conversation(request: RunRequest, runtime: Runtime) -> tuple[Store | N
     """The conversation that is continued, or a new one; without a store where none can be written."""
     resumed = request.continue_latest or request.resume is not None
     try:
-        store = Store(runtime.paths.store, in_event_loop=True)
+        store = Store(runtime.paths.store)
         conversation = store.load(request.resume) if resumed else Conversation(new_id("conv"))
         for sentence in store.damage.take():
             echo(f"agent: {sentence}", file=sys.stderr)

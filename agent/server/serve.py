@@ -279,7 +279,7 @@ def _open_store(runtime: Runtime) -> ResponseStore:
     days, most = settings.responses_days, settings.responses_most
     try:
         return ResponseStore(
-            Store(runtime.paths.store, in_event_loop=True),
+            Store(runtime.paths.store),
             days=MAX_DAYS if days is None else days,
             max_responses=MAX_RESPONSES if most is None else most,
         )

@@ -8,12 +8,12 @@ import asyncio
 import json
 import os
 import sqlite3
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agent.conversation.conversation import Conversation, Entry
 from agent.errors import AgentError
@@ -24,14 +24,11 @@ from agent.store.lookup import SHORT_ID_LENGTH
 from agent.store.reading import StoreReader
 from agent.store.records import Source, StoredTurn, title_from
 from agent.store.recovery import begun_here, cut_impossible_parents, mark_lost_turns, recover
-from agent.store.schema import LOCK_SECONDS, connect, connect_memory, give_back_pages
+from agent.store.schema import connect, connect_memory, give_back_pages
 from agent.store.tree import ConversationTree
 from agent.util.ids import new_id
 
-LOOP_LOCK_MS = 50
-"""Milliseconds that an event loop waits for another program's write, which is a matter of these."""
-LOCK_POLL_SECONDS = 0.05
-"""Seconds between two looks at whether another program still writes."""
+T = TypeVar("T")
 
 
 class StoreError(AgentError):
@@ -39,12 +36,12 @@ class StoreError(AgentError):
 
 
 class Store(StoreReader):
-    """The conversations of one file."""
+    """The conversations of one file. A method blocks, for up to `LOCK_SECONDS` while another program
+    writes; a program with an event loop calls all of them in the store's own thread (`run`)."""
 
-    def __init__(self, path: Path | None, *, in_event_loop: bool = False) -> None:
+    def __init__(self, path: Path | None) -> None:
         """Open or create the file, and mark turns of dead processes. ``path``: None: in memory, at most
-        `MAX_MEMORY_BYTES`. ``in_event_loop``: a write that has to wait fails soon, so that `writable`
-        is awaited before. Raises StoreError."""
+        `MAX_MEMORY_BYTES`. Raises StoreError."""
         damage = DamageLog()
         try:
             db = connect_memory() if path is None else connect(path)
@@ -52,14 +49,30 @@ class Store(StoreReader):
             cut_impossible_parents(db, damage)
             tree = ConversationTree(db)
             recover(db, damage)
-            self._busy_ms = LOOP_LOCK_MS if in_event_loop else int(LOCK_SECONDS * 1000)
-            db.execute(f"pragma busy_timeout = {self._busy_ms}")
         except (OSError, ValueError, sqlite3.Error) as error:
             raise StoreError(explain(path or Path("memory"), error)) from error
         super().__init__(db, tree, damage)
         self._path = path
-        self.lock_seconds = LOCK_SECONDS
-        """Seconds that `writable` waits at most."""
+        self._thread = ThreadPoolExecutor(1, "store")
+
+    # --- its thread ---
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Have ``work`` done in the store's thread, after all that was submitted before."""
+        return self._thread.submit(work)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do ``work`` in the store's thread, after all that was submitted before. What has not begun
+        when the caller is cancelled is not done."""
+        return await asyncio.wrap_future(self.submit(work))
+
+    async def writable(self) -> None:
+        """Wait until all that was submitted is done."""
+        await self.run(lambda: None)
+
+    def close(self) -> None:
+        """Close the file once all that was submitted is done."""
+        self.submit(self._db.close).result()
 
     @property
     def db(self) -> sqlite3.Connection:
@@ -71,29 +84,7 @@ class Store(StoreReader):
         """The rows of conversations and entries, for `ResponseStore`."""
         return self._tree
 
-    def close(self) -> None:
-        self._db.close()
-
     # --- writing ---
-
-    def is_locked(self) -> bool:
-        """Whether another program writes now, so that a write would wait for it."""
-        try:
-            self._db.execute("pragma busy_timeout = 0")
-            try:
-                self._db.execute("begin immediate")
-                self._db.execute("rollback")
-            finally:
-                self._db.execute(f"pragma busy_timeout = {self._busy_ms}")
-        except sqlite3.Error as error:
-            return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-        return False
-
-    async def writable(self) -> None:
-        """Wait until no other program writes, or for `lock_seconds`; the event loop goes on."""
-        end = time.monotonic() + self.lock_seconds
-        while self.is_locked() and time.monotonic() < end:  # noqa: ASYNC110
-            await asyncio.sleep(LOCK_POLL_SECONDS)
 
     def begin(
         self,
@@ -114,6 +105,7 @@ class Store(StoreReader):
             reserve.hold(self._db, self._path)
         stored = None if served is None else json.dumps(served)
         owner = (served or {}).get("owner", "")
+        begun_here.add(response.id)  # first: another thread may look for turns that are lost
         with self._not_waiting_for_disk(), self._db:
             self._db.execute("begin immediate")
             if response.conversation is not None:
@@ -124,7 +116,16 @@ class Store(StoreReader):
                 (response.id, conversation.id, prompt, "in_progress", response.model_dump_json(),
                  os.getpid(), self._tree.clock.now(), start, stored),
             )  # fmt: skip
-        begun_here.add(response.id)
+
+    @contextmanager
+    def _ending(self, response_id: str) -> Iterator[None]:
+        """A transaction that ends a turn, which is not lost before."""
+        try:
+            with self._db:
+                self._db.execute("begin immediate")
+                yield
+        finally:
+            begun_here.discard(response_id)
 
     @contextmanager
     def _not_waiting_for_disk(self) -> Iterator[None]:
@@ -136,9 +137,14 @@ class Store(StoreReader):
             self._db.execute("pragma synchronous = full")
 
     def note(self, response_id: str, note: str) -> None:
-        """Append to a running turn's journal, without waiting for the disk. Raises sqlite3.Error."""
+        """Append to the journal of a turn, if that runs, without waiting for the disk. Raises
+        sqlite3.Error."""
         with self._not_waiting_for_disk():
-            self._db.execute("insert into journal values (null,?,?)", (response_id, note))
+            self._db.execute(
+                "insert into journal select null, id, ? from turns"
+                " where id = ? and status = 'in_progress'",
+                (note, response_id),
+            )
 
     def finish(
         self,
@@ -150,9 +156,7 @@ class Store(StoreReader):
         """Write a turn that ended, its packed events, and the conversation. Raises sqlite3.Error. If
         the conversation was continued meanwhile, or may not be extended, this is a branch. A served
         turn that was deleted meanwhile is not written."""
-        begun_here.discard(response.id)
-        with self._db:
-            self._db.execute("begin immediate")
+        with self._ending(response.id):
             if served is not None and not self._exists(response.id):
                 return
             self._db.execute("delete from journal where turn = ?", (response.id,))
@@ -195,9 +199,7 @@ class Store(StoreReader):
     def discard(self, conversation: Conversation, response_id: str) -> None:
         """Delete a turn that never began, and an otherwise empty conversation. Raises sqlite3.Error."""
         name = conversation.id
-        begun_here.discard(response_id)
-        with self._db:
-            self._db.execute("begin immediate")
+        with self._ending(response_id):
             self._db.execute("delete from journal where turn = ?", (response_id,))
             self._db.execute("delete from turns where id = ?", (response_id,))
             self._db.execute(

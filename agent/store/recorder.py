@@ -1,13 +1,14 @@
 """Turns written down as they run: what is left of one when its process is killed, and how it went.
 
 A recorder subscribes to the log of each turn that it is given; whoever started the turn only reads its
-events. The turn's row is written when the turn is handed over. Notes go to the store's journal: at once
-when an item is done, so that what was seen as finished survives; and for turns of this program's own
-interfaces every ``NOTE_SECONDS`` while text is written.
+events. All is written in the store's thread, in order, and the turn waits for its end only. The turn's
+row is written when the turn is handed over. Notes go to the store's journal: at once when an item is
+done, which no reader sees before, so that what was seen as finished survives; and for turns of this
+program's own interfaces every ``NOTE_SECONDS`` while text is written.
 A note has the events since the note before and, as a difference, the conversation's entries as they
-would be if the turn ended now (`RunningTurn.pending_entries`). When the terminal event comes, the row,
-the events and the conversation are written before any reader sees it. A turn of a person that failed
-before anything was generated (its model could not be loaded) leaves nothing.
+would be if the turn ended now (`RunningTurn.pending_entries`). Before the terminal event is in the log,
+the row, the events and the conversation are written. A turn of a person that failed before anything was
+generated (its model could not be loaded) leaves nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 from agent import events as ev
-from agent.conversation.conversation import Entry
+from agent.conversation.conversation import Conversation, Entry
 from agent.store.conversations import Store
 from agent.store.event_codec import encode_line, merge_deltas, pack, pack_official
+from agent.store.tree import ConversationChangedError
 from agent.turn.context import RunningTurn
 from agent.util.prefix import common_prefix_length
 
@@ -55,46 +59,41 @@ class TurnRecorder:
         start: int | None = None,
         served: MakeServedRecord | None = None,
         keep: Keep = "all",
-    ) -> None:
+    ) -> Awaitable[None]:
         """Write a turn that is about to start, or has started, then everything that comes of it.
 
         ``prompt``: what a list shows of the turn. ``start``: the conversation's entry that it begins
-        with; None: the next one. ``served``: for a response of the endpoint. Raises
-        ConversationChangedError where it cannot extend its client's conversation any more.
+        with; None: the next one. ``served``: for a response of the endpoint. What is returned may be
+        awaited: until the row is written, or the turn if it has ended. That raises
+        ConversationChangedError where the turn cannot extend its client's conversation any more.
         """
+        name = turn.response.id
         begin = partial(
             self._store.begin,
-            turn.conversation,
-            prompt,
-            turn.response,
+            prompt=prompt,
+            response=turn.response.model_copy(),
             start=len(turn.conversation.entries) if start is None else start,
             served=None if served is None else served(turn.response),
         )
-        waits = self._store.is_locked()
-        try:
-            if not waits:
-                begin()
-        except sqlite3.Error as error:
-            self._on_failure(error)
-            return
-        recording = _Recording(
-            self._store, turn, self._ended, served, keep, begin if waits else None
-        )
-        if not recording.ended:
-            self._recordings[turn.response.id] = recording
+        self._recordings[name] = _Recording(self._store, turn, self._ended, served, keep, begin)
+        return asyncio.shield(self._recordings[name].begun)
 
     def save_after(self, turn: RunningTurn) -> None:
         """Write the conversation once a turn has ended that is no exchange, such as a compaction."""
 
-        def on_event(event: ev.Event) -> None:
-            if isinstance(event, ev.Terminal):
-                try:
-                    self._store.finish(turn.conversation, event.response)
-                except sqlite3.Error as error:
-                    self._on_failure(error)
+        def save(event: ev.Terminal) -> asyncio.Future[None]:
+            saved = asyncio.get_running_loop().create_future()
 
-        turn.log.before_end(self._store.writable)
-        turn.log.on_append(on_event)
+            def done(error: BaseException | None) -> None:
+                if isinstance(error, sqlite3.Error):
+                    self._on_failure(error)
+                saved.set_result(None)
+
+            finish = partial(self._store.finish, response=event.response)
+            _write(self._store, turn.conversation, finish, done)
+            return saved
+
+        turn.log.before_end(save)
 
     def discard(self, response_id: str) -> None:
         """Write nothing more of a turn that runs."""
@@ -107,6 +106,32 @@ class TurnRecorder:
             self._on_failure(error)
 
 
+def _write(
+    store: Store,
+    conversation: Conversation,
+    work: Callable[[Conversation], object],
+    done: Callable[[BaseException | None], None],
+) -> None:
+    """Have a copy of a conversation written, and take over what that says about where it is stored,
+    while the conversation goes on. ``done``: called with the error, if there was one."""
+    saved, shared = conversation.saved, conversation.shared
+    copy = replace(conversation, entries=[*conversation.entries])
+
+    def take_over(future: asyncio.Future[object]) -> None:
+        if (error := future.exception()) is None:
+            conversation.id, conversation.parent = copy.id, copy.parent
+            conversation.revision = copy.revision
+            # What has changed meanwhile is not stored.
+            lowered = conversation.saved < saved, conversation.shared < shared
+            conversation.saved = min(conversation.saved, copy.saved) if lowered[0] else copy.saved
+            conversation.shared = (
+                min(conversation.shared, copy.shared) if lowered[1] else copy.shared
+            )
+        done(error)
+
+    asyncio.wrap_future(store.submit(partial(work, copy))).add_done_callback(take_over)
+
+
 class _Recording:
     """One turn that is being recorded."""
 
@@ -117,74 +142,97 @@ class _Recording:
         ended: Callable[[str, sqlite3.Error | None], None],
         served: MakeServedRecord | None,
         keep: Keep,
-        begin: Callable[[], None] | None,
+        begin: Callable[[Conversation], None],
     ) -> None:
-        """``begin``: writes the turn's row, where another program kept that waiting."""
+        """``begin``: writes the turn's row."""
         self._store, self._turn, self._ended = store, turn, ended
-        self._begin = begin
+        self._begin, self._is_begun = begin, False
         self._served, self._keep = served, keep
         self._began = time.monotonic()
-        self._base = turn.conversation.saved
+        self._base = 0
+        """The entries before it were stored when the turn began."""
         self._noted: list[Entry] = []
         """The entries from ``_base`` on, as of the last note."""
         self._lines: list[str] = []
         self._seen = 0
         """Events of the log that are in ``_lines``."""
-        self._writable = True
-        self.ended = False
-        """The turn is written as it ended."""
-        self._follower: asyncio.Task[None] | None = None
-        if served is None:
-            self._follower = asyncio.create_task(self._follow())
-        turn.log.before_end(store.writable)
+        self._notes: asyncio.Task[None] | None = None
+        self._item_done, self._is_noting = asyncio.Event(), True
+        self._is_over = False
+        """The turn is written as it ended, or is not to be written."""
+        loop = asyncio.get_running_loop()
+        self.begun: asyncio.Future[None] = loop.create_future()
+        """Done once the row is written, or cannot be; for a turn that had ended, once that is."""
+        self._saved: asyncio.Future[None] = loop.create_future()
+        for at, event in enumerate(turn.log.events):
+            self._on_event(event, at)
         turn.log.on_append(self._on_event)
-        if turn.log.events and isinstance(event := turn.log.events[-1], ev.Terminal):
-            self._finish(event.response)
+        turn.log.before_end(self._save)
+        _write(store, turn.conversation, begin, self._on_begun)
 
     def discard(self) -> None:
-        self.ended = True
-        self._writable = False
-        if self._follower is not None:
-            self._follower.cancel()
+        self._is_over = True
+        self._stop_notes()
 
-    def _on_event(self, event: ev.Event) -> None:
-        if self.ended:
-            return
-        if isinstance(event, ev.OutputItemDone):
-            self._note()
-        elif isinstance(event, ev.Terminal):
-            self._finish(event.response)
+    def _on_event(self, event: ev.Event, at: int | None = None) -> None:
+        if self._is_noting and isinstance(event, ev.OutputItemDone):
+            self._turn.log.hold(at)
+            self._item_done.set()
 
-    async def _follow(self) -> None:
-        async for _ in self._turn.log.follow():
-            await self._store.writable()
-            self._note()
-            await asyncio.sleep(NOTE_SECONDS)
+    def _on_begun(self, error: BaseException | None) -> None:
+        self._is_begun, self._base = error is None, self._turn.conversation.saved
+        events = self._turn.log.events
+        if isinstance(error, ConversationChangedError):
+            self.discard()
+            self.begun.set_exception(error)
+        elif events and isinstance(event := events[-1], ev.Terminal):
+            self._finish(event)
+            self._saved.add_done_callback(lambda _: self.begun.set_result(None))
+        else:
+            self.begun.set_result(None)
+            if error is not None:
+                log.warning("the beginning of a turn cannot be written", exc_info=error)
+                self._stop_notes()
+            elif not self._is_over:
+                self._notes = asyncio.create_task(self._write_notes())
 
-    def _drain(self) -> list[str]:
+    # --- notes ---
+
+    async def _write_notes(self) -> None:
+        try:
+            while self._served is not None and await self._item_done.wait():
+                await self._note()
+            async for _ in self._turn.log.follow(held=True):
+                await self._note()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(NOTE_SECONDS):  # wait_for() may ignore a cancel()
+                        await self._item_done.wait()
+        except sqlite3.Error:
+            log.warning("the journal cannot be written", exc_info=True)
+            self._stop_notes()
+
+    def _stop_notes(self) -> None:
+        """Write no more notes; readers of the log wait for none."""
+        self._is_noting = False
+        if self._notes is not None:
+            self._notes.cancel()
+        self._turn.log.release()
+
+    async def _note(self) -> None:
+        self._item_done.clear()
+        lines = self._drain(self._turn.log.events)
+        note = json.dumps({"base": self._base, "events": lines, **self._entry_changes()})
+        seen = self._seen
+        await self._store.run(partial(self._store.note, self._turn.response.id, note))
+        self._turn.log.release(seen)
+
+    def _drain(self, events: list[ev.Event]) -> list[str]:
         """Lines of the events that came since the last call."""
-        seconds, events = time.monotonic() - self._began, self._turn.log.events
+        seconds = time.monotonic() - self._began
         lines = [encode_line(seconds, event) for event in merge_deltas(events[self._seen :])]
         self._seen = len(events)
         self._lines += lines
         return lines
-
-    def _note(self) -> None:
-        if not self._writable or self._store.is_locked():
-            return  # the next note has it, or the end
-        try:
-            self._begin_late()
-            note = {"base": self._base, "events": self._drain(), **self._entry_changes()}
-            self._store.note(self._turn.response.id, json.dumps(note))
-        except sqlite3.Error:
-            log.warning("the journal cannot be written", exc_info=True)
-            self._writable = False
-
-    def _begin_late(self) -> None:
-        """Write the turn's row, if it is not written. Raises sqlite3.Error."""
-        if self._begin is not None:
-            self._begin()
-            self._begin, self._base = None, self._turn.conversation.saved
 
     def _entry_changes(self) -> dict[str, Any]:
         """Entries that differ from the last note's: index, ids that stay, new ids, role, recipient."""
@@ -199,34 +247,63 @@ class _Recording:
         vocabulary = self._turn.conversation.vocabulary
         return {"entries": changes, "count": len(entries), "of": vocabulary}
 
-    def _finish(self, response: ev.Response) -> None:
-        if self._follower is not None:
-            self._follower.cancel()
-        self.ended, failure = True, None
-        turn, served = self._turn, self._served
+    # --- the end ---
+
+    def _save(self, event: ev.Terminal) -> asyncio.Future[None]:
+        if self.begun.done():
+            self._finish(event)
+        else:
+            self.begun.add_done_callback(lambda _: self._finish(event))
+        return self._saved
+
+    def _finish(self, event: ev.Terminal) -> None:
+        if self._is_over:
+            self._saved.set_result(None)
+            return
+        self._is_over, self._is_noting = True, False
+        if self._notes is not None:
+            self._notes.cancel()
+        turn, response = self._turn, event.response
         # Nothing was generated, and the conversation is as it was: there is nothing to continue.
         never_began = response.status == "failed" and turn.first_entry == len(
             turn.conversation.entries
         )
-        try:
-            if never_began and served is None:
-                if self._begin is None:
-                    self._store.discard(turn.conversation, response.id)
-            else:
-                self._begin_late()
-                extra = None if served is None else served(response)
-                self._store.finish(turn.conversation, response, self._packed(), extra)
-        except sqlite3.Error as error:
-            failure = error
-        self._writable = False
-        self._ended(response.id, failure)
+        if never_began and self._served is None:
+            work = partial(self._store.discard, response_id=response.id)
+        else:
+            events = turn.log.events
+            if event is not events[-1]:
+                events = [*events, event]
+            if self._keep == "all":
+                self._drain(events)
+            served = None if self._served is None else self._served(response)
+            work = partial(self._write_end, response=response, events=events, served=served)
+        _write(self._store, turn.conversation, work, self._on_finished)
 
-    def _packed(self) -> bytes | None:
-        match self._keep:
-            case "all":
-                self._drain()
-                return pack(self._lines)
-            case "official":
-                return pack_official(self._turn.log.events)
-            case "none":
-                return None
+    def _write_end(
+        self,
+        conversation: Conversation,
+        response: ev.Response,
+        events: list[ev.Event],
+        served: dict[str, Any] | None,
+    ) -> None:
+        """Write the turn as it ended, in the store's thread. Raises sqlite3.Error."""
+        if not self._is_begun:
+            try:
+                self._begin(conversation)
+            except ConversationChangedError as error:
+                raise sqlite3.IntegrityError("the conversation was changed meanwhile") from error
+        packed = None
+        if self._keep == "all":
+            packed = pack(self._lines)
+        elif self._keep == "official":
+            packed = pack_official(events)
+        self._store.finish(conversation, response, packed, served)
+
+    def _on_finished(self, error: BaseException | None) -> None:
+        self._turn.log.release()
+        self._saved.set_result(None)
+        if error is not None and not isinstance(error, sqlite3.Error):
+            log.error("the end of a turn cannot be written", exc_info=error)
+            error = None
+        self._ended(self._turn.response.id, error)

@@ -40,8 +40,10 @@ def mark_lost_turns(db: sqlite3.Connection) -> None:
                 text = json.dumps(lost)
             except READ_ERRORS:
                 pass  # whoever reads the turn names it
-            db.execute(
-                "update turns set status = 'failed', response = ? where id = ?", (text, name)
+            db.execute(  # unless it has ended meanwhile
+                "update turns set status = 'failed', response = ? where id = ?"
+                " and status = 'in_progress'",
+                (text, name),
             )
 
 

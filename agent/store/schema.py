@@ -180,7 +180,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def connect_memory() -> sqlite3.Connection:
     """Open an empty database in memory, of at most `MAX_MEMORY_BYTES`. Raises sqlite3.Error."""
-    db = sqlite3.connect(":memory:", isolation_level=None)
+    db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     db.execute("pragma foreign_keys = on")
     page_bytes = db.execute("pragma page_size").fetchone()[0]
     db.execute(f"pragma max_page_count = {MAX_MEMORY_BYTES // page_bytes}")
@@ -190,7 +190,7 @@ def connect_memory() -> sqlite3.Connection:
 
 def _open(path: Path, *, alone: bool = False) -> sqlite3.Connection:
     """``alone``: no other program may use it meanwhile; that needs no shared memory."""
-    # The app opens the store in a thread, and uses it in its event loop.
+    # A program with an event loop uses it in a thread of the store's own.
     db = sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         if alone:

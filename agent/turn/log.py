@@ -4,11 +4,13 @@ reader can stall the turn, and none misses anything."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 
-from agent.events import Event, OutputTextDelta, ReasoningTextDelta
+from agent.events import Event, OutputTextDelta, ReasoningTextDelta, Terminal
 
 _DELTAS = (OutputTextDelta, ReasoningTextDelta)
+HOLD_SECONDS = 0.25
+"""Seconds for which readers wait at most until an item that is done is stored."""
 
 
 class EventLog:
@@ -19,20 +21,45 @@ class EventLog:
         self.closed = False
         self._callbacks: list[Callable[[Event], None]] = []
         self._waiting: set[asyncio.Future[None]] = set()
-        self._before_end: list[Callable[[], Awaitable[None]]] = []
+        self._savers: list[Callable[[Terminal], asyncio.Future[None] | None]] = []
+        self._held: list[int] = []
+        """Indexes of events which `hold` keeps from readers, and so those behind them."""
 
     def on_append(self, callback: Callable[[Event], None]) -> None:
         """Call ``callback`` with each further event but the deltas of texts, which are nearly all of
         them; at once, before any reader of `follow` gets it."""
         self._callbacks.append(callback)
 
-    def before_end(self, wait: Callable[[], Awaitable[None]]) -> None:
-        """Have the turn await ``wait()`` before its last event."""
-        self._before_end.append(wait)
+    def before_end(self, save: Callable[[Terminal], asyncio.Future[None] | None]) -> None:
+        """Call ``save`` with the last event before it is in the log; the turn waits for the future."""
+        self._savers.append(save)
 
-    async def wait_for_end(self) -> None:
-        for wait in self._before_end:
-            await wait()
+    async def save(self, event: Terminal) -> None:
+        """Have the last event saved before it is appended. A task that is cancelled waits all the
+        same, and is cancelled then."""
+        cancelled: asyncio.CancelledError | None = None
+        while self._savers:
+            waiting = [saved for save in self._savers if (saved := save(event))]
+            self._savers.clear()
+            while not all(saved.done() for saved in waiting):
+                try:
+                    await asyncio.wait(waiting)
+                except asyncio.CancelledError as error:
+                    cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+    def hold(self, index: int | None = None) -> None:
+        """Keep an event (None: the last one), and those behind it, from readers until `release`, but
+        for `HOLD_SECONDS` at most."""
+        at = len(self.events) - 1 if index is None else index
+        self._held.append(at)
+        asyncio.get_running_loop().call_later(HOLD_SECONDS, self.release, at + 1)
+
+    def release(self, end: int | None = None) -> None:
+        """Let readers have the events before index ``end`` (None: all)."""
+        self._held = [] if end is None else [at for at in self._held if at >= end]
+        self._wake()
 
     def append(self, event: Event) -> None:
         """Add the next event; a closed log ignores it."""
@@ -47,7 +74,7 @@ class EventLog:
     def close(self) -> None:
         """End the log: its readers finish once they have read what it has."""
         self.closed = True
-        self._wake()
+        self.release()
 
     def _wake(self) -> None:
         for future in self._waiting:
@@ -55,12 +82,14 @@ class EventLog:
                 future.set_result(None)
         self._waiting.clear()
 
-    async def follow(self, start: int = 0) -> AsyncIterator[list[Event]]:
-        """Yield all events from index ``start``, in batches of those available; end with the log."""
+    async def follow(self, start: int = 0, *, held: bool = False) -> AsyncIterator[list[Event]]:
+        """Yield all events from index ``start``, in batches of those available; end with the log.
+        ``held``: also those that `hold` keeps from other readers."""
         position = start
         while True:
-            if position < len(self.events):
-                batch = self.events[position:]
+            end = len(self.events) if held or not self._held else self._held[0]
+            if position < end:
+                batch = self.events[position:end]
                 position += len(batch)
                 yield batch
             elif self.closed:

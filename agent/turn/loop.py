@@ -371,15 +371,9 @@ class Turn:
     async def _end(self, status: ev.Status, error: ev.ResponseError | None = None) -> None:
         if self._prepared is not None:
             self._prepared.calls.abort("the turn ended")
-        try:
-            await self.log.wait_for_end()
-        finally:
-            self._emit_end(status, error)
-
-    def _emit_end(self, status: ev.Status, error: ev.ResponseError | None) -> None:
         self.emit(self.usage.stats())
         limit_reached = ev.IncompleteDetails(reason="max_output_tokens")
-        self.response = self.response.model_copy(
+        response = self.response.model_copy(
             update={
                 "status": status,
                 "error": error,
@@ -394,10 +388,16 @@ class Turn:
             self.conversation.end_turn()
         if self._prepared is not None:
             self.conversation.omit_answered_calls(self._prepared.format)
-        # The conversation is final before the event: whoever records the turn does so when it comes.
         terminal = {"completed": ev.ResponseCompleted, "failed": ev.ResponseFailed}
-        self.emit(terminal.get(status, ev.ResponseIncomplete)(response=self.response))
+        event = terminal.get(status, ev.ResponseIncomplete)(response=response)
+        event.sequence_number = self._sequence_number
         self._ended = True
+        try:
+            # The conversation is final before: whoever records the turn does so now.
+            await self.log.save(event)
+        finally:
+            self.response = response
+            self.log.append(event)
 
     def _message_fields(self) -> dict[str, object]:
         """The response's ``input_messages`` and ``output_messages``, where they were asked for."""

@@ -85,7 +85,7 @@ async def _main(
 
 def _open_store(runtime: Runtime) -> Store | None:
     try:
-        return Store(runtime.paths.store, in_event_loop=True)
+        return Store(runtime.paths.store)
     except StoreError as error:
         echo(f"agent: {error} Conversations are not stored.", file=sys.stderr)
         return None

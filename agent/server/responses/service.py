@@ -144,7 +144,7 @@ class ResponseService:
             async with storing(self.conversations.store.store):
                 if (conversation := plan.request.conversation_id) is not None:
                     self.conversations.store.keep(conversation)
-                self._recorder.record(
+                await self._recorder.record(
                     turn,
                     prompt_of(plan.inputs),
                     start=turn.first_entry,

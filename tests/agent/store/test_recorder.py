@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -158,7 +159,7 @@ async def test_recorder_whose_store_breaks_tells_and_turn_goes_on(
     assert response.status == "completed" and len(errors) == 1
     late = Turn(runtime, Conversation("d"), [User("Hi.")], TurnOptions())
     recorder.record(late, "Hi.")
-    assert len(errors) == 2 and (await late.start().done()).status == "completed"
+    assert (await late.start().done()).status == "completed" and len(errors) == 2
 
 
 async def test_turn_recorded_after_its_end_is_written_completely(
@@ -169,7 +170,78 @@ async def test_turn_recorded_after_its_end_is_written_completely(
     turn = Turn(runtime, conversation, [User("Hi.")], TurnOptions()).start()
     response = await turn.done()
     errors: list[sqlite3.Error] = []
-    TurnRecorder(store, errors.append).record(turn, "Hi.", start=turn.first_entry)
+    await TurnRecorder(store, errors.append).record(turn, "Hi.", start=turn.first_entry)
     (stored,) = store.turns("c")
     assert (stored.response, stored.start, errors) == (response, 0, [])
     assert [type(event) for _, event in store.events(response.id)][-1] is ev.ResponseCompleted
+
+
+async def test_turn_goes_on_while_another_program_writes_and_ends_once_it_is_stored(
+    make_runtime: MakeRuntime, tmp_path: Path
+) -> None:
+    runtime = await make_runtime(write_script(tmp_path / "s.jsonl", {"markup": HELLO}))
+    store, errors = Store(tmp_path / "store.sqlite"), list[sqlite3.Error]()
+    with closing(sqlite3.connect(tmp_path / "store.sqlite", isolation_level=None)) as other:
+        other.execute("begin immediate")
+        turn = Turn(runtime, Conversation("c"), [User("Hi.")], TurnOptions())
+        begun = TurnRecorder(store, errors.append).record(turn, "Hi.")
+        turn.start()
+        seen = list[ev.Event]()
+        async for batch in turn.log.follow():
+            seen += batch
+            if any(isinstance(event, ev.AgentStats) for event in batch):
+                break  # the last event before the terminal one
+        assert any(isinstance(event, ev.OutputItemDone) for event in seen)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert turn.response.status == "in_progress", "its end is not stored yet"
+        assert not other.execute("select * from turns").fetchall()
+        other.execute("rollback")
+    response = await turn.done()
+    await begun
+    (stored,) = store.turns("c")
+    assert (stored.response, errors) == (response, []) and response.status == "completed"
+    assert not store.db.execute("select * from journal").fetchall()
+
+
+async def test_cancelled_turn_is_stored_before_its_task_ends(
+    make_runtime: MakeRuntime, tmp_path: Path
+) -> None:
+    runtime = await make_runtime(write_script(tmp_path / "s.jsonl", {"markup": HELLO}))
+    store, errors = Store(tmp_path / "store.sqlite"), list[sqlite3.Error]()
+    with closing(sqlite3.connect(tmp_path / "store.sqlite", isolation_level=None)) as other:
+        other.execute("begin immediate")
+        turn = Turn(runtime, Conversation("c"), [User("Hi.")], TurnOptions())
+        TurnRecorder(store, errors.append).record(turn, "Hi.")
+        task = turn.start()._task
+        assert task is not None
+        async for batch in turn.log.follow():
+            if any(isinstance(event, ev.AgentStats) for event in batch):
+                break
+        for _ in range(9):
+            task.cancel()
+            await asyncio.sleep(0)
+        assert not task.done()
+        other.execute("rollback")
+    await asyncio.gather(task, return_exceptions=True)
+    (stored,) = store.turns("c")
+    assert (stored.response.status, stored.response, errors) == ("completed", turn.response, [])
+    assert isinstance(turn.log.events[-1], ev.ResponseCompleted) and turn.log.closed
+
+
+async def test_reader_sees_no_item_that_is_not_stored(
+    make_runtime: MakeRuntime, tmp_path: Path
+) -> None:
+    """Of a process that is killed at that moment, the journal has the item."""
+    replies = ({"markup": reply} for reply in (CALL, HELLO))
+    runtime = await make_runtime(write_script(tmp_path / "s.jsonl", *replies))
+    store, errors = Store(tmp_path / "store.sqlite"), list[sqlite3.Error]()
+    turn, done = Turn(runtime, Conversation("c"), [User("Hi.")], TurnOptions()), list[str]()
+    TurnRecorder(store, errors.append).record(turn, "Hi.")
+    with closing(sqlite3.connect(tmp_path / "store.sqlite")) as other:
+        async for batch in turn.start().log.follow():
+            done += [event.item.id for event in batch if isinstance(event, ev.OutputItemDone)]
+            ((status,),) = other.execute("select status from turns").fetchall()
+            noted = "".join(note for (note,) in other.execute("select note from journal"))
+            assert status == "completed" or all(name in noted for name in done)
+    assert len(done) >= 3 and not errors

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from agent.events import AgentNotice
+from agent.events import AgentNotice, Event, Response, ResponseCompleted, Terminal
 from agent.turn.log import EventLog
 
 
 def notice(number: int) -> AgentNotice:
     return AgentNotice(level="info", message=str(number))
+
+
+def messages(batch: list[Event]) -> list[str]:
+    return [event.message for event in batch if isinstance(event, AgentNotice)]
 
 
 async def read(log: EventLog, start: int = 0) -> list[str]:
@@ -69,3 +73,59 @@ async def test_append_callbacks_run_before_readers() -> None:
     log.close()
     log.append(notice(2))
     assert await reader == ["1"] and len(calls) == 2
+
+
+async def test_held_event_and_later_ones_reach_readers_once_released() -> None:
+    log = EventLog()
+    for number in range(5):
+        log.append(notice(number))
+        if number in (1, 3):
+            log.hold()
+    batches = log.follow()
+    assert messages(await anext(batches)) == ["0"]
+    ahead = log.follow(held=True)
+    assert len(await anext(ahead)) == 5, "who stores them reads them"
+    log.release(2)
+    assert messages(await anext(batches)) == ["1", "2"]
+    log.release()
+    assert messages(await anext(batches)) == ["3", "4"]
+
+
+async def test_event_is_held_for_a_limited_time() -> None:
+    log = EventLog()
+    log.append(notice(0))
+    log.hold()
+    reader = asyncio.create_task(read(log))
+    while not log.closed:
+        if not log._held:
+            log.close()
+        await asyncio.sleep(0)
+    assert await reader == ["0"]
+
+
+async def test_last_event_is_saved_although_its_turn_is_cancelled() -> None:
+    log, saved = EventLog(), asyncio.Event()
+    first, late = (asyncio.get_running_loop().create_future() for _ in range(2))
+    event = ResponseCompleted(response=Response(id="resp_1", created_at=1, model="m"))
+
+    def save(given: Terminal) -> asyncio.Future[None]:
+        assert given is event
+        log.before_end(lambda _: late)  # whoever comes now is waited for too
+        return first
+
+    async def end() -> None:
+        try:
+            await log.save(event)
+        finally:
+            saved.set()
+
+    log.before_end(save)
+    task = asyncio.create_task(end())
+    for future in (first, late):
+        for _ in range(9):
+            await asyncio.sleep(0)
+            task.cancel()
+        assert not saved.is_set()
+        future.set_result(None)
+    await asyncio.gather(task, return_exceptions=True)
+    assert saved.is_set() and task.cancelled()

@@ -116,7 +116,8 @@ def main(
 async def _main(
     runtime: Runtime, turn_defaults: TurnOptions, listener: socket.socket, options: ServerOptions
 ) -> int:
-    server = HttpServer(runtime, turn_defaults, listener, options)
+    store = await open_store(runtime, options)
+    server = HttpServer(runtime, turn_defaults, listener, options, store)
     stop_on_signals(server.drain, server.drain)
     await runtime.start()
     serving = asyncio.create_task(server.run())
@@ -160,7 +161,8 @@ async def serve_in(
     runtime: Runtime, turn_defaults: TurnOptions, listener: socket.socket, options: ServerOptions
 ) -> None:
     """Serve in another program's event loop until cancelled. Raises UserError."""
-    server = HttpServer(runtime, turn_defaults, listener, options)
+    store = await open_store(runtime, options)
+    server = HttpServer(runtime, turn_defaults, listener, options, store)
     serving = asyncio.create_task(server.run())
     try:
         await asyncio.shield(serving)
@@ -180,9 +182,10 @@ class HttpServer:
         turn_defaults: TurnOptions,
         listener: socket.socket,
         options: ServerOptions,
+        store: ResponseStore | None,
     ) -> None:
-        """Raises UserError when the store cannot be opened."""
-        self._store = _open_store(runtime) if options.store else None
+        """``store``: it is closed in the end; None: responses stay in memory."""
+        self._store = store
         self._batches: BatchQueue | None = None
         self._clients = Clients(options.api_keys)
         if options.store:
@@ -233,7 +236,7 @@ class HttpServer:
             if self._batches is not None:
                 await self._batches.close()
             if self._store is not None:
-                self._store.store.close()
+                await asyncio.to_thread(self._store.store.close)
 
     def _start_batches(self) -> None:
         if self._batches is None:
@@ -272,6 +275,11 @@ class HttpServer:
         for turn, events in seen.items():
             if len(turn.log.events) == events:
                 turn.stop()
+
+
+async def open_store(runtime: Runtime, options: ServerOptions) -> ResponseStore | None:
+    """The store where responses are to be stored, opened in a thread. Raises UserError."""
+    return await asyncio.to_thread(_open_store, runtime) if options.store else None
 
 
 def _open_store(runtime: Runtime) -> ResponseStore:

@@ -117,6 +117,13 @@ class ResponseStore:
         )
         self.prune_bytes()
 
+    def try_prune(self) -> None:
+        """`prune`; logs a failure."""
+        try:
+            self.prune()
+        except sqlite3.Error as error:
+            log.warning("stored responses that are too old are not deleted: %s", error)
+
     def prune_bytes(self) -> None:
         """Delete the oldest responses, with a margin, where all take too many bytes; logs a failure."""
         try:

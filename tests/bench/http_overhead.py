@@ -41,7 +41,7 @@ async def measure(script: Path) -> dict[str, float]:
     await Turn(runtime, Conversation("c"), [User("x")], TurnOptions(tools=())).start().done()
     alone = (cpu_seconds() - began) / TOKENS * 1e6
     listener = listen("127.0.0.1", 0, None)
-    server = HttpServer(runtime, TurnOptions(), listener, ServerOptions(store=False))
+    server = HttpServer(runtime, TurnOptions(), listener, ServerOptions(store=False), None)
     serving = asyncio.create_task(server.run())
     began = cpu_seconds()
     # The client is a process of its own, so that its CPU time is not counted.

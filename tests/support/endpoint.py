@@ -195,7 +195,7 @@ async def serve(
     """
     from agent import bootstrap
     from agent.server.http.options import ServerOptions
-    from agent.server.serve import HttpServer, base_url, listen
+    from agent.server.serve import HttpServer, base_url, listen, open_store
 
     monkeypatch.setenv("AGENT_HOME", str(home))
     started: list[Served] = []
@@ -214,14 +214,12 @@ async def serve(
         await runtime.start()
         keys = (api_key,) if isinstance(api_key, str) else api_key
         listener = listen("127.0.0.1", 0, keys)
-        http_server = HttpServer(
-            runtime,
-            bootstrap.turn_options(shared, runtime.model),
-            listener,
-            ServerOptions(
-                api_keys=keys, allow_origins=allow_origins, expose_tools=True, **(server or {})
-            ),
+        settings = ServerOptions(
+            api_keys=keys, allow_origins=allow_origins, expose_tools=True, **(server or {})
         )
+        defaults = bootstrap.turn_options(shared, runtime.model)
+        store = await open_store(runtime, settings)
+        http_server = HttpServer(runtime, defaults, listener, settings, store)
         serving = asyncio.create_task(http_server.run())
         served = Served(base_url(listener), runtime, http_server, serving)
         runtime.hub.subscribe(served.turns.append)

@@ -37,7 +37,7 @@ class ResponseCache:
 
     def add(self, stored: StoredResponse) -> None:
         if self.store is not None:
-            self.store.prune_bytes()
+            self.store.store.submit(self.store.prune_bytes)
         self._evict(stored.response.id)
         self._responses[stored.response.id] = stored
         self._bytes += stored.bytes
@@ -46,26 +46,30 @@ class ResponseCache:
         ):
             self._evict(next(iter(self._responses)))
 
-    def find(self, response_id: str) -> StoredResponse | None:
+    async def find(self, response_id: str) -> StoredResponse | None:
         """A response of the current client, from memory or from the store; None if there is none."""
         if (stored := self._responses.get(response_id)) is not None:
             self._responses.move_to_end(response_id)
-        elif self.store is not None and (turn := self.store.find(response_id)) is not None:
-            stored = from_served_turn(turn)
-            if stored.response.status not in ("queued", "in_progress"):
+        elif (store := self.store) is not None:
+            stored = await store.store.run(lambda: _read(store, response_id))
+            if stored is not None and stored.response.status not in ("queued", "in_progress"):
                 self.add(stored)
         return stored if stored is not None and current_client().owns(stored.owner) else None
 
-    def delete(self, response_id: str) -> bool:
-        """Delete a response of the current client from memory and store; False if there is none."""
-        if (stored := self._responses.get(response_id)) is not None:
-            owner = stored.owner
-        else:
-            owner = self.store.owner(response_id) if self.store is not None else ""
-        if not current_client().owns(owner):
+    async def delete(self, response_id: str) -> bool:
+        """Delete a response of the current client from memory and store; False if there is none.
+        Raises sqlite3.Error."""
+        stored, store, client = self._responses.get(response_id), self.store, current_client()
+        if stored is not None and not client.owns(stored.owner):
             return False
-        deleted = self.store is not None and self.store.delete(response_id)
-        return self._evict(response_id) or deleted
+
+        def delete() -> bool:
+            assert store is not None
+            own = stored is not None or client.owns(store.owner(response_id))
+            return own and store.delete(response_id)
+
+        deleted = store is not None and await store.store.run(delete)
+        return (stored is not None and self._evict(response_id)) or deleted
 
     def _evict(self, response_id: str) -> bool:
         stored = self._responses.pop(response_id, None)
@@ -81,21 +85,28 @@ class ResponseCache:
             if conversation_id in (stored.conversation.id, extended and extended.id):
                 self._evict(name)
 
-    def find_item(self, item_id: str) -> InputItem | None:
+    async def find_item(self, item_id: str) -> InputItem | None:
         """Look up the output item that a reference means; None if there is none."""
-        stored = self.response_with(item_id)
+        stored = await self.response_with(item_id)
         return stored.items.get(item_id) if stored else None
 
-    def response_with(self, item_id: str) -> StoredResponse | None:
+    async def response_with(self, item_id: str) -> StoredResponse | None:
         for response in self._responses.values():
             if item_id in response.items and current_client().owns(response.owner):
                 return response
-        name = self.store.response_with(item_id) if self.store is not None else None
-        return self.find(name) if name is not None else None
+        if (store := self.store) is None:
+            return None
+        name = await store.store.run(lambda: store.response_with(item_id))
+        return await self.find(name) if name is not None else None
 
     def prune_when_due(self) -> None:
         """Delete old responses from the store, at most once in `PRUNE_INTERVAL_SECONDS`."""
         now = time.monotonic()
         if self.store is not None and now - self._pruned_at > PRUNE_INTERVAL_SECONDS:
             self._pruned_at = now
-            self.store.prune()
+            self.store.store.submit(self.store.try_prune)
+
+
+def _read(store: ResponseStore, response_id: str) -> StoredResponse | None:
+    turn = store.find(response_id)
+    return None if turn is None else from_served_turn(turn)

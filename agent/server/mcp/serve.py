@@ -65,7 +65,7 @@ async def _main(
     listener: socket.socket | None,
     drain_seconds: int,
 ) -> int:
-    store = _open_store(runtime) if options.store else None
+    store = await asyncio.to_thread(_open_store, runtime) if options.store else None
     server = create_mcp_server(runtime, defaults, store, all_conversations=options.conversations)
     await runtime.start()
     interrupted = False
@@ -77,7 +77,7 @@ async def _main(
     finally:
         await runtime.close()
         if store is not None:
-            store.close()
+            await asyncio.to_thread(store.close)
     if interrupted:
         os._exit(EXIT_DONE)  # a thread still reads stdin, and nothing ends that
     return EXIT_DONE

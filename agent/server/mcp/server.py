@@ -272,7 +272,7 @@ class _Service:
                 raise AskError("The answer came too late: the question is no longer open.")
             ask.resume(params.input_responses)
         else:
-            ask = self._begin(context, arguments)
+            ask = await self._begin(context, arguments)
         if (question := await ask.wait(context)) is not None:
             self._waiting[ask.token] = ask
             while len(self._waiting) > MAX_WAITING:
@@ -283,8 +283,8 @@ class _Service:
         assert ask.turn is not None
         return result_of(ask.turn.response, ask.turn.conversation.id)
 
-    def _begin(self, context: _Context, arguments: dict[str, Any]) -> Ask:
-        conversation = self._conversation(arguments.get("conversation"))
+    async def _begin(self, context: _Context, arguments: dict[str, Any]) -> Ask:
+        conversation = await self._conversation(arguments.get("conversation"))
         before = self._turns.get(conversation.id)
         if before is not None and not before.log.closed:
             raise AskError("Another call is running in this conversation.")
@@ -311,14 +311,16 @@ class _Service:
         ask.start(turn)
         return ask
 
-    def _conversation(self, name: str | None) -> Conversation:
+    async def _conversation(self, name: str | None) -> Conversation:
         if name is None:
             return Conversation(new_id("conv"))
         if name in self._turns:
             return self._turns[name].conversation
-        if self._store is None or not (self._all_conversations or name in self._own):
+        store = self._store
+        if store is None or not (self._all_conversations or name in self._own):
             raise AskError(f"There is no conversation {name!r} here.")
-        return self._store.load(name)
+        loaded = await store.run(lambda: store.load(name))
+        return self._turns[name].conversation if name in self._turns else loaded
 
     def _selected(self, names: Sequence[str] | None) -> tuple[Tool, ...] | None:
         if names is None:
@@ -333,7 +335,7 @@ class _Service:
     # --- resources ---
 
     async def list_resources(self, context: _Context, params: object) -> T.ListResourcesResult:
-        summaries = self._store.summaries() if self._store else []
+        summaries = await self._store.run(self._store.summaries) if self._store else []
         return T.ListResourcesResult(
             resources=[
                 T.Resource(
@@ -354,12 +356,20 @@ class _Service:
         name = uri.removeprefix(URI_PREFIX)
         store = self._store
         allowed = uri.startswith(URI_PREFIX) and (self._all_conversations or name in self._own)
-        summary = store.summary(name) if store is not None and allowed else None
-        if store is None or summary is None:
+        text = None
+        if store is not None and allowed:
+            text = await store.run(lambda: _export(store, name))
+        if text is None:
             raise MCPError(T.INVALID_PARAMS, f"There is no resource {uri}")
-        record = ExportRecord(summary, store.read(name), store.turns(name))
-        contents = T.TextResourceContents(uri=uri, mime_type="text/markdown", text=markdown(record))
+        contents = T.TextResourceContents(uri=uri, mime_type="text/markdown", text=text)
         return T.ReadResourceResult(contents=[contents])
+
+
+def _export(store: Store, name: str) -> str | None:
+    """A conversation as Markdown; None if there is none."""
+    if (summary := store.summary(name)) is None:
+        return None
+    return markdown(ExportRecord(summary, store.read(name), store.turns(name)))
 
 
 def _is_safe(host: Host, tool: Tool) -> bool:

@@ -4,11 +4,10 @@ them too. While a turn extends one, or its items change, other changes are refus
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from agent.conversation.conversation import Conversation
 from agent.engine.protocol import EngineError
@@ -44,6 +43,9 @@ from agent.store.deletion import delete_conversation
 from agent.store.records import title_from
 from agent.store.tree import ConversationChangedError
 from agent.util.ids import new_id
+from tools.types import Tool
+
+T = TypeVar("T")
 
 
 class Conversations:
@@ -67,14 +69,25 @@ class Conversations:
 
     # --- whole conversations ---
 
-    def find(self, conversation_id: str) -> ApiConversation:
+    async def find(self, conversation_id: str) -> ApiConversation:
         """A conversation of the current client by its full id. Raises ApiError, 404."""
-        found = self.store.find(conversation_id)
-        if found is None or not current_client().owns(found.owner):
-            raise _missing(
-                f"Conversation with id '{conversation_id[:80]}' not found.", "conversation"
-            )
-        return found
+        return await self._of_client(conversation_id, lambda found: found)
+
+    async def _of_client(self, name: str, work: Callable[[ApiConversation], T]) -> T:
+        """What ``work`` makes in the store's thread of a conversation. Raises ApiError, 404."""
+        client = current_client()
+
+        def find() -> T:
+            found = self.store.find(name)
+            if found is None or not client.owns(found.owner):
+                raise _missing(f"Conversation with id '{name[:80]}' not found.", "conversation")
+            return work(found)
+
+        return await self.store.store.run(find)
+
+    async def _write(self, work: Callable[[], T]) -> T:
+        with storing():
+            return await self.store.store.run(work)
 
     async def create(
         self,
@@ -85,34 +98,39 @@ class Conversations:
         """Create a conversation with items; ``sent``: these as they were sent."""
         conversation = Conversation(new_id("conv"))
         added = await self._render(conversation, [], items, sent)
-        async with storing(self.store.store):
-            self.store.create(
-                conversation, metadata, self._runtime.model.name, current_client().name
-            )
+        model, owner = self._runtime.model.name, current_client().name
+
+        def write() -> None:
+            self.store.create(conversation, metadata, model, owner)
             if added:
                 self.store.write(conversation, added)
-        return self.find(conversation.id)
+
+        await self._write(write)
+        return await self.find(conversation.id)
 
     async def update(self, conversation_id: str, metadata: dict[str, str]) -> ApiConversation:
-        self.find(conversation_id)
-        async with storing(self.store.store):
-            self.store.set_metadata(conversation_id, metadata)
-        return self.find(conversation_id)
+        await self.find(conversation_id)
+        await self._write(lambda: self.store.set_metadata(conversation_id, metadata))
+        return await self.find(conversation_id)
+
+    async def keep(self, conversation_id: str) -> None:
+        """Keep a conversation until it is deleted. Raises sqlite3.Error."""
+        await self.store.store.run(lambda: self.store.keep(conversation_id))
 
     async def delete(self, conversation_id: str) -> None:
-        self.find(conversation_id)
-        with self.locked(conversation_id):
-            async with storing(self.store.store):
-                delete_conversation(self.store.store, conversation_id)
-                self._cache.evict_conversation(conversation_id)
+        async with self.locked(conversation_id):
+            await self._write(lambda: delete_conversation(self.store.store, conversation_id))
+            self._cache.evict_conversation(conversation_id)
         self._runtime.host.end_conversation(conversation_id)
 
     # --- locks ---
 
-    def lock(self, conversation_id: str) -> None:
+    async def lock(self, conversation_id: str) -> None:
         """Lock a conversation against other changes until `unlock`. Raises ApiError."""
-        self.find(conversation_id)
-        if conversation_id in self._locked or self.store.is_running(conversation_id):
+        running = await self._of_client(
+            conversation_id, lambda _: self.store.is_running(conversation_id)
+        )
+        if running or conversation_id in self._locked:
             message = (
                 "Another process is currently operating on this conversation."
                 " Please retry in a few seconds."
@@ -123,9 +141,9 @@ class Conversations:
     def unlock(self, conversation_id: str) -> None:
         self._locked.discard(conversation_id)
 
-    @contextmanager
-    def locked(self, conversation_id: str) -> Iterator[None]:
-        self.lock(conversation_id)
+    @asynccontextmanager
+    async def locked(self, conversation_id: str) -> AsyncIterator[None]:
+        await self.lock(conversation_id)
         try:
             yield
         finally:
@@ -133,13 +151,18 @@ class Conversations:
 
     # --- turns ---
 
-    def continued(self, conversation_id: str, vocabulary: str) -> Continued:
+    async def continued(self, conversation_id: str, vocabulary: str) -> Continued:
         """Return the state that a turn of a conversation continues; ``vocabulary``: the model's."""
-        self.find(conversation_id)
+        tools = self._runtime.host.tools()
+        return await self._of_client(
+            conversation_id, lambda _: self._continued(conversation_id, vocabulary, tools)
+        )
+
+    def _continued(self, conversation_id: str, vocabulary: str, tools: Sequence[Tool]) -> Continued:
         conversation = self.store.store.read(conversation_id)
         check_vocabulary(conversation, vocabulary)
         turns = self.store.turns(conversation_id)
-        history = read_turns(turns, self._runtime.host.tools())[0]
+        history = read_turns(turns, tools)[0]
         last = self.store.last_response(conversation) if history.pending_calls else None
         # Not from memory: another process may have written the conversation since.
         if last is not None and (turn := self.store.store.served_turn(last)) is not None:
@@ -147,31 +170,34 @@ class Conversations:
             conversation = replace(turn.conversation, revision=conversation.revision)
         return Continued(conversation, history)
 
-    def new_inputs(
+    async def new_inputs(
         self, conversation_id: str, sent: str | Sequence[dict[str, Any]], cache: ResponseCache
     ) -> Items:
         """A request's items as its conversation lists them; ``cache``: responses to refer to."""
-        known = {item["id"]: item for item in self._items(conversation_id)}
-        return _new_inputs(sent, known, cache)
+        items = await self.store.store.run(lambda: list(self._items(conversation_id)))
+        return await _new_inputs(sent, {item["id"]: item for item in items}, cache)
 
-    def find_item(self, conversation_id: str, item_id: str) -> InputItem | None:
-        """The item of a conversation that a reference means; None if there is none."""
-        items = self._items(conversation_id)
-        return read_item(next((item for item in items if item["id"] == item_id), None))
+    async def find_items(self, conversation_id: str, names: set[str]) -> dict[str, InputItem]:
+        """The items of a conversation that references mean, by their ids."""
+
+        def find() -> dict[str, InputItem]:
+            items = (item for item in self._items(conversation_id) if item["id"] in names)
+            return {item["id"]: read for item in items if (read := read_item(item)) is not None}
+
+        return await self.store.store.run(find)
 
     # --- items ---
 
-    def items(self, conversation_id: str) -> list[dict[str, Any]]:
+    async def items(self, conversation_id: str) -> list[dict[str, Any]]:
         """All items of a conversation, the oldest first."""
-        self.find(conversation_id)
-        return list(self._items(conversation_id))
+        return await self._of_client(conversation_id, lambda _: list(self._items(conversation_id)))
 
     def _items(self, conversation_id: str) -> Iterator[dict[str, Any]]:
         for turn in self.store.turns(conversation_id):
             yield from turn_items(turn)
 
-    def item(self, conversation_id: str, item_id: str) -> dict[str, Any]:
-        for item in self.items(conversation_id):
+    async def item(self, conversation_id: str, item_id: str) -> dict[str, Any]:
+        for item in await self.items(conversation_id):
             if item["id"] == item_id:
                 return item
         message = f"Item with id '{item_id[:80]}' not found in conversation '{conversation_id}'."
@@ -181,23 +207,20 @@ class Conversations:
         self, conversation_id: str, items: Sequence[InputItem], sent: Sequence[dict[str, Any]]
     ) -> list[dict[str, Any]]:
         """Add items behind the others; returns them as they are listed."""
-        with self.locked(conversation_id):
-            turns = self.store.turns(conversation_id)
-            conversation = self.store.store.read(conversation_id)
+        async with self.locked(conversation_id):
+            conversation, turns = await self._read(conversation_id)
             added = await self._render(conversation, turns, items, sent)
-            async with storing(self.store.store):
-                self.store.keep(conversation_id)
-                self.store.write(conversation, added)
+            await self._write(lambda: self._keep_and_write(conversation, added))
         return [item for turn in added for item in turn_items(turn)]
 
     async def delete_item(self, conversation_id: str, item_id: str) -> None:
         """Delete an item; turns before its own keep their token ids, the others are rendered again."""
-        with self.locked(conversation_id):
-            self.item(conversation_id, item_id)
-            deleted_ids = with_output_of(self.items(conversation_id), item_id)
-            before = self.store.store.read(conversation_id)  # first: a later change is noticed
+        async with self.locked(conversation_id):
+            await self.item(conversation_id, item_id)
+            before, turns = await self._read(conversation_id)
+            items = (item for turn in turns for item in turn_items(turn))
+            deleted_ids = with_output_of(list(items), item_id)
             before.end_turn()  # the turns' indexes count no reasoning, which an open call still has
-            turns = self.store.turns(conversation_id)
             at = next(
                 at
                 for at, turn in enumerate(turns)
@@ -213,10 +236,26 @@ class Conversations:
                     deleted.append(turn.id)
             await self._rewrite(before, turns, first, start, deleted)
             self._cache.evict_conversation(conversation_id)
-            async with storing(self.store.store):
-                prompts = (turn.prompt for turn in turns if turn.prompt)
-                self.store.store.replace_title(conversation_id, title, next(prompts, ""))
+            prompt = next((turn.prompt for turn in turns if turn.prompt), "")
+
+            def end() -> None:
+                self.store.store.replace_title(conversation_id, title, prompt)
                 self.store.empty_log()
+
+            await self._write(end)
+
+    async def _read(self, conversation_id: str) -> tuple[Conversation, list[ItemTurn]]:
+        """A conversation, first, so that a later change is noticed, and its turns."""
+        store = self.store
+        return await store.store.run(
+            lambda: (store.store.read(conversation_id), store.turns(conversation_id))
+        )
+
+    def _keep_and_write(
+        self, conversation: Conversation, turns: Sequence[ItemTurn], deleted: Sequence[str] = ()
+    ) -> None:
+        self.store.keep(conversation.id)
+        self.store.write(conversation, turns, deleted)
 
     async def _rewrite(
         self,
@@ -242,9 +281,7 @@ class Conversations:
                 for message in await pretokenise(loaded.format, messages, None, self._memo):
                     conversation.add(loaded.format, message)
                 turn.upto = len(conversation.entries)
-        async with storing(self.store.store):
-            self.store.keep(before.id)
-            self.store.write(conversation, turns[first:], deleted)
+        await self._write(lambda: self._keep_and_write(conversation, turns[first:], deleted))
 
     async def _render(
         self,
@@ -257,8 +294,13 @@ class Conversations:
         if not items:
             return []
         known = {item["id"]: item for turn in turns for item in turn_items(turn)}
-        listed = _new_inputs(sent, known, self._cache)
-        find = partial(self._referenced, known)
+        listed = await _new_inputs(sent, known, self._cache)
+        referenced = {
+            item.id: read_item(known.get(item.id)) or await self._cache.find_item(item.id)
+            for item in items
+            if isinstance(item, ItemReference)
+        }
+        find = referenced.get
         meant = (find(item.id) if isinstance(item, ItemReference) else item for item in items)
         pdfs = await self._pdf_reader.read(filter(None, meant))
         async with self._model(conversation) as loaded:
@@ -277,9 +319,6 @@ class Conversations:
                 list(await pretokenise(loaded.format, group, None, self._memo)) for group in groups
             ]
             return add_items(conversation, loaded.format, listed, groups, self._runtime.model.name)
-
-    def _referenced(self, known: dict[str, dict[str, Any]], item_id: str) -> InputItem | None:
-        return read_item(known.get(item_id)) or self._cache.find_item(item_id)
 
     @asynccontextmanager
     async def _model(self, conversation: Conversation) -> AsyncIterator[LoadedModel]:
@@ -305,19 +344,18 @@ def check_vocabulary(conversation: Conversation, vocabulary: str) -> None:
         raise invalid("conversation", message)
 
 
-def _new_inputs(
+async def _new_inputs(
     sent: str | Sequence[dict[str, Any]], known: dict[str, dict[str, Any]], cache: ResponseCache
 ) -> Items:
     """Items as their conversation, which has those in ``known``, will list them."""
-
-    def find(item_id: str) -> dict[str, Any] | None:
-        if (item := known.get(item_id)) is not None:
-            return item
-        stored = cache.response_with(item_id)
-        output = stored.response.output if stored is not None else []
-        return next((item.model_dump(mode="json") for item in output if item.id == item_id), None)
-
-    return new_inputs(sent, set(known), find)
+    meant = dict(known)
+    for item in sent if not isinstance(sent, str) else ():
+        name = item.get("id") if item.get("type") in (None, "item_reference") else None
+        if isinstance(name, str) and name not in meant:
+            stored = await cache.response_with(name)
+            output = stored.response.output if stored is not None else []
+            meant |= {each.id: each.model_dump(mode="json") for each in output if each.id == name}
+    return new_inputs(sent, set(known), meant.get)
 
 
 def _first_entry(turns: Sequence[ItemTurn], at: int) -> tuple[int, int]:
@@ -334,10 +372,9 @@ def _missing(message: str, kind: str) -> ApiError:
     return ApiError(404, message, code=f"{kind}_not_found")
 
 
-@asynccontextmanager
-async def storing(store: Store) -> AsyncIterator[None]:
-    """Write once no other program does; make errors of the store those of the API. Raises ApiError."""
-    await store.writable()
+@contextmanager
+def storing() -> Iterator[None]:
+    """Make errors of the store those of the API. Raises ApiError."""
     try:
         yield
     except ConversationChangedError as error:

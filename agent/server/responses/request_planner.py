@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +43,13 @@ from agent.server.input.items import InputHistory
 from agent.server.input.listed_items import list_input
 from agent.server.input.pdf_texts import PdfReader
 from agent.server.input.response_cache import ResponseCache
-from agent.server.input.schemas import CreateResponse, InputItem, InputMcpListTools, RequestText
+from agent.server.input.schemas import (
+    CreateResponse,
+    InputItem,
+    InputMcpListTools,
+    ItemReference,
+    RequestText,
+)
 from agent.server.input.stored_response import Continued, StoredResponse, served_json
 from agent.server.input.token_limits import context_length_exceeded, pretokenise
 from agent.server.input.token_memo import TokenMemo
@@ -206,7 +212,7 @@ class TurnPlanner:
                 raise ApiError(503, str(error), code="model_not_available") from error
             resolve_model_name(request.model, runtime)  # it may be another by now
             self._memo.set_vocabulary(loaded.vocabulary)
-            continued = self._continued(request, cache, loaded.vocabulary)
+            continued = await self._continued(request, cache, loaded.vocabulary)
             items = _required_input(request)
             declared = declared_tools(
                 request, items, continued.history.added_tools if continued else {}
@@ -255,7 +261,7 @@ class TurnPlanner:
             answered,
             continued.history if continued else InputHistory(),
             host.tools(),
-            self._item_finder(request, cache),
+            (await self._referenced(request, answered, cache)).get,
             first=continued is None,
             refuse_unseen=request.refuses_unseen,
             is_answered=not isinstance(job, SummaryJob),
@@ -315,24 +321,29 @@ class TurnPlanner:
             sent = (
                 request.sent_input if begin is None else request.sent_input[:-1]
             )  # its answer has it
-            inputs = self._conversations.new_inputs(name, sent, cache)
+            inputs = await self._conversations.new_inputs(name, sent, cache)
         return TurnPlan(turn, request, history, request.store is not False, ignored, _inputs=inputs)
 
-    def _item_finder(
-        self, request: CreateResponse, cache: ResponseCache
-    ) -> Callable[[str], InputItem | None]:
-        """Looks up what a reference means: of the conversation first, then of the responses."""
-        if (name := request.conversation_id) is None:
-            return cache.find_item
-        return lambda item: self._conversations.find_item(name, item) or cache.find_item(item)
+    async def _referenced(
+        self, request: CreateResponse, items: str | Sequence[InputItem], cache: ResponseCache
+    ) -> dict[str, InputItem]:
+        """What references mean, by their ids: items of the conversation, or else of responses."""
+        names = {item.id for item in items if isinstance(item, ItemReference)}
+        found: dict[str, InputItem] = {}
+        if names and (name := request.conversation_id) is not None:
+            found = await self._conversations.find_items(name, names)
+        for missing in names - found.keys():
+            if (item := await cache.find_item(missing)) is not None:
+                found[missing] = item
+        return found
 
-    def _continued(
+    async def _continued(
         self, request: CreateResponse, cache: ResponseCache, vocabulary: str
     ) -> Continued | None:
         """Return the state of the conversation or response that it continues. Raises ApiError."""
         if (name := request.conversation_id) is not None:
-            return self._conversations.continued(name, vocabulary)
-        stored = _previous_response(request, cache, vocabulary)
+            return await self._conversations.continued(name, vocabulary)
+        stored = await _previous_response(request, cache, vocabulary)
         if stored is None:
             return None
         conversation = stored.continued()
@@ -423,14 +434,14 @@ def refuse_contradictions(request: CreateResponse) -> None:
         raise invalid("conversation", message, "mutually_exclusive_parameters")
 
 
-def _previous_response(
+async def _previous_response(
     request: CreateResponse, cache: ResponseCache, current_vocabulary: str
 ) -> StoredResponse | None:
     """The response that the request continues. Raises ApiError."""
     previous_id = request.previous_response_id
     if previous_id is None:
         return None
-    stored = cache.find(previous_id)
+    stored = await cache.find(previous_id)
     if stored is None:
         message = f"Previous response with id '{previous_id[:80]}' not found."
         raise invalid("previous_response_id", message, "previous_response_not_found")

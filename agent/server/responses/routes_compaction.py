@@ -49,7 +49,7 @@ def route(service: ResponseService) -> Route:
         job = SummaryJob()
         turn = await service.begin(wanted, job)
         new = list_input(wanted.sent_input) if wanted.input else ()
-        items = [*_input_history(service, wanted.previous_response_id), *new]
+        items = [*await _input_history(service, wanted.previous_response_id), *new]
         return FinalResponse(
             turn, service, lambda response: _compaction_response(response, job.text, items, turn)
         )
@@ -57,10 +57,10 @@ def route(service: ResponseService) -> Route:
     return Route("/v1/responses/compact", compact, methods=["POST"])
 
 
-def _input_history(service: ResponseService, previous: str | None) -> list[dict[str, Any]]:
+async def _input_history(service: ResponseService, previous: str | None) -> list[dict[str, Any]]:
     """Return the input items of a response and of those that it continues, the oldest first."""
     inputs: list[Sequence[dict[str, Any]]] = []
-    while previous and (stored := service.cache.find(previous)) is not None:
+    while previous and (stored := await service.cache.find(previous)) is not None:
         inputs.append(stored.inputs)
         previous = stored.response.previous_response_id
     return [item for items in reversed(inputs) for item in items]

@@ -58,7 +58,8 @@ class _ConversationRoutes:
 
     async def get(self, request: Request) -> Response:
         """GET /v1/conversations/{id}: a conversation, also one of the app or the command line."""
-        return JsonResponse(_conversation(self._conversations.find(request.path_params["id"])))
+        found = await self._conversations.find(request.path_params["id"])
+        return JsonResponse(_conversation(found))
 
     async def update(self, request: Request) -> Response:
         """POST /v1/conversations/{id}: replace its metadata."""
@@ -76,7 +77,7 @@ class _ConversationRoutes:
     async def items(self, request: Request) -> Response:
         """GET /v1/conversations/{id}/items, the latest first unless ``order=asc``."""
         include = included(request.query_params)
-        items = self._conversations.items(request.path_params["id"])
+        items = await self._conversations.items(request.path_params["id"])
         page = list_page(items, request.query_params)
         return JsonResponse(
             page | {"data": [with_included(item, include) for item in page["data"]]}
@@ -86,7 +87,7 @@ class _ConversationRoutes:
         """POST /v1/conversations/{id}/items: add up to 20 items at the end."""
         include = included(request.query_params)
         name = request.path_params["id"]
-        self._conversations.find(name)
+        await self._conversations.find(name)
         body, ignored = await self._body_with_items(request, CreateItems)
         with client_params(ignored):
             wanted = validate(CreateItems, body)
@@ -99,7 +100,7 @@ class _ConversationRoutes:
     async def item(self, request: Request) -> Response:
         """GET /v1/conversations/{id}/items/{item_id}: one item."""
         include, names = included(request.query_params), request.path_params
-        item = self._conversations.item(names["id"], names["item_id"])
+        item = await self._conversations.item(names["id"], names["item_id"])
         return JsonResponse(with_included(item, include))
 
     async def delete_item(self, request: Request) -> Response:
@@ -107,7 +108,7 @@ class _ConversationRoutes:
         conversation."""
         name = request.path_params["id"]
         await self._conversations.delete_item(name, request.path_params["item_id"])
-        return JsonResponse(_conversation(self._conversations.find(name)))
+        return JsonResponse(_conversation(await self._conversations.find(name)))
 
     async def _body_with_items(
         self, request: Request, kind: type[RequestModel]

@@ -76,13 +76,13 @@ class _ResponseRoutes:
         or behind ``starting_after``, those to come too."""
         wanted = included(request.query_params)
         if _wants_stream(request):
-            return self._stream(request)
-        response = self._find(request)
+            return await self._stream(request)
+        response = await self._find(request)
         if INCLUDE_REASONING in wanted:
             response = with_encrypted_reasoning(response)
         return _response_body(response)
 
-    def _stream(self, request: Request) -> Response:
+    async def _stream(self, request: Request) -> Response:
         response_id, number = request.path_params["id"], request.query_params.get("starting_after")
         if number is not None and not (number.isdecimal() and len(number) < 10):
             raise invalid("starting_after", "'starting_after' must be the number of an event.")
@@ -91,16 +91,16 @@ class _ResponseRoutes:
             return EventStream(
                 _begun(turn), self._service, self._encoder, after=after, outlives_client=True
             )
-        return replay_stream(self._stored(response_id), after, self._encoder)
+        return replay_stream(await self._stored(response_id), after, self._encoder)
 
     async def delete(self, request: Request) -> Response:
         """DELETE /v1/responses/{id}: delete a response; a running one continues but is not stored."""
         response_id = request.path_params["id"]
         turn = self._running(response_id)
-        async with storing(self._service.conversations.store.store):
+        with storing():
             if turn is not None:
-                self._service.forget(turn)
-            deleted = self._service.cache.delete(response_id)
+                await self._service.forget(turn)
+            deleted = await self._service.cache.delete(response_id)
         if not deleted and turn is None:
             raise _not_existing(response_id)
         return JsonResponse({"id": response_id, "object": "response", "deleted": True})
@@ -108,7 +108,7 @@ class _ResponseRoutes:
     async def cancel(self, request: Request) -> Response:
         """POST /v1/responses/{id}/cancel: cancel a background response; one that has ended stays as it
         is."""
-        response = self._find(request)
+        response = await self._find(request)
         if not response.background:
             message = "Cannot cancel a synchronous response: only one with 'background': true."
             raise ApiError(400, message, code="invalid_value", param="response_id")
@@ -121,7 +121,8 @@ class _ResponseRoutes:
         """GET /v1/responses/{id}/input_items, the latest first unless ``order=asc``."""
         included(request.query_params)
         response_id = request.path_params["id"]
-        return JsonResponse(list_page(self._stored(response_id).inputs, request.query_params))
+        stored = await self._stored(response_id)
+        return JsonResponse(list_page(stored.inputs, request.query_params))
 
     def _running(self, response_id: str) -> Turn | None:
         running, owns = self._service.running.items(), current_client().owns
@@ -132,15 +133,15 @@ class _ResponseRoutes:
         )
         return next(found, None)
 
-    def _find(self, request: Request) -> ev.Response:
+    async def _find(self, request: Request) -> ev.Response:
         response_id = request.path_params["id"]
         turn = self._running(response_id)
         if turn is not None:
             return _snapshot(turn)
-        return self._stored(response_id).response
+        return (await self._stored(response_id)).response
 
-    def _stored(self, response_id: str) -> StoredResponse:
-        stored = self._service.cache.find(response_id)
+    async def _stored(self, response_id: str) -> StoredResponse:
+        stored = await self._service.cache.find(response_id)
         if stored is None:
             raise _not_existing(response_id)
         return stored

@@ -118,7 +118,7 @@ class ResponseService:
         self._check_capacity()
         refuse_contradictions(request)  # before what it names is looked up
         if (conversation := request.conversation_id) is not None:
-            self.conversations.lock(conversation)
+            await self.conversations.lock(conversation)
         try:
             plan = await self._planner.plan(request, cache or self.cache, job)
         except BaseException:
@@ -141,9 +141,9 @@ class ResponseService:
     async def _record(self, turn: Turn, plan: TurnPlan) -> None:
         """Have a turn written, or stop it. Raises ApiError where it cannot extend its conversation."""
         try:
-            async with storing(self.conversations.store.store):
+            with storing():
                 if (conversation := plan.request.conversation_id) is not None:
-                    self.conversations.store.keep(conversation)
+                    await self.conversations.keep(conversation)
                 await self._recorder.record(
                     turn,
                     prompt_of(plan.inputs),
@@ -180,13 +180,15 @@ class ResponseService:
         finally:
             self._other_work -= 1
 
-    def forget(self, turn: Turn) -> None:
-        """Store nothing more of a response that runs: for clients it is not there any more."""
+    async def forget(self, turn: Turn) -> None:
+        """Store nothing more of a response that runs: for clients it is not there any more. Raises
+        sqlite3.Error."""
         plan = self.running[turn]
         plan.store, plan.deleted = False, True
         self._recorder.discard(turn.response.id)
         if plan.request.conversation_id is not None:
-            self.conversations.store.store.discard(turn.conversation, turn.response.id)
+            store, name = self.conversations.store.store, turn.response.id
+            await store.run(lambda: store.discard(turn.conversation, name))
 
     def _is_recorded(self, plan: TurnPlan) -> bool:
         """Whether a turn is written down: those of conversations are, in memory if nowhere else."""

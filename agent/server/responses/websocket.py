@@ -52,13 +52,13 @@ class ConnectionCache(ResponseCache):
         super().__init__(None, MAX_CONNECTION_RESPONSES, MAX_CONNECTION_BYTES)
         self._shared = shared
 
-    def find(self, response_id: str) -> StoredResponse | None:
+    async def find(self, response_id: str) -> StoredResponse | None:
         """Look up a response, of this connection first."""
-        return super().find(response_id) or self._shared.find(response_id)
+        return await super().find(response_id) or await self._shared.find(response_id)
 
-    def response_with(self, item_id: str) -> StoredResponse | None:
+    async def response_with(self, item_id: str) -> StoredResponse | None:
         """The response that has an output item, of this connection first."""
-        return super().response_with(item_id) or self._shared.response_with(item_id)
+        return await super().response_with(item_id) or await self._shared.response_with(item_id)
 
 
 def route(service: ResponseService, encoder: SseEncoder) -> WebSocketRoute:
@@ -141,13 +141,13 @@ class WebSocketConnection:
             try:
                 await self._answer(value, size, stream_id)
             except ApiError as error:
-                self._evict_continued(value)
+                await self._evict_continued(value)
                 await self._refuse(error, stream_id)
             except WebSocketDisconnect:
                 raise
             except Exception:
                 log.exception("a request over a WebSocket broke")
-                self._evict_continued(value)
+                await self._evict_continued(value)
                 await self._refuse(internal_error(), stream_id)
 
     async def _answer(self, value: dict[str, Any], size: int, stream_id: str | None) -> None:
@@ -181,7 +181,7 @@ class WebSocketConnection:
                             await turn.done()
                             service.finish(turn)
                             if event.response.status == "failed":
-                                self._evict_continued(value)
+                                await self._evict_continued(value)
                             if wanted.store is False:
                                 self._cache.add(plan.stored_response())
                         if isinstance(event, ev.OfficialEvent):
@@ -192,10 +192,10 @@ class WebSocketConnection:
                 # Not awaited: this task may be cancelled again, and the response stored before its end.
                 service.abandon(turn)
 
-    def _evict_continued(self, value: dict[str, Any]) -> None:
+    async def _evict_continued(self, value: dict[str, Any]) -> None:
         """Forget the unstored response that a failed request continues, as OpenAI does."""
         if isinstance(name := value.get("previous_response_id"), str):
-            self._cache.delete(name)
+            await self._cache.delete(name)
 
     async def _refuse(self, error: ApiError, stream_id: str | None) -> None:
         log.info("WebSocket: %d %s", error.status, error.code)

@@ -334,17 +334,17 @@ def stored_response(name: str, tokens: int) -> StoredResponse:
     return StoredResponse(response, conversation, InputHistory())
 
 
-def test_response_cache_is_bounded() -> None:
+async def test_response_cache_is_bounded() -> None:
     cache = ResponseCache(max_responses=3, max_bytes=100 * TOKEN_ID_BYTES)
     for name in "abc":
         cache.add(stored_response(name, 10))
-    assert cache.find("a")
+    assert await cache.find("a")
     cache.add(stored_response("d", 10))
-    assert not cache.find("b") and cache.find("a"), "the one unused for longest goes"
+    assert not await cache.find("b") and await cache.find("a"), "the one unused for longest goes"
     cache.add(stored_response("e", 85))
-    assert [name for name in "abcde" if cache.find(name)] == ["a", "e"]
+    assert [name for name in "abcde" if await cache.find(name)] == ["a", "e"]
     cache.add(stored_response("f", 1000))
-    assert [name for name in "aef" if cache.find(name)] == ["f"], "the latest is always there"
+    assert [name for name in "aef" if await cache.find(name)] == ["f"], "the latest is always there"
 
 
 def test_token_memo_is_bounded() -> None:

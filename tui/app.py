@@ -222,9 +222,9 @@ class AgentApp(Guarded, CommandContext):
 
     # --- the conversation ---
 
-    def with_branch_position(self, turn: TurnView) -> TurnView:
+    async def with_branch_position(self, turn: TurnView) -> TurnView:
         start, session = turn.start, self.session
-        position, branches = session.branches_at(start) if start is not None else (0, [])
+        position, branches = await session.branches_at(start) if start is not None else (0, [])
         turn.branch_position = (position, len(branches)) if branches else None
         return turn
 

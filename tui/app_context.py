@@ -66,7 +66,7 @@ class AppContext(KeymapApp):
         """The transcript on the screen: the person's own, or that of the visible tab."""
         raise NotImplementedError
 
-    def with_branch_position(self, turn: TurnView) -> TurnView:
+    async def with_branch_position(self, turn: TurnView) -> TurnView:
         """Set the turn's position among the branches that start where it starts."""
         raise NotImplementedError
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tui.state.tool_selection import ToolSelection
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tools.mcp.login import OnLogin
     from tools.types import Approver
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 CLOSE_TIMEOUT_SECONDS = 5.0
 """Seconds that closing the tools and the engine may take at the end of the app."""
@@ -181,20 +182,26 @@ class Session:
             log.warning("%s", error)
         return Conversation(new_id("conv"))
 
-    def stored_turns(self) -> list[StoredTurn]:
-        """The conversation's turns as they are stored; empty without a store."""
-        return self._store.turns(self.conversation.id) if self._store else []
+    async def read_store(self, read: Callable[[Store], T]) -> T:
+        """What ``read`` returns, in the store's thread. Raises UserError if there is no store."""
+        store = self.store
+        return await store.run(lambda: read(store))
 
-    def stored_turn(self, response_id: str) -> StoredTurn | None:
+    async def stored_turns(self) -> list[StoredTurn]:
+        """The conversation's turns as they are stored; empty without a store."""
+        name = self.conversation.id
+        return await self.read_store(lambda store: store.turns(name)) if self._store else []
+
+    async def stored_turn(self, response_id: str) -> StoredTurn | None:
         """One of them, by its response's id. Ended ones are read once: they do not change."""
-        conversation, ended = self._turns_read
-        if conversation == self.conversation.id and response_id in ended:
+        name, (conversation, ended) = self.conversation.id, self._turns_read
+        if conversation == name and response_id in ended:
             return ended[response_id]
-        turns = {turn.response.id: turn for turn in self.stored_turns()}
+        turns = {turn.response.id: turn for turn in await self.stored_turns()}
         ended = {
             name: turn for name, turn in turns.items() if turn.response.status != "in_progress"
         }
-        self._turns_read = self.conversation.id, ended
+        self._turns_read = name, ended
         return turns.get(response_id)
 
     def damage(self) -> list[str]:
@@ -292,21 +299,22 @@ class Session:
         )
         return conversation
 
-    def untitled(self) -> str | None:
+    async def untitled(self) -> str | None:
         """The title, where the model may write a better one: it is the first prompt's first line."""
         runtime = self.runtime
         is_script = runtime.script is not None
         is_off = is_script if self._titles is None else not self._titles
         if is_off or self._store is None or (runtime.model.embedded and not is_script):
             return None
-        return self._store.first_line_title(self.conversation.id)
+        name = self.conversation.id
+        return await self.read_store(lambda store: store.first_line_title(name))
 
     async def write_title(self) -> None:
         """Have the model write the title, unless a person gives one meanwhile; then prefill again."""
         from agent.conversation.title import write_title
         from agent.engine.protocol import EngineError
 
-        runtime, conversation, before = self.runtime, self.conversation, self.untitled()
+        runtime, conversation, before = self.runtime, self.conversation, await self.untitled()
         if (loaded := runtime.loaded) is None or before is None:
             return
         prompt = self.prompt_conversation(loaded.format).ids()
@@ -327,8 +335,8 @@ class Session:
             affinity_tokens=self.conversation.affinity_tokens,
         )
         if title:
-            await self.writable()
-            self._write_store(lambda store: store.replace_title(conversation.id, before, title))
+            name = conversation.id
+            await self._write_store(lambda store: store.replace_title(name, before, title))
 
     def compact(self) -> Turn:
         from agent.turn.interface import APP
@@ -355,12 +363,14 @@ class Session:
         from agent.store.conversations import StoreError
 
         try:
-            conversation = self.store.load(conversation_id)
+            conversation = await self.read_store(lambda store: store.load(conversation_id))
         except StoreError as error:
             raise UserError(str(error)) from error
         await self._read_project_instructions()
-        before = self.conversation.id
-        versions = [{id, *self.store.lineage(id)} for id in (before, conversation.id)]
+        before, after = self.conversation.id, conversation.id
+        versions = await self.read_store(
+            lambda store: [{name, *store.lineage(name)} for name in (before, after)]
+        )
         self.runtime.host.end_conversation(
             before, None if versions[0].isdisjoint(versions[1]) else conversation.id
         )
@@ -373,8 +383,8 @@ class Session:
         before = self.conversation
         self.conversation = branch = before.branch(new_id("conv"), start)
         self.runtime.host.end_conversation(before.id, branch.id)
-        if self._store is not None and not self._store.lineage(before.id):
-            # It is a branch of what that one, which is not stored, branched from.
+        if self._store is not None and not before.revision:
+            # It is a branch of what that one, which was never stored, branched from.
             branch.parent, branch.shared = before.parent, min(branch.shared, before.shared)
             branch.saved = branch.shared
 
@@ -383,24 +393,27 @@ class Session:
         """Index of the entry with which the next turn starts."""
         return len(self.conversation.entries)
 
-    def branches_at(self, start: int) -> tuple[int, list[str]]:
+    async def branches_at(self, start: int) -> tuple[int, list[str]]:
         """The conversations that differ from entry ``start`` on, the oldest first, and this one's
         number, from 1; (0, []): there is only one. An unstored branch is the last of its origin's."""
-        store, conversation = self._store, self.conversation
-        if store is None:
-            return 0, []
-        if lineage := store.lineage(conversation.id):
-            branches = store.alternatives(conversation.id, start)
-        elif conversation.parent is not None and start <= conversation.shared:
-            lineage = [conversation.id, *store.lineage(conversation.parent)]
-            branches = store.alternatives(conversation.parent, start)
-            branches += [conversation.id] if start == conversation.shared else []
-        else:
-            branches = []
-        if len(branches) < 2:
-            return 0, []
-        own = next((branch for branch in lineage if branch in branches), None)
-        return (branches.index(own) + 1, branches) if own else (0, [])
+        conversation = self.conversation
+        name, parent, shared = conversation.id, conversation.parent, conversation.shared
+
+        def read(store: Store) -> tuple[int, list[str]]:
+            if lineage := store.lineage(name):
+                branches = store.alternatives(name, start)
+            elif parent is not None and start <= shared:
+                lineage = [name, *store.lineage(parent)]
+                branches = store.alternatives(parent, start)
+                branches += [name] if start == shared else []
+            else:
+                branches = []
+            if len(branches) < 2:
+                return 0, []
+            own = next((branch for branch in lineage if branch in branches), None)
+            return (branches.index(own) + 1, branches) if own else (0, [])
+
+        return await self.read_store(read) if self._store is not None else (0, [])
 
     # --- what the prompt has ---
 
@@ -438,14 +451,14 @@ class Session:
         from agent.conversation.prompt_choices import PromptChoiceError
         from agent.errors import UserError
 
-        await self.writable()
         form = self.require_format()
         self._require_no_turn()
         try:
             choice(form, self.conversation, at)
         except PromptChoiceError as error:
             raise UserError(str(error)) from error
-        self._write_store(lambda store: store.write_prompt_choices(self.conversation))
+        chosen = replace(self.conversation, entries=[*self.conversation.entries])
+        await self._write_store(lambda store: store.write_prompt_choices(chosen))
 
     def toggle_server_tools(self, server: str) -> None:
         """Switch all tools of a server off, or those on again that were. Raises UserError."""
@@ -499,10 +512,9 @@ class Session:
             if isinstance(error, EngineError):
                 raise UserError(str(error)) from error
             raise
-        await self.writable()
-        return self._convert_conversation()
+        return await self._convert_conversation()
 
-    def _convert_conversation(self) -> str | None:
+    async def _convert_conversation(self) -> str | None:
         """If the model has another vocabulary than the conversation, continue with a converted copy."""
         from agent.conversation.convert import convert_vocabulary
 
@@ -511,12 +523,12 @@ class Session:
             return None
         tools = self.runtime.host.all_tools()
         names = {(tool.server, tool.name): tool.model_name for tool in tools}
-        turns = self.stored_turns()
+        before, turns = self.conversation.id, await self.stored_turns()
         converted = convert_vocabulary(loaded.format, turns, loaded.vocabulary, names)
-        before, self.conversation = self.conversation, converted
-        self.runtime.host.end_conversation(before.id, converted.id)
         model = self.runtime.model.name
-        self._write_store(lambda store: store.save_converted(converted, before.id, turns, model))
+        await self._write_store(lambda store: store.save_converted(converted, before, turns, model))
+        self.conversation = converted
+        self.runtime.host.end_conversation(before, converted.id)
         return (
             f"The model reads other tokens than {theirs}, so this is a copy of the conversation,"
             " without its reasoning. The conversation before is kept as it was."
@@ -531,19 +543,14 @@ class Session:
             raise UserError("Conversations are not stored: the store cannot be written.")
         return self._store
 
-    async def writable(self) -> None:
-        """Wait until the store can be written, for what is about to write to it."""
-        if self._store is not None:
-            await self._store.writable()
-
-    def _write_store(self, write: Callable[[Store], None]) -> None:
-        """Write to the store; if that fails (a full disk), go on."""
+    async def _write_store(self, write: Callable[[Store], None]) -> None:
+        """Write to the store, in its thread; if that fails (a full disk), go on."""
         import sqlite3
 
         if self._store is None:
             return
         try:
-            write(self._store)
+            await self.read_store(write)
         except sqlite3.Error as error:
             self._on_store_error(error)
 
@@ -574,4 +581,4 @@ class Session:
         except TimeoutError:
             log.warning("tools or engine did not end within %s s", CLOSE_TIMEOUT_SECONDS)
         if self._store is not None:
-            self._store.close()
+            await asyncio.to_thread(self._store.close)

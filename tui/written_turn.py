@@ -31,34 +31,42 @@ from agent.turn.written_generations import (
 if TYPE_CHECKING:
     from agent.engine.protocol import Constraint, Sampling
     from agent.events import Event
+    from agent.store.conversations import Store
     from agent.store.records import StoredTurn
     from tui.session import Session
 
 
-def open_turn(session: Session, response_id: str, events: Sequence[Event] = ()) -> WrittenTurn:
-    """Open a turn of the session's conversation. ``events``: if it ran here. Raises UserError."""
-    if (turn := session.stored_turn(response_id)) is None:
+async def open_turn(
+    session: Session, response_id: str, events: Sequence[Event] = ()
+) -> WrittenTurn:
+    """Open a turn of the session's conversation. ``events``: if it ran here. Raises UserError, also
+    without a model."""
+    session.require_format()
+    if (turn := await session.stored_turn(response_id)) is None:
         raise UserError("This turn is not stored, so what the model wrote cannot be continued.")
-    return WrittenTurn(session, turn, events)
+    conversation = session.conversation
+
+    def read(store: Store) -> tuple[list[Entry], list[Event]]:
+        stored = () if events else store.events(response_id)
+        entries = store.turn_entries(conversation, response_id)
+        return entries, list(events) or [event for _, event in stored]
+
+    return WrittenTurn(session, turn, *await session.read_store(read))
 
 
 class WrittenTurn:
     """One turn of the session's conversation."""
 
-    def __init__(self, session: Session, turn: StoredTurn, events: Sequence[Event]) -> None:
-        """``events``: the turn's own, where it ran here. Raises UserError without a model."""
+    def __init__(
+        self, session: Session, turn: StoredTurn, entries: list[Entry], events: list[Event]
+    ) -> None:
+        """``entries``: its messages as they are stored. Raises UserError without a model."""
         self._session, self.stored = session, turn
         self._form = form = session.require_format()
-        entries = session.store.turn_entries(session.conversation, turn.response.id)
         self.entries: list[Entry] = with_reasoning(form, entries, turn.response.output)
         """Its messages, its own prompt and its reasoning included."""
-        self._events = list(events)
-
-    @cached_property
-    def events(self) -> list[Event]:
+        self.events = events
         """Its events, those of its tokens only where it ran here."""
-        stored = self._session.store.events(self.stored.response.id)
-        return self._events or [event for _, event in stored]
 
     # --- messages ---
 

@@ -66,10 +66,6 @@ class Store(StoreReader):
         when the caller is cancelled is not done."""
         return await asyncio.wrap_future(self.submit(work))
 
-    async def writable(self) -> None:
-        """Wait until all that was submitted is done."""
-        await self.run(lambda: None)
-
     def close(self) -> None:
         """Close the file once all that was submitted is done."""
         self.submit(self._db.close).result()

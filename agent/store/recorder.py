@@ -164,8 +164,13 @@ class _Recording:
         self.begun: asyncio.Future[None] = loop.create_future()
         """Done once the row is written, or cannot be; for a turn that had ended, once that is."""
         self._saved: asyncio.Future[None] = loop.create_future()
+        self._last: ev.Terminal | None = None
+        """The turn's last event, once there is one."""
         for at, event in enumerate(turn.log.events):
             self._on_event(event, at)
+            if isinstance(event, ev.Terminal):
+                self._last = event
+        self._had_ended = self._last is not None
         turn.log.on_append(self._on_event)
         turn.log.before_end(self._save)
         _write(store, turn.conversation, begin, self._on_begun)
@@ -181,20 +186,20 @@ class _Recording:
 
     def _on_begun(self, error: BaseException | None) -> None:
         self._is_begun, self._base = error is None, self._turn.conversation.saved
-        events = self._turn.log.events
         if isinstance(error, ConversationChangedError):
             self.discard()
             self.begun.set_exception(error)
-        elif events and isinstance(event := events[-1], ev.Terminal):
-            self._finish(event)
+        elif self._had_ended:
             self._saved.add_done_callback(lambda _: self.begun.set_result(None))
         else:
             self.begun.set_result(None)
-            if error is not None:
-                log.warning("the beginning of a turn cannot be written", exc_info=error)
-                self._stop_notes()
-            elif not self._is_over:
-                self._notes = asyncio.create_task(self._write_notes())
+        if self._last is not None:
+            self._finish(self._last)
+        elif error is not None:
+            log.warning("the beginning of a turn cannot be written", exc_info=error)
+            self._stop_notes()
+        elif not self._is_over:
+            self._notes = asyncio.create_task(self._write_notes())
 
     # --- notes ---
 
@@ -250,10 +255,9 @@ class _Recording:
     # --- the end ---
 
     def _save(self, event: ev.Terminal) -> asyncio.Future[None]:
+        self._last = event
         if self.begun.done():
             self._finish(event)
-        else:
-            self.begun.add_done_callback(lambda _: self._finish(event))
         return self._saved
 
     def _finish(self, event: ev.Terminal) -> None:

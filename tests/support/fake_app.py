@@ -255,7 +255,7 @@ class FakeSession(Session):
     def next_entry(self) -> int:
         return len(self.turns)
 
-    def branches_at(self, start: int) -> tuple[int, list[str]]:
+    async def branches_at(self, start: int) -> tuple[int, list[str]]:
         return 0, []
 
     def context_used(self) -> int | None:

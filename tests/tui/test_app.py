@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from textual._compositor import LayoutUpdate
@@ -584,8 +585,8 @@ async def test_resumed_conversation_shows_stored_turns(tmp_path: Path) -> None:
     turn.end()
     terminal = turn.log.events[-1]
     assert isinstance(terminal, ev.ResponseCompleted)
-    session = FakeSession()
-    session.stored_turns = lambda: [StoredTurn("earlier question", terminal.response, 0)]  # type: ignore[method-assign]
+    session, stored = FakeSession(), [StoredTurn("earlier question", terminal.response, 0)]
+    session.stored_turns = AsyncMock(return_value=stored)  # type: ignore[method-assign]
     async with drive_app(session, size=(80, 50)) as driver:
         seen = ("❯ earlier question", "● files · read", "row 11", "… 28 more lines")
         await driver.expect_text(*seen, "earlier answer", gone="row 12")

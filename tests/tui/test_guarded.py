@@ -11,11 +11,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from textual.events import Key
 from textual.message import Message
 from textual.screen import Screen
 
 from agent.errors import UserError
 from tests.support.fake_app import ScreenDriver
+from tests.support.locked_store import locked, set_patience, store_long_conversation
 from tests.support.waiting import HANG_SECONDS
 from tui.app import AgentApp
 from tui.session import Session
@@ -201,9 +203,8 @@ async def test_app_works_while_another_program_writes_to_the_store(
 ) -> None:
     async with open_app() as driver:
         app, store = driver.app, driver.app.session.store
-        store.lock_seconds = HANG_SECONDS
-        with closing(sqlite3.connect(home / "state/store.sqlite", isolation_level=None)) as other:
-            other.execute("begin immediate")
+        await set_patience(store, HANG_SECONDS)
+        with locked(home / "state/store.sqlite") as other:
             await driver.pilot.press(*"hello", "enter")
             await driver.expect_text("Fine.")
             await driver.pilot.press(*"typed")
@@ -211,7 +212,7 @@ async def test_app_works_while_another_program_writes_to_the_store(
             assert app.turn is not None, "it ends once it is stored"
             other.execute("rollback")
             await driver.wait_for(lambda: app.turn is None)
-            (stored,) = app.session.stored_turns()
+            (stored,) = await app.session.stored_turns()
             assert stored.response.status == "completed" and stored.record.tokens
             other.execute("begin immediate")
             app.prompt.replace_with("/rename other")
@@ -223,18 +224,43 @@ async def test_app_works_while_another_program_writes_to_the_store(
         assert summary.title == "other" and app.session.store_error is None
 
 
+@pytest.mark.slow
+async def test_app_works_while_a_long_conversation_is_deleted(open_app: Any, home: Path) -> None:
+    path = home / "state/store.sqlite"
+    path.parent.mkdir(exist_ok=True)
+    name = store_long_conversation(path)
+    async with open_app() as driver:
+        with closing(sqlite3.connect(path)) as other:
+
+            def is_stored() -> bool:
+                query = "select 1 from conversations where id = ?"
+                return bool(other.execute(query, (name,)).fetchall())
+
+            await driver.pilot.press("f5")
+            await driver.expect_text("Conversations", "Long")
+            await driver.pilot.press("ctrl+d")
+            await driver.expect_text("Delete “Long” (1 turn) for good?")
+            driver.app.post_message(Key("y", "y"))
+            turns = 0
+            while is_stored():
+                await asyncio.sleep(0)
+                turns += 1
+            assert turns > 1000, "the event loop went on"
+            await driver.expect_text("No conversations yet.")
+        assert driver.app.session.store_error is None
+
+
 async def test_turn_ends_if_another_program_writes_to_the_store_for_too_long(
     open_app: Any, home: Path
 ) -> None:
     async with open_app() as driver:
-        app = driver.app
-        app.session.store.lock_seconds = 0
-        with closing(sqlite3.connect(home / "state/store.sqlite", isolation_level=None)) as other:
-            other.execute("begin immediate")
+        app, store = driver.app, driver.app.session.store
+        await set_patience(store, 0)
+        with locked(home / "state/store.sqlite"):
             await driver.pilot.press(*"hello", "enter")
             await driver.expect_text("Fine.", "could not be stored: database is locked.")
         await driver.pilot.press(*"again", "enter")
-        await driver.wait_for(lambda: app.turn is None and len(app.session.stored_turns()) == 1)
+        await driver.wait_for(lambda: app.turn is None and store.summaries())
         roles = [entry.role for entry in app.session.store.load(None).entries]
         assert roles == ["user", "assistant", "user", "assistant"], "the next turn writes all"
 

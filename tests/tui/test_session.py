@@ -11,6 +11,7 @@ import pytest
 from agent.config.launch import LaunchOptions
 from agent.events import AgentNotice, AgentTokens, Response
 from agent.turn.loop import Turn
+from tests.support.scripts import hold
 from tui.session import Session
 
 OK = {"markup": "<|channel|>final<|message|>ok<|return|>"}
@@ -66,7 +67,7 @@ async def test_compact_summarises_and_conversation_resumes_exactly(open_session:
     await session.close()
     again = open_session(resume=session.conversation.id)
     await again.begin()
-    assert [turn.prompt[:15] for turn in again.stored_turns()] == [
+    assert [turn.prompt[:15] for turn in await again.stored_turns()] == [
         f"The number is {n}" for n in range(4)
     ]
     await ask(again, "And now?")
@@ -206,16 +207,20 @@ async def test_token_probabilities_are_recorded_where_the_setting_says_so(
     await session.close()
 
 
-async def test_turn_that_was_read_while_it_ran_is_read_again(open_session: Open) -> None:
+async def test_turn_that_was_read_while_it_ran_is_read_again(
+    open_session: Open, tmp_path: Path
+) -> None:
+    held = hold(OK["markup"], 1, tmp_path / "go")
+    (tmp_path / "script.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (OK, held)))
     session = open_session()
     await session.begin()
     first, _ = await ask(session, "one")
     running = session.start_turn("two", never)
-    await running.started_generating.wait()
-    assert session.stored_turn(first.id) is not None
-    early = session.stored_turn(running.response.id)
+    assert await session.stored_turn(first.id) is not None
+    early = await session.stored_turn(running.response.id)
     assert early is not None and early.response.status == "in_progress"
+    (tmp_path / "go").touch()
     await ended(session, running)
-    turn = session.stored_turn(running.response.id)
+    turn = await session.stored_turn(running.response.id)
     assert turn is not None and turn.response.output == running.response.output != []
     await session.close()

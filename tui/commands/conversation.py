@@ -13,6 +13,7 @@ from agent.util import private_files
 from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
+    from agent.store.conversations import Store
     from agent.store.records import ConversationSummary
     from agent.turn.continuation import Continuation, WrittenMessage
     from tui.commands.context import CommandContext
@@ -36,15 +37,12 @@ async def rename(app: CommandContext, title: str) -> None:
     from agent.errors import UserError
     from tui.screens.text_dialog import TextDialog
 
-    session = app.session
-    summary = next(
-        (each for each in session.store.summaries() if each.id == session.conversation.id), None
-    )
+    session, name = app.session, app.session.conversation.id
+    summary = await session.read_store(lambda store: store.summary(name))
     if summary is None:
         raise UserError("There are no messages yet: the title comes with the first prompt.")
     if title:
-        await session.writable()
-        session.store.rename(summary.id, title)
+        await session.read_store(lambda store: store.rename(name, title))
         app.notify(f"Title: {title}", markup=False)
         return
 
@@ -56,7 +54,9 @@ async def rename(app: CommandContext, title: str) -> None:
 
 
 async def compact(app: CommandContext, _: str) -> None:
-    await app.chat.show_turn("/compact", app.session.compact())
+    from tui.state.turn_view import TurnView
+
+    await app.chat.show_turn(app.session.compact(), TurnView("/compact", clock=app.clock))
 
 
 async def retry(app: CommandContext, number: str) -> None:
@@ -76,7 +76,7 @@ async def thought(app: CommandContext, number: str) -> None:
     from tui.written_turn import open_turn
 
     turn = _message(app, number)
-    written = open_turn(app.session, turn.response_id)
+    written = await open_turn(app.session, turn.response_id)
     messages = written.messages
     choices = [
         CompletionItem(
@@ -102,7 +102,7 @@ async def times(app: CommandContext, number: str) -> None:
     from tui.state.timeline import read_timeline
 
     turn = _message(app, number)
-    events = app.session.store.events(turn.response_id)
+    events = await app.session.read_store(lambda store: store.events(turn.response_id))
     if not events:
         raise UserError("The times of this turn are not stored.")
     await app.transcript.toggle_times(turn, read_timeline(events, turn.token_times))
@@ -193,7 +193,7 @@ async def copy(app: CommandContext, selection: str) -> None:
         case "code":
             text, name = _last_code_block(app), "The last code block"
         case "all":
-            text, name = _exported(app, "md"), "The conversation"
+            text, name = await _exported(app, "md"), "The conversation"
         case _:
             text, name = _message(app, selection).answer_to_copy, "The answer"
     if not text.strip():
@@ -238,7 +238,7 @@ async def export(app: CommandContext, argument: str) -> None:
     elif file_format not in FORMATS:
         formats = ", ".join(FORMATS)
         raise UserError(f"{file_format or argument} is not an export format; use one of {formats}.")
-    root, title = app.session.launch.root, "" if name else _summary(app).title
+    root, title = app.session.launch.root, "" if name else (await _summary(app)).title
 
     def choose_file() -> Path:
         file = root / expand_path(name or _unused_file_name(root, title, file_format))
@@ -248,7 +248,7 @@ async def export(app: CommandContext, argument: str) -> None:
         return file
 
     file = await asyncio.to_thread(choose_file)
-    text = _exported(app, file_format)
+    text = await _exported(app, file_format)
     try:
         await asyncio.to_thread(private_files.write_text, file, text)
     except OSError as error:
@@ -263,24 +263,28 @@ def _unused_file_name(folder: Path, title: str, file_format: str) -> str:
     return next(name for name in names if not (folder / name).exists())
 
 
-def _exported(app: CommandContext, file_format: str) -> str:
+async def _exported(app: CommandContext, file_format: str) -> str:
     """The stored conversation in an export format. Raises UserError where nothing is stored."""
     from agent.store.export import FORMATS as WRITERS
     from agent.store.export import ExportRecord
 
-    summary = _summary(app)
-    turns = app.session.store.turns(summary.id)
-    return WRITERS[file_format](ExportRecord(summary, app.session.conversation, turns))
+    summary, conversation = await _summary(app), app.session.conversation
+
+    def write(store: Store) -> str:
+        record = ExportRecord(summary, conversation, store.turns(summary.id))
+        return WRITERS[file_format](record)
+
+    return await app.session.read_store(write)
 
 
-def _summary(app: CommandContext) -> ConversationSummary:
+async def _summary(app: CommandContext) -> ConversationSummary:
     """The conversation in the store. Raises UserError if it has no messages."""
     from agent.errors import UserError
 
-    for summary in app.session.store.summaries():
-        if summary.id == app.session.conversation.id:
-            return summary
-    raise UserError("There are no messages yet.")
+    name = app.session.conversation.id
+    if (summary := await app.session.read_store(lambda store: store.summary(name))) is None:
+        raise UserError("There are no messages yet.")
+    return summary
 
 
 def export_formats(app: CommandContext, written: str) -> Iterable[CompletionItem]:

@@ -230,22 +230,25 @@ class ChatController:
     async def ask(self, text: str, begin: Begin | None = None, *, in_branch: bool = False) -> None:
         """Start a turn; no other may be running. ``begin``: what its answer begins with. ``in_branch``:
         it is the first one of a branch; if it fails at once, its prompt can be edited."""
-        session = self._app.session
-        start = session.next_entry
-        self.cards.withdraw_logins()
-        cards = self.cards
-        turn = session.start_turn(text, cards.approve, cards.elicit, cards.log_in, begin)
-        view = await self.show_turn(text, turn, start)
-        self._first_in_branch = view if in_branch else None
-
-    async def show_turn(self, prompt: str, turn: RunningTurn, start: int | None = None) -> TurnView:
-        """Show a started turn until it ends. ``start``: index of its first entry; None: it has none."""
         from tui.state.turn_view import TurnView
 
+        app, cards = self._app, self.cards
+        cards.withdraw_logins()
+        view = TurnView(text, clock=app.clock, start=app.session.next_entry)
+        try:
+            await app.with_branch_position(view)
+        except asyncio.CancelledError:
+            app.prompt.put_before(without_attachments(text))
+            raise
+        turn = app.session.start_turn(text, cards.approve, cards.elicit, cards.log_in, begin)
+        await self.show_turn(turn, view)
+        self._first_in_branch = view if in_branch else None
+
+    async def show_turn(self, turn: RunningTurn, view: TurnView) -> None:
+        """Show a started turn until it ends."""
         app, conversation_id = self._app, turn.conversation.id
         self.turn = self.latest_turn = turn
         app.prompt.set_turn_running(True)
-        view = app.with_branch_position(TurnView(prompt, clock=app.clock, start=start))
         self.turn_view = view
         app.transcript.query(PromptExamples).remove()
         await app.transcript.add_turn(view)
@@ -261,7 +264,6 @@ class ChatController:
             await self._finish(turn, view)
 
         app.run_worker(follow())
-        return view
 
     async def _finish(self, turn: RunningTurn, view: TurnView) -> None:
         app = self._app

@@ -69,7 +69,7 @@ class MessagePicker:
         if not self._chat.idle:
             app.notify("A turn is running: switch branches when it has ended.")
             return
-        position, branches = app.session.branches_at(turn.start)
+        position, branches = await app.session.branches_at(turn.start)
         if not branches:  # deleted meanwhile
             return
         await app.session.open(branches[(position - 1 + by) % len(branches)])

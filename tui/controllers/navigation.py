@@ -65,16 +65,17 @@ class Navigator:
         app = self._app
         session = app.session
         store, current = session.store, session.conversation.id
-        was_stored = current in {summary.id for summary in store.summaries()}
+        summaries = await store.run(store.summaries)
+        was_stored = current in {summary.id for summary in summaries}
 
         async def on_close(selected: str | None) -> None:
             if selected is not None and selected != current:
                 await self._chat.submit(f"/resume {selected}")
-            elif was_stored and current not in {summary.id for summary in store.summaries()}:
+            elif was_stored and not await store.run(lambda: store.summary(current)):
                 await session.start_new()
                 await app.show_conversation()
 
-        screen = SessionsScreen(store, current, running=app.turn is not None)
+        screen = SessionsScreen(store, summaries, current, running=app.turn is not None)
         await self._push(screen, on_close)
 
     async def history(self) -> None:
@@ -186,7 +187,8 @@ class Navigator:
         session, turn = self._app.session, self._app.turn
         runtime = session.runtime
         access = await asyncio.to_thread(safety_report, runtime.host, runtime.policy)
-        items = [item for stored in session.stored_turns() for item in stored.response.output]
+        stored = await session.stored_turns()
+        items = [item for each in stored for item in each.response.output]
         if turn is not None:
             items += [e.item for e in turn.log.events if isinstance(e, OutputItemDone)]
         mcp_key = self._app.key_bindings.label("mcp")

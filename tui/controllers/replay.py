@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agent.store.conversations import Store
 from agent.store.replay import TurnReplay
 from tui.state.turn_view import TurnView
 
@@ -40,11 +41,12 @@ async def play_conversation(app: AppContext, chat: ChatController, speed: float)
         """Time at the replay's speed, so that the elapsed times shown are those of the original."""
         return began + (app.clock() - began) * speed
 
-    store = app.session.store
-    for stored in app.session.stored_turns():
-        turn = AppReplay(app, stored, store.events(stored.response.id), speed)
+    for stored in await app.session.stored_turns():
+        name = stored.response.id
+        events = await app.session.read_store(partial(Store.events, response_id=name))
+        turn = AppReplay(app, stored, events, speed)
         view = TurnView(stored.prompt, clock=clock, start=stored.start)
-        chat.turn, chat.turn_view = turn, app.with_branch_position(view)
+        chat.turn, chat.turn_view = turn, await app.with_branch_position(view)
         await app.transcript.add_turn(view)
         app.clock_timer.resume()
         turn.start()

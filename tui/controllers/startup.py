@@ -82,9 +82,11 @@ class Startup:
 
             app.session.replay_speed = None
             app.run_worker(play_conversation(app, self._chat, speed))
-        elif turns := app.session.stored_turns():
-            views = (TurnView.from_stored(turn, clock=app.clock) for turn in turns)
-            await app.transcript.add_stored_turns([app.with_branch_position(v) for v in views])
+        elif turns := await app.session.stored_turns():
+            views = [TurnView.from_stored(turn, clock=app.clock) for turn in turns]
+            for view in views:
+                await app.with_branch_position(view)
+            await app.transcript.add_stored_turns(views)
         for sentence in app.session.options.project.notices:
             app.transcript.add_notice(sentence, error=True)
         for sentence in app.session.damage():

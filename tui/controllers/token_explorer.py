@@ -46,7 +46,7 @@ class TokenExplorer:
         from agent.turn.token_choices import describe_choices, token_choices
 
         self._require_model()
-        written = self._find_written(position)
+        written = await self._find_written(position)
         if written is None:
             return await self._choices_in_log(position)
         turn, index = written.turn, written.position
@@ -92,10 +92,10 @@ class TokenExplorer:
         from agent.errors import UserError
 
         try:
-            if not self._chat.idle:
-                raise UserError("A turn is running: stop it or wait, then take another token.")
-            if (written := self._find_written(position)) is None:
+            self._require_idle()
+            if (written := await self._find_written(position)) is None:
                 raise UserError("Only what the model wrote in your own conversation can change.")
+            self._require_idle()
             begun = written.turn.continue_with_token(written.generation, written.position, token)
         except UserError as error:
             self._app.notify(str(error), severity="warning", markup=False)
@@ -106,18 +106,18 @@ class TokenExplorer:
         await self._chat.continue_from(written.view, begun)
         return True
 
-    def _find_written(self, position: TokenPosition) -> WrittenToken | None:
+    async def _find_written(self, position: TokenPosition) -> WrittenToken | None:
         """Find a token in its turn; None: no model wrote it in this conversation. Raises UserError."""
         from tui.written_turn import open_turn
 
         if position.generation is None:
-            return self._find_in_prompt(position)
+            return await self._find_in_prompt(position)
         turn, view = position.turn, self._chat.turn_view
         if turn is None or turn is not self._chat.latest_turn or view is None or view.running:
             return None
         if view not in self._app.transcript.own_turns:
             return None
-        written = open_turn(self._app.session, view.response_id, turn.log.events)
+        written = await open_turn(self._app.session, view.response_id, turn.log.events)
         # What a branch goes on from is an earlier turn's: generations, and messages of its first one.
         # The last generation of a turn that was stopped may have written nothing.
         counts = [tokens.count for tokens in position.log.generations if tokens.count]
@@ -128,7 +128,7 @@ class TokenExplorer:
         kept = len(written.generations[number].ids) - tokens.count
         return WrittenToken(view, written, number, kept + position.number - tokens.start)
 
-    def _find_in_prompt(self, position: TokenPosition) -> WrittenToken | None:
+    async def _find_in_prompt(self, position: TokenPosition) -> WrittenToken | None:
         """Find a token of the open conversation's prompt in the turn that wrote it, where that can be
         counted: the log may have reasoning that the prompt has no longer."""
         from agent.errors import UserError
@@ -161,11 +161,17 @@ class TokenExplorer:
         if view is None:
             return None
         try:
-            turn = open_turn(self._app.session, view.response_id)
+            turn = await open_turn(self._app.session, view.response_id)
         except UserError:
             return None
         found = turn.locate(index - starts[-1], left)
         return None if found is None else WrittenToken(view, turn, *found)
+
+    def _require_idle(self) -> None:
+        from agent.errors import UserError
+
+        if not self._chat.idle:
+            raise UserError("A turn is running: stop it or wait, then take another token.")
 
     def _require_model(self) -> LoadedModel:
         from agent.errors import UserError
@@ -191,7 +197,7 @@ class TokenExplorer:
             return
         self._require_model()
         latest = self._chat.latest_turn if view is self._chat.turn_view else None
-        turn = open_turn(app.session, view.response_id, latest.log.events if latest else ())
+        turn = await open_turn(app.session, view.response_id, latest.log.events if latest else ())
         view.probability_note = "computing probabilities …"
         app.transcript.follow(view)
         app.run_worker(self._colour(view, turn), group=group, exclusive=True)

@@ -144,10 +144,17 @@ class ListScreen(GuardedScreen[Result]):
     # --- keys ---
 
     def on_input_changed(self) -> None:
+        self.on_search_changed()
+
+    def on_search_changed(self) -> None:
+        """Show the rows that match; a subclass that has to read them first overrides it."""
         self.refresh_rows()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
+        self.choose_highlighted()
+
+    def choose_highlighted(self) -> None:
         if (row_id := self.highlighted_id) is not None:
             self.choose_row(row_id)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from agent.store.conversations import Store
     from agent.store.records import ConversationSummary, StoredTurn
 
+T = TypeVar("T")
 PREVIEW_LINES, PREVIEW_CHARS = 6, 600
 """Lines and characters of a prompt or an answer in the preview."""
 PREVIEW_TURNS = 30
@@ -38,16 +39,18 @@ class SessionsScreen(ListScreen[str]):
         Binding("ctrl+d", "delete", show=False, priority=True),
     ]
 
-    def __init__(self, store: Store, current: str, *, running: bool) -> None:
+    def __init__(
+        self, store: Store, summaries: Sequence[ConversationSummary], current: str, *, running: bool
+    ) -> None:
         """``current``: id of the open conversation. ``running``: whether one of its turns runs."""
         super().__init__()
         self._store, self._current, self._is_answering = store, current, running
-        self._summaries: dict[str, ConversationSummary] = {}
-        self._read_summaries()
-
-    def _read_summaries(self) -> None:
-        """Read the conversations; too slow for every key, as it counts the turns of each."""
-        self._summaries = {summary.id: summary for summary in self._store.summaries()}
+        self._summaries = {summary.id: summary for summary in summaries}
+        self._turns: list[StoredTurn] = []
+        """Those of the highlighted conversation."""
+        self._matches: set[str] | None = None
+        """The conversations that the search has found; None: nothing is searched."""
+        self._is_searching = self._chooses_first = False
 
     def on_mount(self) -> None:
         """Name the conversations that cannot be read."""
@@ -55,26 +58,45 @@ class SessionsScreen(ListScreen[str]):
             self.notify(sentence, severity="warning", markup=False)
 
     def _change(self, change: Callable[[], object]) -> None:
-        """Change the store, once no other program writes to it; a failure is shown."""
-        self.run_worker(self._change_store(change))
+        """Change the store, also where the screen is closed meanwhile; a failure is shown."""
+        self.app.run_worker(self._change_store(change))
 
-    async def _change_store(self, change: Callable[[], object]) -> None:
-        await self._store.writable()
+    async def _change_store(self, change: Callable[[], T]) -> T | None:
         try:
-            change()
+            result = await self._store.run(change)
+            summaries = await self._store.run(self._store.summaries)
         except sqlite3.Error as error:
             self.notify(f"Nothing was changed: {error}.", severity="error", markup=False)
-            return
+            return None
+        self._summaries = {summary.id: summary for summary in summaries}
         if self in self.app.screen_stack:
-            self._read_summaries()
             self.refresh_rows()
+        return result
+
+    def on_search_changed(self) -> None:
+        self._is_searching = True
+        self.run_worker(self._search(self.search_text), group="search", exclusive=True)
+
+    async def _search(self, text: str) -> None:
+        self._chooses_first = False
+        self._matches = await self._store.run(lambda: self._store.search(text)) if text else None
+        self._is_searching = False
+        self.refresh_rows()
+        if self._chooses_first:
+            super().choose_highlighted()
+
+    def choose_highlighted(self) -> None:
+        """Choose the highlighted conversation, or what is highlighted once the search is over."""
+        if self._is_searching:
+            self._chooses_first = True
+        else:
+            super().choose_highlighted()
 
     def make_rows(self, search: str) -> Sequence[ListRow]:
-        matches = self._store.search(search) if search else None
         return [
             ListRow(summary.id, self._label(summary))
             for summary in self._summaries.values()
-            if matches is None or summary.id in matches
+            if self._matches is None or summary.id in self._matches
         ]
 
     def _label(self, summary: ConversationSummary) -> Content:
@@ -88,8 +110,20 @@ class SessionsScreen(ListScreen[str]):
         title = (display_text(summary.title) or "(no title)", "bold $accent" if here else "")
         return Content.assemble(title, "\n", (display_text(about), "$text-muted"))
 
+    def show_details(self) -> None:
+        """Show the turns of the highlighted conversation, once they are read."""
+        if (row_id := self.highlighted_id) is None:
+            super().show_details()
+        else:
+            self.run_worker(self._show_turns(row_id), group="details", exclusive=True)
+
+    async def _show_turns(self, row_id: str) -> None:
+        self._turns = await self._store.run(lambda: self._store.turns(row_id))
+        if self.has_widgets and row_id == self.highlighted_id:
+            super().show_details()
+
     def row_details(self, row_id: str, search: str) -> Content:
-        turns = self._store.turns(row_id)
+        turns = self._turns
         if search:
             turns = [turn for turn in turns if _matches(turn, search)] or turns
         parts: list[Content] = []
@@ -125,7 +159,14 @@ class SessionsScreen(ListScreen[str]):
     def action_fork(self) -> None:
         """Open a copy of the highlighted conversation, which goes on separately."""
         if (row_id := self.highlighted_id) is not None:
-            self._change(lambda: self.dismiss(self._store.fork(self._store.read(row_id)).id))
+            self.run_worker(self._fork(row_id))
+
+    async def _fork(self, row_id: str) -> None:
+        store = self._store
+        if (
+            name := await self._change_store(lambda: store.fork(store.read(row_id)).id)
+        ) is not None:
+            self.dismiss(name)
 
     async def action_delete(self) -> None:
         """Delete the highlighted conversation, if the person confirms it."""

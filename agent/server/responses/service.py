@@ -151,8 +151,8 @@ class ResponseService:
                     served=plan.served,
                     keep="official" if plan.background else "none",
                 )
-        except ApiError:
-            plan.store = False
+        except BaseException as error:
+            plan.store = not isinstance(error, ApiError)  # or the client has left
             self.abandon(turn)
             raise
 

@@ -278,13 +278,13 @@ async def test_token_behind_reasoning_in_a_log_is_not_taken_for_another(
         view = await open_tokens(driver)
         form = app.session.require_format()
 
-        def written_at(numbers: range) -> list[int]:
+        async def written_at(numbers: range) -> list[int]:
             turn, log, conversation = view._turn, view._log, app.session.conversation
             positions = (TokenPosition(turn, conversation, number, log) for number in numbers)
-            return [each.number for each in positions if app.tokens._find_written(each)]
+            return [each.number for each in positions if await app.tokens._find_written(each)]
 
         first, second = view._log.generations
-        assert written_at(range(second.start)) == list(
+        assert await written_at(range(second.start)) == list(
             range(first.start, first.start + first.count)
         )
         position = view._position
@@ -294,7 +294,7 @@ async def test_token_behind_reasoning_in_a_log_is_not_taken_for_another(
         await driver.wait_for(lambda: app.turn is None)
         await driver.wait_for(lambda: view._turn is app.chat.latest_turn)
         (branch,) = view._log.generations
-        assert branch.start > second.start and not written_at(range(branch.start))
+        assert branch.start > second.start and not await written_at(range(branch.start))
 
 
 async def test_colours_of_a_turn_that_is_gone_are_dropped(
@@ -453,9 +453,10 @@ async def test_turns_are_read_once_however_often_the_cursor_rests(open_app: Any)
         assert position is not None and len(reads) == 1
         numbers = range(position.number - position.log.generations[-1].count)
         positions = (replace(position, number=number) for number in numbers)
-        written = [each for each in map(app.tokens._find_written, positions) if each is not None]
+        found = [await app.tokens._find_written(each) for each in positions]
+        written = [each for each in found if each is not None]
         assert {each.view for each in written} == {app.transcript.own_turns[0]} and len(reads) == 1
         await driver.pilot.press("escape")
         await ask(driver, "more")
-        assert app.session.stored_turn(app.transcript.own_turns[-1].response_id) is not None
-        assert len(reads) == 2 and app.session.stored_turn("resp_none") is None
+        assert await app.session.stored_turn(app.transcript.own_turns[-1].response_id) is not None
+        assert len(reads) == 2 and await app.session.stored_turn("resp_none") is None

@@ -94,7 +94,9 @@ async def test_status_line_opened_conversation_shows_context_use(
 async def test_sessions_screen_rename_fork_and_delete(open_app: Any, store: Store) -> None:
     store_conversation(store, "conv_a", "Where is Paris?", "In France.")
     async with open_app() as driver:
-        await driver.pilot.press("f5", "ctrl+r", "ctrl+u", *"Capitals", "enter")
+        await driver.pilot.press("f5")
+        await driver.expect_text("Conversations", "Where is Paris?")
+        await driver.pilot.press("ctrl+r", "ctrl+u", *"Capitals", "enter")
         await driver.wait_for(lambda: store.summaries()[0].title == "Capitals")
         await driver.expect_text("Conversations", "Capitals")
         await driver.pilot.press("ctrl+f")
@@ -422,7 +424,9 @@ async def test_rename_and_status_show_conversation(open_app: Any, store: Store) 
         await driver.pilot.press(*"/rename x", "enter")
         await driver.expect_text("There are no messages yet")
         await driver.pilot.press(*"hello", "enter")
-        await driver.wait_for(lambda: driver.app.turn is None and driver.app.session.stored_turns())
+        await driver.wait_for(
+            lambda: driver.app.turn is None and driver.app.session.store.summaries()
+        )
         await driver.pilot.press(*"/rename Greetings", "enter")
         await driver.wait_for(lambda: [s.title for s in store.summaries()][:1] == ["Greetings"])
         await driver.pilot.press(*"/rename", "enter")

@@ -284,8 +284,33 @@ def add(
         raise UserError(f"{error}.") from error
     echo(f"{name} is in {path}; agent mcp inspect {shlex.quote(name)} shows what it offers.")
     program = Path(str(entry.get("command", ""))).name
-    if program and not sandbox and program not in UNCONFINED_PROGRAMS and best_isolation().ok:
+    if not program or sandbox or program in UNCONFINED_PROGRAMS or not best_isolation().ok:
+        return
+    question = "It runs with all your rights. Start it now, to see whether it runs in the sandbox?"
+    if login_prompt.can_ask() and agrees(question):
+        _move_to_sandbox(path, name, entry)
+    else:
         echo("It runs with all your rights; --sandbox --force has it start in a sandbox instead.")
+
+
+def _move_to_sandbox(path: Path, name: str, entry: dict[str, Any]) -> None:
+    """Have a server of the person start in the sandbox, if it does."""
+    edit.add(path, {name: entry | {"sandbox": True}}, replace=True)
+    host = create_host(Path(), trust=False)
+
+    async def start(host: Host) -> int:
+        host.connect(name)
+        async for _ in host.settled([name]):
+            pass
+        state = _state(host, name)
+        if state.status == "ready":
+            echo(f"It runs in the sandbox from now on, with {len(state.tools)} tools.")
+            return EXIT_DONE
+        edit.add(path, {name: entry}, replace=True)
+        echo(f"It keeps all your rights, for in the sandbox it does not start: {state.error}.")
+        return EXIT_FAILED
+
+    run_with(host, start)
 
 
 def _split_command(command: list[str]) -> list[str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.hosts import server_entry
+from tests.support.hosts import SERVERS_FOLDER, server_entry
 from tests.support.program import RunAgent
 from tests.support.terminal import start_program
+from tools.sandbox.isolation import best_isolation
 
 pytestmark = pytest.mark.slow
 
@@ -53,3 +55,21 @@ def test_answer_option_unknown_choice_names_values_and_titles(agent: RunAgent) -
         answer = json.dumps({"seats": 3, **answer})
         wrong = agent("mcp", "call", "booking", "book", "--answer", answer)
         assert wrong.code == 1 and f"--answer: {problem}" in wrong.err
+
+
+@pytest.mark.skipif(not best_isolation().ok, reason="no sandbox here")
+@pytest.mark.parametrize("starts", [True, False])
+def test_added_server_moves_to_the_sandbox_where_it_starts(
+    home: Path, tmp_path: Path, starts: bool
+) -> None:
+    command = [sys.executable, "-I", str(SERVERS_FOLDER / "meddler.py")]
+    if not starts:  # it needs what the sandbox has not
+        outside = tmp_path.parent / f"{tmp_path.name}-outside"
+        command = ["sh", "-c", f'touch {outside} && exec "$@"', "sh", *command]
+    with start_program("mcp", "add", "new", "--", *command, home=home, cwd=tmp_path) as terminal:
+        terminal.wait_for("whether it runs in the sandbox? [y/N]")
+        terminal.press("y\r")
+        terminal.wait_for("from now on" if starts else "it does not start")
+        assert terminal.wait_exit() == 0
+    servers = json.loads((home / "config" / "mcp.json").read_text())["mcpServers"]
+    assert servers["new"].get("sandbox", False) is starts

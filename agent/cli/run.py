@@ -115,7 +115,7 @@ def main(request: RunRequest, launch: LaunchOptions) -> int:
     _check_writable("--dump-tokens", request.dump_tokens)
     store, conversation = _open_conversation(request, runtime)
     out = _private_stdout()
-    output = Output(_renderer(request, out, runtime))
+    output = OutputThread(_renderer(request, out, runtime))
     try:
         code = asyncio.run(_run(request, runtime, conversation, prompt, options, store, output))
     finally:
@@ -152,7 +152,7 @@ def _refuse_contradictions(request: RunRequest, launch: LaunchOptions) -> None:
         options[path] = option
 
 
-class Output:
+class OutputThread:
     """Writes events in a thread of its own: a reader that does not read holds up nothing else."""
 
     def __init__(self, renderer: Renderer) -> None:
@@ -191,7 +191,7 @@ async def _run(
     prompt: str,
     options: TurnOptions,
     store: Store | None,
-    output: Output,
+    output: OutputThread,
 ) -> int:
     runtime.token_events = request.dump_tokens is not None
     begun = [

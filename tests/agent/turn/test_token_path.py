@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from agent.cli.run import JsonLinesRenderer, Output
+from agent.cli.run import JsonLinesRenderer, OutputThread
 from agent.config.paths import Paths
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
@@ -70,7 +70,7 @@ async def test_token_passes_few_functions(
             lines = io.StringIO()
             calls.entered.clear()
             sys.setprofile(calls.profile)
-            await Output(JsonLinesRenderer(lines)).follow(turn.log)
+            await OutputThread(JsonLinesRenderer(lines)).follow(turn.log)
             sys.setprofile(None)
     finally:
         sys.setprofile(None)

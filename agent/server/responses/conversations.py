@@ -74,7 +74,7 @@ class Conversations:
         return await self._of_client(conversation_id, lambda found: found)
 
     async def _of_client(self, name: str, work: Callable[[ApiConversation], T]) -> T:
-        """What ``work`` makes in the store's thread of a conversation. Raises ApiError, 404."""
+        """Apply ``work`` to a conversation in the store's thread. Raises ApiError, 404."""
         client = current_client()
 
         def find() -> T:

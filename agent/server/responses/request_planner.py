@@ -327,7 +327,7 @@ class TurnPlanner:
     async def _referenced(
         self, request: CreateResponse, items: str | Sequence[InputItem], cache: ResponseCache
     ) -> dict[str, InputItem]:
-        """What references mean, by their ids: items of the conversation, or else of responses."""
+        """Items of references by id: those of the conversation, or else of responses."""
         names = {item.id for item in items if isinstance(item, ItemReference)}
         found: dict[str, InputItem] = {}
         if names and (name := request.conversation_id) is not None:

@@ -58,6 +58,19 @@ CLEAN = (
     "agent/observability/",
     "agent/tiny/",
     "agent/util/",
+    "tui/app",
+    "tui/guarded",
+    "tui/main",
+    "tui/theme",
+    "tui/written_turn",
+    "tui/commands/",
+    "tui/controllers/",
+    "tui/markdown/",
+    "tui/screens/",
+    "tui/state/",
+    "tui/terminal/",
+    "tui/util/",
+    "tui/widgets/",
 )
 """Files and folders that have been rewritten."""
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "agent/server/README.md"]

@@ -106,7 +106,7 @@ class AgentApp(Guarded, CommandContext):
     ]
 
     max_errors = 20
-    """Errors of the program itself with which the app goes on; each is in the log file."""
+    """Errors of the program itself after which the app continues; each is in the log file."""
 
     def __init__(
         self,
@@ -592,7 +592,7 @@ class AgentApp(Guarded, CommandContext):
             case "page_up":
                 transcript.scroll_page_up(animate=False)
             case "page_down" if transcript.is_vertical_scroll_end:
-                transcript.scroll_end(animate=False)  # goes on following it
+                transcript.scroll_end(animate=False)  # keeps following it
             case "page_down":
                 transcript.scroll_page_down(animate=False)
             case "home":
@@ -616,12 +616,12 @@ class AgentApp(Guarded, CommandContext):
     # --- errors ---
 
     def _handle_exception(self, error: Exception) -> None:
-        """Report what a handler or worker raised, and go on, where Textual ends the app."""
+        """Report an exception of a handler or worker and continue, where Textual ends the app."""
         cause = error.error if isinstance(error, WorkerFailed) else error
         self.report(cause if isinstance(cause, Exception) else error)
 
     def report(self, error: Exception) -> None:
-        """Tell the person of an error, and go on; many errors of the program itself end the app."""
+        """Show an error to the person and continue; many errors of the program itself end the app."""
         import sqlite3
 
         from agent.errors import AgentError

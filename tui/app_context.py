@@ -1,4 +1,4 @@
-"""What the controllers and screens use of the app: ``AgentApp`` implements this class, so that imports
+"""The interface of the app for controllers and screens: ``AgentApp`` implements it, so that imports
 point one way. It is a subclass of Textual's ``App``, not a ``Protocol``, as they also need ``notify``,
 ``run_worker``, ``push_screen``. A controller that needs another one gets it as an argument."""
 
@@ -105,7 +105,7 @@ class AppContext(KeymapApp):
         raise NotImplementedError
 
     def report(self, error: Exception) -> None:
-        """Tell the person of an error, and go on."""
+        """Show an error to the person and continue."""
         raise NotImplementedError
 
     async def action_open_screen(self, name: ScreenName) -> None:

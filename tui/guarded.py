@@ -1,4 +1,4 @@
-"""Widgets and screens whose handlers may raise: the app says so and goes on."""
+"""Widgets and screens whose handlers may raise: the app shows the error and continues."""
 
 from __future__ import annotations
 

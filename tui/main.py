@@ -97,7 +97,7 @@ def app_settings(paths: Paths) -> Settings:
 
 
 def _end_without_terminal() -> None:
-    """See to it that this process ends soon: nobody sees any more that something hangs."""
+    """End this process soon: without a terminal a hang would not be noticed."""
 
     def end() -> None:
         process_groups.kill_all()

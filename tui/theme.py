@@ -129,6 +129,6 @@ DEFAULT_VARIABLES = {
 
 
 def next_theme(name: str) -> str:
-    """The app's own theme that follows this one; the first, if it is none of them."""
+    """The app's own theme that follows this one; the first, for any other theme."""
     names = [theme.name for theme in THEMES]
     return names[(names.index(name) + 1) % len(names)] if name in names else names[0]

@@ -1,4 +1,4 @@
-"""A stored turn as the model read and wrote it, and the branches that go on from within it."""
+"""A stored turn as the model read and wrote it, and branches that continue from within it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class WrittenTurn:
 
     @property
     def messages(self) -> list[WrittenMessage]:
-        """What the model wrote, to edit it. Raises UserError where there is nothing."""
+        """Return the model's messages for editing. Raises UserError where there are none."""
         if not isinstance(self._form, EditableFormat):
             raise UserError("This model's messages cannot be continued one by one, only gpt-oss's.")
         if messages := written_messages(self._form, self.entries):
@@ -108,19 +108,19 @@ class WrittenTurn:
 
     @cached_property
     def generations(self) -> list[WrittenGeneration]:
-        """What the model wrote, token by token."""
+        """Return the model's generations, token by token."""
         return written_generations(self._form, self.entries, self.events)
 
     def prompt(self, generation: WrittenGeneration) -> list[int]:
-        """What the model read before it wrote that, as the turn's prompt would be now."""
+        """Return the prompt of a generation, as the turn's prompt would be rendered now."""
         before = self._session.prompt_conversation(self._form, self.stored.start).ids()
         return generation_prompt(self._form, before, self.entries, generation)
 
     async def settings(
         self, number: int
     ) -> tuple[Sampling, Constraint | Literal["unknown"] | None]:
-        """How a generation was sampled, and a new constraint of it; of a turn that did not run here,
-        how the next one would be, and that the constraint is not known."""
+        """Return a generation's sampling and a new constraint; for a turn that did not run here, the
+        next one's sampling, and that the constraint is not known."""
         session = self._session
         settings = session.turn_settings.get(self.stored.response.id)
         if settings is None:

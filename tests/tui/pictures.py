@@ -164,9 +164,9 @@ async def thought_and_times(folder: Path, work: Path) -> None:
         await photographer.expect_text("56088", "tok/s")
         await photographer.wait_for(lambda: app.turn is None)
         await photographer.pilot.press("ctrl+up", "t")
-        await photographer.expect_text("Edit and go on")
+        await photographer.expect_text("Edit and continue")
         await photographer.pilot.press("up", "up", "enter")
-        await photographer.expect_text("lets it go on")
+        await photographer.expect_text("continues it")
         app.screen.query_one(EditorArea).cursor_blink = False
         await photographer.take("thought")
         await photographer.pilot.press("enter")

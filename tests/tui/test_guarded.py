@@ -168,7 +168,7 @@ async def test_editor_that_is_no_command_is_a_sentence(
     async with open_app() as driver:
         await driver.pilot.press(*"draft")
         await driver.app.run_action("edit_outside")  # Ctrl-G, but not within a burst of keys
-        await driver.expect_text("EDITOR is no command")
+        await driver.expect_text("EDITOR is not a command")
         assert driver.app.prompt.text == "draft"
 
 

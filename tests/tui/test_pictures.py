@@ -16,7 +16,7 @@ EXPECTED_TEXTS = {
     "raw.svg": ["<|start|>", "<|return|>", "instead", "sampled", "rank"],
     "approval.svg": ["Allow files.apply_patch?", "+    if not path.exists():", "scripted"],
     "context.svg": ["1 ❯ What is 12*34?", "in memory", "pinned", "folded, of"],
-    "thought.svg": ["reasoning", "lets it go on"],
+    "thought.svg": ["reasoning", "continues it"],
     "times.svg": ["‹2/2›", "prefill", "tool python", "tokens per second"],
     "compare.svg": ["1 · as it was", "2 · effort=high", "take left", "left."],
     "servers.svg": ["cities", "distance", "WEATHER_KEY is not set"],

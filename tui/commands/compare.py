@@ -1,4 +1,4 @@
-"""The command that answers the last prompt a second time, with other settings, beside the first."""
+"""The command that answers the last prompt again, with other settings, next to the first answer."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
     return (
         Command(
             "compare",
-            "answer the last prompt again with other settings, beside the first answer",
+            "answer the last prompt again with other settings, next to the first answer",
             partial(compare, app),
             "[MODEL] [effort=…] [NAME=VALUE …]",
             partial(settings, app),

@@ -1,4 +1,4 @@
-"""What slash commands use of the app; ``AgentApp`` implements it."""
+"""The interface of the app for slash commands; ``AgentApp`` implements it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ async def edit(app: CommandContext, number: str) -> None:
 
 
 async def thought(app: CommandContext, number: str) -> None:
-    """Edit what the model wrote in answer to a message; it goes on from there, in a branch."""
+    """Edit what the model wrote in answer to a message; it continues from there, in a branch."""
     from tui.screens.choice import ChoiceDialog
     from tui.written_turn import open_turn
 
@@ -93,7 +93,7 @@ async def thought(app: CommandContext, number: str) -> None:
     if len(messages) == 1:
         edit_written(app, turn, written, messages[0])
     else:
-        app.push_screen(ChoiceDialog("Edit and go on", choices, choices[-1].text), on_close)
+        app.push_screen(ChoiceDialog("Edit and continue", choices, choices[-1].text), on_close)
 
 
 async def times(app: CommandContext, number: str) -> None:
@@ -131,7 +131,7 @@ def edit_written(
 
     def accept(text: str) -> Continuation:
         if not app.chat.idle:
-            raise UserError("A turn is running: stop it or wait, then go on.")
+            raise UserError("A turn is running: stop it or wait, then try again.")
         begun = written.continue_message(message, text)
         app.chat.edited_texts[key] = text
         return begun
@@ -143,7 +143,7 @@ def edit_written(
     key = (turn.response_id, message.index)
     text = app.chat.edited_texts.get(key, message.text)
     title = f"{message.kind} {message.tool}".strip()
-    app.push_screen(TextEditor(title, text, "lets it go on", accept), on_close)
+    app.push_screen(TextEditor(title, text, "continues it", accept), on_close)
 
 
 async def branch(app: CommandContext, number: str) -> None:
@@ -305,7 +305,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
         after_turn("edit", "edit and resend a message", partial(edit, app), "[N]", numbers),
         after_turn(
             "thought",
-            "edit what the model wrote, and let it go on",
+            "edit what the model wrote and let it continue",
             partial(thought, app),
             "[N]",
             numbers,

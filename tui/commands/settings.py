@@ -19,12 +19,12 @@ EFFORTS = {"low": "answers sooner", "medium": "the default", "high": "thinks lon
 """The levels of reasoning effort and what each means."""
 SAMPLING_VALUES = {
     "temperature": "0: always the likeliest token",
-    "top_p": "of the likeliest tokens with this share",
-    "top_k": "of so many likeliest tokens; 0: all",
-    "min_p": "of tokens with this share of the likeliest's probability",
+    "top_p": "nucleus sampling: this total probability",
+    "top_k": "the k most likely tokens (0 = all)",
+    "min_p": "drop tokens below this fraction of the top probability",
     "seed": "a whole number, for reproducible answers",
 }
-"""What ``/sampling`` sets."""
+"""The settings of ``/sampling``."""
 
 
 async def effort(app: CommandContext, level: str) -> None:

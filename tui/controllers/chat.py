@@ -45,10 +45,9 @@ class ChatController:
         self.editing: TurnView | None = None
         """The turn that the next prompt replaces, in a branch."""
         self._draft = ""
-        """What was in the prompt before the editing."""
+        """The prompt's text before the editing."""
         self.edited_texts: dict[tuple[str, int], str] = {}
-        """What the person last made of something that the model wrote, until a turn has begun with it:
-        by the response's id and the message's index."""
+        """Unsent edits of model output, by response id and message index."""
         self._first_in_branch: TurnView | None = None
         """The turn that ran last, where it began a branch."""
         self.shell = ShellCommands(app)
@@ -296,7 +295,7 @@ class ChatController:
 
     def stop(self) -> None:
         """End the editing, or stop a shell command, or the turn with the queue back in the prompt, or a
-        slash command; or leave an output out of the next prompt. What is sent meanwhile is queued."""
+        slash command; or leave an output out of the next prompt. Prompts sent meanwhile are queued."""
         if self.editing is not None:
             self.edit(None)
             return

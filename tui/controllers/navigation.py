@@ -124,7 +124,7 @@ class Navigator:
 
         if app.screen is not app.default_screen:
             return
-        # What was just sent is in the prompt no more, and no turn yet.
+        # A prompt that was just sent is no longer in the input, and not a turn yet.
         has_begun = app.prompt.has_sent or app.prompt.text or app.queue_bar.prompts
         if has_begun or self._chat.turn_view is not None:
             return
@@ -195,8 +195,8 @@ class Navigator:
         await self._push(SafetyScreen({**access, **calls_report(items)}, mcp_key))
 
     def allow_host(self, host: str) -> str:
-        """Let commands in this folder reach a host, or ``loopback``, until that is revoked; return
-        what the person is told. Raises UserError."""
+        """Let commands in this folder reach a host, or ``loopback``, until that is revoked; return the
+        text of the notice. Raises UserError."""
         from agent.errors import UserError
         from tools.networks import LOOPBACK, HostError, HostRule
 

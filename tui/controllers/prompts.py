@@ -104,7 +104,7 @@ class PromptCards:
             return await card.answer()
 
     def withdraw_logins(self) -> None:
-        """Take offers of logins back that nobody has answered: what a turn asks comes first."""
+        """Take back unanswered offers of logins: a turn's questions come first."""
         for card in self._cards:
             if withdraw := getattr(card, "withdraw", None):
                 withdraw()

@@ -33,7 +33,7 @@ class ServedConversation:
         self._streaming: list[TurnView] = []
         """Turns whose widgets are not up to date yet."""
         self._mounted_count = 0
-        """How many of ``turn_views`` have widgets."""
+        """Number of ``turn_views`` that have widgets."""
         self._restarted = False
         """Whether the widgets are of turns that were dropped by ``add_turn(restart=True)``."""
         self._mount_lock = asyncio.Lock()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tui.state.turn_view import TurnView
 
 MAX_TABS = 20
-"""Tabs that stay, besides those with a running turn; the one that ended first is closed first."""
+"""Tabs that stay, not counting running turns; the one that ended first is closed first."""
 MAX_TURN_VIEWS = 100
 """Turns that all tabs together keep; the tab that ended first is closed first."""
 MAX_ENDED_EVENTS = 50_000
@@ -138,7 +138,7 @@ class ServedTabs:
             await self.show_tab(self.tabs[number - 1] if number else None)
 
     async def close(self, tab: ServedConversation | None = None) -> None:
-        """Close a tab, by default the visible one, and show the next one; a running turn goes on."""
+        """Close a tab, by default the visible one, and show the next one; a running turn continues."""
         if (tab := tab or self.visible) not in self.tabs:
             return
         index = self.tabs.index(tab)

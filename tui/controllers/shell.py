@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tui.widgets.shell_output import ShellEntries
 
 READ_BYTES, READ_PAUSE_SECONDS = 1 << 20, 0.04
-"""So much is read at a time, with this pause: an endless output leaves the app its processor time."""
+"""Bytes per read, and the pause after it: endless output leaves the app its processor time."""
 INTERRUPT_SECONDS = 1.5
 """Time that a command has to end after SIGINT."""
 DRAIN_SECONDS = 1.0

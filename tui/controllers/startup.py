@@ -37,7 +37,7 @@ class Startup:
         self._titles = titles
         self._offered_logins: set[str] = set()
         self.loading = "starting"
-        """What the status line says the app is loading; empty if nothing is."""
+        """The load that the status line shows; empty: none."""
 
     async def begin(self) -> None:
         """Begin and show the session, and load the model in the background; exit code 2 on failure."""
@@ -140,7 +140,7 @@ class Startup:
             await self.with_progress(app.session.load)
         except EngineError as error:
             app.transcript.add_notice(str(error), error=True)
-        # What exists now stays for good. Not at a switch of models: by then there are conversations.
+        # Present objects stay for good. Not at a switch of models: by then there are conversations.
         gc.freeze()
         self._report_failed_servers()
         self._add_prompt_commands()
@@ -211,7 +211,7 @@ class Startup:
         try:
             await serving.run(app.session.runtime)
         except (OSError, SystemExit) as error:
-            # uvicorn exits the process if it cannot listen; here the app goes on without it.
+            # uvicorn exits the process if it cannot listen; here the app continues without it.
             log.exception("the HTTP server ended")
             reason = str(error) if isinstance(error, OSError) else "the address is in use"
             app.transcript.add_notice(f"Not serving on {serving.address}: {reason}", error=True)

@@ -1,4 +1,4 @@
-"""Has the model write the conversation's title while nobody wants anything of it."""
+"""Has the model write the conversation's title while it is idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks the model about tokens of a turn (which others, how likely), and goes on from another one."""
+"""Computes alternatives and probabilities of a turn's tokens, and continues from an alternative."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TokenExplorer:
     # --- one token ---
 
     async def choices(self, position: TokenPosition) -> TokenChoices:
-        """What the model could have written in the place of a token. Raises AgentError."""
+        """Return the alternatives of a token with their probabilities. Raises AgentError."""
         from agent.turn.logprobs import sampled_logprob
         from agent.turn.token_choices import describe_choices, token_choices
 
@@ -79,7 +79,7 @@ class TokenExplorer:
         return TokenChoices(replace(choices.chosen, probability=None), others)
 
     def _sampling_of(self, position: TokenPosition) -> Sampling | None:
-        """How the turn of a token was sampled, or the next one would be; None: it is not known."""
+        """The sampling of a token's turn, or of the next one; None: it is not known."""
         from agent.turn.loop import Turn
 
         if isinstance(position.turn, Turn):
@@ -118,8 +118,8 @@ class TokenExplorer:
         if view not in self._app.transcript.own_turns:
             return None
         written = await open_turn(self._app.session, view.response_id, turn.log.events)
-        # What a branch goes on from is an earlier turn's: generations, and messages of its first one.
-        # The last generation of a turn that was stopped may have written nothing.
+        # A branch continues an earlier turn's generations, and messages of its first one. The last
+        # generation of a turn that was stopped may have written nothing.
         counts = [tokens.count for tokens in position.log.generations if tokens.count]
         tokens = position.log.generations[position.generation]
         number = len(written.generations) - len(counts) + position.generation
@@ -211,7 +211,7 @@ class TokenExplorer:
             return
         except AgentError as error:
             sentence = str(error)
-        except Exception:  # of an engine, or a format: the app goes on
+        except Exception:  # of an engine, or a format: the app continues
             log.exception("the probabilities of %s failed", view.response_id)
             sentence = "The probabilities cannot be computed; the log has the details."
         view.probability_note = ""
@@ -232,7 +232,7 @@ class TokenExplorer:
         chances: list[list[float]] = []
         for generation in turn.generations:
             if any(rows := generation.logprobs):
-                # What was begun, or what a server reports nothing of, surprises nobody.
+                # Given text, and tokens without reported probabilities, do not count as surprising.
                 chances.append([1.0 if row is None else exp(row.logprob) for row in rows])
                 continue
             prompt = turn.prompt(generation)

@@ -1,4 +1,4 @@
-"""Runs what commands and screens do, so that nobody has to wait for it in the app's message loop."""
+"""Runs the work of commands and screens outside of the app's message loop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from tui.app_context import AppContext
 
 SYNCHRONOUS_SECONDS = 0.05
-"""So long work runs before the next key is handled: most ends within, and the key finds its result."""
+"""Time that work runs before the next key is handled: most work ends within it."""
 CLOSING_SECONDS = 1.0
-"""So long the end of the app waits for work that it has cancelled."""
+"""Time that the end of the app waits for cancelled work."""
 
 
 class BackgroundWork:

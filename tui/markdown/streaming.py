@@ -1,4 +1,4 @@
-"""Turns Markdown that arrives in pieces into rows: a closed block is rendered once, the open one again.
+"""Renders streamed Markdown as rows: closed blocks once, the open block for each piece.
 
 The text is in three parts, and every character of it is on the screen at any time, at worst as
 plain text::
@@ -9,7 +9,7 @@ plain text::
                          └─── _open_rows ───┘└─── plain text ────┘
                            _covered_chars
 
-``rows`` is always the three at the bottom. What keeps them right:
+``rows`` is always the three at the bottom. Invariants:
 
 - ``pieces + _closed + _blocks.open`` is the text. When a block closes, its text moves from
   ``_blocks.open`` to ``_closed``; ``_unrendered`` and ``_covered_chars``, which counts from its

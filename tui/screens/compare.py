@@ -1,4 +1,4 @@
-"""The screen of two answers to one prompt, beside each other, with the words in which they differ."""
+"""The screen of two answers to one prompt, side by side, with the words in which they differ."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tui.util.format import format_seconds, format_tokens
 FOLLOW_SECONDS = 0.1
 """Time between two looks at what has come."""
 MAX_COMPARED_WORDS = 4000
-"""Of both answers together: longer ones are not marked, which would take seconds."""
+"""Words of both answers together; longer ones are not marked, which would take seconds."""
 DIFFERENT_STYLE = "bold underline $warning"
-"""Of words that the other answer does not have."""
+"""Style of words that the other answer does not have."""
 _WORD = re.compile(r"\s*\S+\s*\Z|\s*\S+")
 
 Taken = Literal["left", "right"]
@@ -38,7 +38,7 @@ class ComparedAnswer:
 
 
 class CompareScreen(GuardedDialog[Taken]):
-    """Shows two answers; its result is the one that the conversation goes on with."""
+    """Shows two answers; its result is the one that the conversation continues with."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("1", "dismiss('left')", show=False),
@@ -67,7 +67,7 @@ class CompareScreen(GuardedDialog[Taken]):
         super().__init__()
         self._answers = left, right
         self._seen: object = None
-        """What was shown last, as far as it changes."""
+        """The changing part of what was shown last."""
 
     def compose(self) -> ComposeResult:
         with Horizontal():
@@ -103,7 +103,7 @@ class CompareScreen(GuardedDialog[Taken]):
 
 
 def _column_text(turn: TurnView, answer: Content) -> Content:
-    """What a turn thought and called, muted, then its answer, then how it ended if not well."""
+    """A turn's reasoning and calls, muted, its answer, and its end if that is a failure."""
     before = [_item_text(item) for item in turn.items if item.kind != "answer"]
     waits = any(item.state == "waiting" for item in turn.items)
     after = "A call waits for your approval; Esc leads to it." if waits else turn.end_message

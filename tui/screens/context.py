@@ -31,7 +31,7 @@ NUMBER_COLUMNS = 19
 NOTE_COLUMNS = 20
 """Columns behind those, for what was done to the part."""
 MAX_DETAIL_TOKENS = 2000
-"""Tokens of a part that are shown beside the list."""
+"""Tokens of a part that are shown next to the list."""
 MAX_REMEMBERED_LABELS = 8192
 """Rows whose text is not made again: making it takes most of a refresh."""
 BAR_COLOURS = {
@@ -92,7 +92,7 @@ class ContextScreen(ListScreen[None]):
         self._parts: dict[str, list[ContextPart]] = {}
         """The parts of each row, by its id."""
         self._seen = seen
-        """What the rows depend on, as it was when they were last measured."""
+        """The state that the rows depend on, when they were last measured."""
 
     def compose(self) -> ComposeResult:
         yield Static("Context", classes="name", markup=False)
@@ -261,7 +261,7 @@ class ContextScreen(ListScreen[None]):
         names = [part.name for part in self._highlighted if part.kind == "tools"]
         server = row_id.removeprefix("off ") if row_id.startswith("off ") else "".join(names)
         if not server:
-            self.notify("This row is no server's tools.", severity="warning")
+            self.notify("This row does not show a server's tools.", severity="warning")
             return
         try:
             self._session.toggle_server_tools(server)

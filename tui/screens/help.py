@@ -34,7 +34,7 @@ Prompt
 Conversation
   @select          select a message; ↑ ↓ move
     e r b c        edit it, retry it, branch before it, copy its answer
-    t              edit what the model wrote; it goes on from there
+    t              edit what the model wrote; it continues from there
     w              show where its time went
     p              colour its texts by probability
     ← →            switch between versions
@@ -54,7 +54,7 @@ View
   @theme           next theme: dark, light, high-contrast, ansi
   @raw             raw: show the tokens that the model reads and writes
     Tab            go through them: ← → ↑ ↓, Home, End, search
-    Enter          the likeliest others; Enter there goes on from one
+    Enter          the likeliest others; Enter there continues from one
     p              colour the tokens by probability
   @palette         command palette
   @redraw          redraw the screen

@@ -29,8 +29,8 @@ class ListRow:
 
 
 class ListScreen(GuardedScreen[Result]):
-    """Shows rows and, beside them, the details of the highlighted one. Subclasses define ``make_rows``,
-    ``row_details`` and ``choose_row``, and call ``refresh_rows`` when rows change."""
+    """Shows rows and, next to them, the details of the highlighted one. Subclasses define
+    ``make_rows``, ``row_details`` and ``choose_row``, and call ``refresh_rows`` when rows change."""
 
     HEADING: ClassVar[str]
     KEY_HINT: ClassVar[str]
@@ -93,7 +93,7 @@ class ListScreen(GuardedScreen[Result]):
         raise NotImplementedError
 
     def row_details(self, row_id: str, search: str) -> Content:
-        """Return what is shown beside the list for a row."""
+        """Return the details of a row, which are next to the list."""
         raise NotImplementedError
 
     def choose_row(self, row_id: str) -> None:

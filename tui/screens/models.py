@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 """Time between two updates of a download's progress."""
 ModelAction = tuple[Literal["run", "pull", "cancel", "default"], str]
-"""What to do, and the name of the model to do it with."""
+"""An action, and the name of its model."""
 
 
 class ModelsScreen(ListScreen[ModelAction]):
@@ -50,7 +50,7 @@ class ModelsScreen(ListScreen[ModelAction]):
         self._states: Mapping[str, str] = {}
         self._describe = describe
         self._facts: dict[ModelRow, Sequence[tuple[str, str]]] = {}
-        """What ``describe`` returned; empty while it runs."""
+        """Results of ``describe``; empty while it runs."""
 
     def on_mount(self) -> None:
         super().on_mount()

@@ -58,4 +58,4 @@ class SafetyScreen(PageScreen):
             parts.append(Static(Content.styled(heading, "bold $accent")))
             parts += [Static(display_text(line), markup=False, classes="line") for line in lines]
         hint = f"Esc back · {mcp_key} switches tools on and off"
-        super().__init__("What the model can do", hint, *parts)
+        super().__init__("Capabilities of the model", hint, *parts)

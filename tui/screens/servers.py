@@ -52,7 +52,7 @@ class ServersScreen(ListScreen[None]):
         self._tool_tokens: dict[tuple[str, str], int] = {}
         self._total_tokens = 0
         self._login_texts: dict[str, str] = {}
-        """By server: how a login goes on."""
+        """Progress of logins, by server."""
         self._states: dict[str, ServerState] = {}
         """Servers by name."""
         self._tools: list[Tool] = []
@@ -226,7 +226,7 @@ class ServersScreen(ListScreen[None]):
             self.app.run_worker(self._log_in(name))
 
     async def _log_in(self, name: str) -> None:
-        """Log in to a server; goes on when the screen is closed."""
+        """Log in to a server; continues when the screen is closed."""
         from tools.mcp.login import LoginDialog, LoginError
 
         def show(page: str, code: str) -> None:
@@ -239,7 +239,7 @@ class ServersScreen(ListScreen[None]):
             self._show_login_text(name, display_text(str(error)))
 
     def _show_login_text(self, name: str, text: str) -> None:
-        """Show how a login goes on: in the details, or once the screen is closed as a notification."""
+        """Show a login's progress: in the details, or as a notification if the screen is closed."""
         self._login_texts[name] = text
         if self.is_attached:
             self.show_details()

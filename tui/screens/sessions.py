@@ -157,7 +157,7 @@ class SessionsScreen(ListScreen[str]):
         await self.app.push_screen(TextDialog("Title", display_text(summary.title)), rename)
 
     def action_fork(self) -> None:
-        """Open a copy of the highlighted conversation, which goes on separately."""
+        """Open a copy of the highlighted conversation, which continues separately."""
         if (row_id := self.highlighted_id) is not None:
             self.run_worker(self._fork(row_id))
 

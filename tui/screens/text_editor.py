@@ -64,8 +64,8 @@ class TextEditor(GuardedDialog[Result | None]):
     """
 
     def __init__(self, title: str, text: str, action: str, accept: Callable[[str], Result]) -> None:
-        """``action``: what Enter does, in a word or two. ``accept``: makes the result of the text;
-        where it raises UserError, the person is told why and goes on editing."""
+        """``action``: Enter's action, in a word or two. ``accept``: makes the result of the text; if it
+        raises UserError, that is shown and the editor stays open."""
         super().__init__()
         self._title, self._text, self._action, self._accept = title, text, action, accept
 

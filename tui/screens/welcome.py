@@ -39,10 +39,10 @@ class WelcomeOffer:
     """One choice of the dialog."""
 
     id: str
-    """``ask PROMPT``, ``run NAME``, ``pull NAME``, ``models``, ``import``; empty: go on as it is."""
+    """``ask PROMPT``, ``run NAME``, ``pull NAME``, ``models``, ``import``; empty: change nothing."""
     text: str
     details: str = ""
-    """What it costs, below that line."""
+    """Its costs, shown below that line."""
 
 
 def welcome_offers(

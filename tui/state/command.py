@@ -36,7 +36,7 @@ class Command:
     choices: Callable[[str], Iterable[CompletionItem]] | None = None
     """Lists values for the argument typed so far; the completion filters and sorts them."""
     read_choices: Callable[[], Iterable[CompletionItem]] | None = None
-    """The same where it may block: called in a thread. Beside ``choices``: for the last word."""
+    """The same where it may block: called in a thread. Together with ``choices``: for the last word."""
     waits_for_turn: bool = False
     """Whether it is queued, like a prompt, until no turn runs."""
     for_visible_tab: bool = False
@@ -76,7 +76,7 @@ class Commands:
         return next(iter(begins or close), None)
 
     def unknown_message(self, name: str) -> str:
-        """The sentence for a name that is no command, with a suggestion."""
+        """The sentence for an unknown command, with a suggestion."""
         nearest = self.nearest(name)
         hint = f"Did you mean /{nearest}?" if nearest else "/help lists all."
         return f"There is no command /{name}. {hint}"

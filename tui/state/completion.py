@@ -28,14 +28,14 @@ class Suggestions:
 
 
 class PromptCompleter:
-    """Suggests how a prompt goes on: from memory, and from what was read before."""
+    """Suggests completions of a prompt: from memory, and from values that were read before."""
 
     def __init__(self, commands: Commands, files: FileIndex) -> None:
         self._commands, self._files = commands, files
         self._read_arguments: dict[str, Sequence[CompletionItem]] = {}
-        """What ``read_choices`` of commands have returned last, by name."""
+        """Last results of commands' ``read_choices``, by name."""
         self._source = ""
-        """What was last begun to be read: it is read once, however long it takes."""
+        """The source that is being read: it is read once, however long it takes."""
 
     def begin_reading(self, text_before: str) -> Callable[[], None] | None:
         """Return what reads, and may block, what completes this text; None where that is in memory or
@@ -58,7 +58,7 @@ class PromptCompleter:
         self._read_arguments[command.name] = list(command.read_choices())
 
     def suggest(self, text_before: str) -> Suggestions | None:
-        """Suggest how the text before the cursor could go on; None where nothing fits."""
+        """Suggest completions of the text before the cursor; None where nothing fits."""
         if match := _COMMAND.match(text_before):
             return self._command_suggestions(match["typed"])
         if match := _ARGUMENT.match(text_before):

@@ -164,7 +164,7 @@ def finish_item(view: ItemView, item: ev.Item) -> None:
 
 
 def duration(view: ItemView, now: float | None = None) -> str:
-    """How long the item, of a call its tool, took; empty: unknown. ``now``: for one that goes on."""
+    """The duration of an item, for a call that of its tool; empty: unknown. ``now``: if unfinished."""
     began, ended = view.began if view.tool_started is None else view.tool_started, view.ended or now
     return format_seconds(ended - began) if ended is not None and ended - began >= 0.05 else ""
 

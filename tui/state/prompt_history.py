@@ -21,7 +21,7 @@ class PromptHistory:
         self._entries: list[str] | None = None
         self._index = 0
         self._edits: dict[int, str] = {}
-        """What was made of the prompt at an index, or with the number of prompts of the draft."""
+        """Edited texts by index of the prompt; the draft's index is the number of prompts."""
 
     @property
     def entries(self) -> list[str]:

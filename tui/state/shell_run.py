@@ -8,7 +8,7 @@ from agent.conversation.attachments import Attachment, format_attachment
 from agent.util.sanitize import sanitize
 
 MAX_HEAD_BYTES, MAX_TAIL_BYTES = 12_000, 12_000
-"""Of a longer output the model gets this much of its beginning and its end."""
+"""Characters of the beginning and the end of longer output that the model gets."""
 
 
 class ShellRun:
@@ -17,7 +17,7 @@ class ShellRun:
     def __init__(self, command: str) -> None:
         self.command = command
         self.outcome = ""
-        """How it ended, as ``exit code 0``; empty while it runs."""
+        """Its end, as ``exit code 0``; empty while it runs."""
         self.delivery: Literal["waiting", "sent", "removed"] = "waiting"
         """Whether its output goes with the next prompt, went with one, or was left out."""
         self._head, self._tail = b"", b""

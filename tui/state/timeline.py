@@ -16,7 +16,7 @@ SpanKind = Literal[
 ]
 SPARKS = "▁▂▃▄▅▆▇█"
 MAX_BATCH_SECONDS = 0.5
-"""Between two batches of tokens; after a longer pause something else was going on."""
+"""Longest pause between two batches of tokens that counts as decoding."""
 SMOOTH_SECONDS = 0.2
 """Over which the speed is averaged: the app reads tokens in batches, 25 times a second."""
 
@@ -33,7 +33,7 @@ class TimeSpan:
 
     @property
     def label(self) -> str:
-        """What it was, in a few words."""
+        """A name of a few words."""
         return f"{self.kind} {self.name}".strip()
 
 
@@ -47,7 +47,7 @@ class Timeline:
     """When how many tokens were generated: counted, or estimated from the lengths of texts."""
 
     def speeds(self, columns: int) -> list[float]:
-        """Tokens per second in each of so many equal parts of the turn, smoothed a little."""
+        """Tokens per second in ``columns`` equal parts of the turn, smoothed a little."""
         width = max(self.seconds, 1e-9) / columns
         counts, before = [0.0] * columns, -math.inf
         for at, count in self.tokens:
@@ -101,7 +101,7 @@ class _Fold:
         self._open: dict[str, TimeSpan] = {}
         """The open span of an item."""
         self._phase: TimeSpan | None = None
-        """The load, queue or prefill that goes on."""
+        """The current load, queue or prefill."""
         self._idle_since = 0.0
         """Since when nothing was known to happen."""
 
@@ -141,7 +141,7 @@ class _Fold:
                 self.output_tokens = tokens
 
     def _move_begun(self, at: float) -> None:
-        """Begin what was begun for the model when its prompt is read: it goes on with it only then."""
+        """Move the start of a given item to the end of the prefill: the model continues it then."""
         for span in self._open.values():
             if span.kind in ("reasoning", "arguments", "answer"):
                 span.began = span.ended = at

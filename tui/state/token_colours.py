@@ -21,7 +21,7 @@ class ColouredTexts:
     """By the id of an item: its text."""
     tokens: int = 0
     surprising: int = 0
-    """How many of them are less likely than ``SURPRISING_PROBABILITY``."""
+    """Number of them that are less likely than ``SURPRISING_PROBABILITY``."""
 
     @property
     def note(self) -> str:
@@ -75,7 +75,7 @@ def _find_text(written: bytes, text: bytes, start: int) -> int:
 
 
 def _texts_of(item: ev.Item) -> list[bytes]:
-    """What the model may have written of an item; code can be within JSON that it did not write."""
+    """Texts of an item that the model may have written; code can be within JSON of the parser."""
     texts: list[str] = []
     match item:
         case ev.ReasoningItem(content=parts) | ev.MessageItem(content=parts):

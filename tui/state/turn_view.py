@@ -47,7 +47,7 @@ class TurnView:
         self.notices: list[str] = []
         self.model = ""
         self.activity = "waiting"
-        """What the turn does right now, for the status line."""
+        """The turn's current activity, for the status line."""
         self.context_used: int | None = None
         self.context_length: int | None = None
         self.servers: list[ev.ServerStatus] | None = None
@@ -56,7 +56,7 @@ class TurnView:
         self.tokens = 0
         """Generated tokens of the turn."""
         self.probability_note = ""
-        """How many of the tokens are surprising, or why that is not known; empty: nobody asked."""
+        """The share of surprising tokens, or why it is not known; empty: not requested."""
         self.token_times: list[tuple[float, float]] = []
         """Seconds since it began, and how many tokens came then; empty for a stored turn."""
         self._prefilled = False
@@ -151,7 +151,7 @@ class TurnView:
                 self._add_steering(text)
             case ev.AgentNotice(message=message):
                 if self.notices and self.notices[-1].endswith("…"):
-                    del self.notices[-1]  # what was going on has ended
+                    del self.notices[-1]  # the activity has ended
                 self.notices.append(display_text(message))
             case _:
                 pass

@@ -37,7 +37,7 @@ START, END = "\x1b[200~", "\x1b[201~"
 REPEATED_END_SECONDS = 0.1
 """Time after an end mark within which another one shows that the first was not the terminal's."""
 MAX_TYPED_CHARS = 1000
-"""Characters of one read; a longer one was pasted, for nobody types so fast."""
+"""Characters of one read; a longer one was pasted: typing is slower."""
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~])?")
 _INCOMPLETE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]{0,8})?\Z")
 """The beginning of a sequence whose rest may come with the next read."""
@@ -104,7 +104,7 @@ class PasteXTermParser(XTermParser):
         return super().feed(filtered) if filtered or not data else ()
 
     def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[Key]:
-        """Alt with a digit or punctuation, not just a letter, is no character (extends Textual's)."""
+        """Make a key of Alt with a digit or punctuation, not just a letter (extends Textual's)."""
         is_alt = alt or (len(sequence) == 2 and sequence[0] == "\x1b")
         for key in super()._sequence_to_key_events(sequence, alt):
             if is_alt and key.is_printable and not key.key.startswith("alt+"):

@@ -28,7 +28,7 @@ async def edit_text(app: App[int], text: str) -> str:
     try:
         command = _editor_command()
     except ValueError as error:
-        raise UserError(f"EDITOR is no command: {error}.") from error
+        raise UserError(f"EDITOR is not a command: {error}.") from error
     if not command:
         raise UserError("No editor found: set EDITOR.")
     try:
@@ -54,7 +54,7 @@ def _editor_command() -> list[str]:
 
 
 async def _run_on_terminal(app: App[int], command: list[str]) -> None:
-    """Run a program on the terminal; turns go on meanwhile, but nothing is painted."""
+    """Run a program on the terminal; turns continue meanwhile, but nothing is painted."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(app.suspend())
         stack.enter_context(app.batch_update())

@@ -91,7 +91,7 @@ def own_terminal(log: Path) -> Iterator[Callable[[], None]]:
         yield restorer.start
     finally:
         for stream in (sys.stdout, sys.stderr):
-            # What Python still buffers belongs to the log, not to the terminal.
+            # Text in Python's buffers belongs to the log, not to the terminal.
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         for fd, copy in zip((1, 2), saved, strict=True):

@@ -88,7 +88,7 @@ def _find_path(root: Path, path: str) -> Path | None:
     try:
         file = root / Path(path).expanduser()
         return file if file.exists() else None
-    except (OSError, RuntimeError, ValueError):  # too long; ~ of nobody
+    except (OSError, RuntimeError, ValueError):  # too long; ~ of an unknown user
         return None
 
 
@@ -114,5 +114,5 @@ def _read_text(path: str, file: Path) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise UserError(f"@{path} cannot be attached: it is no text.")
+        raise UserError(f"@{path} cannot be attached: it is not text.")
     return text

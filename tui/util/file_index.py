@@ -36,7 +36,7 @@ class FileIndex:
         self._named: tuple[str | None, list[str]] = (None, [])
         """The folder of a path that was typed, and the paths in it."""
         self._refreshed: tuple[str | None, float] = (None, -math.inf)
-        """What was listed last, and when."""
+        """The folder that was listed last, and when."""
         self._wanted: str | None = None
         """The folder of what was typed last."""
 
@@ -66,7 +66,7 @@ class FileIndex:
     def search(self, typed: str, limit: int) -> list[str]:
         """Return at most ``limit`` paths that ``typed`` may mean, the best first: file names that begin
         with it, then those that contain it, then paths with its characters in order; shorter ones
-        first. What begins with ``/``, ``~`` or ``../`` is completed from its folder."""
+        first. Paths with ``/``, ``~`` or ``../`` first are completed from their folder."""
         if (folder := folder_of(typed)) is not None:
             paths = self._named[1] if folder == self._named[0] else []
             hidden = typed.rpartition("/")[2].startswith(".")

@@ -73,7 +73,7 @@ class _Call(Vertical):
     """The call and the note about it, which scroll together."""
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        # Where the container has no height, Textual ignores a max-height that is no number of rows.
+        # Without a height of the container, Textual honours a max-height in rows only.
         return self.arrange(Size(width, viewport.height)).total_region.height
 
 
@@ -122,8 +122,8 @@ class ApprovalCard(Guarded, Vertical):
         note: Content | None = None,
         once_only: bool = False,
     ) -> None:
-        """``type_into_prompt`` gets text that was no answer. ``change``: text in place of the
-        arguments. ``note``: text above the answers. ``once_only``: no answer counts for longer."""
+        """``type_into_prompt`` gets text that was not an answer. ``change``: text in place of the
+        arguments. ``note``: text above the answers. ``once_only``: offer no lasting answers."""
         super().__init__()
         self.border_title = Content(display_text(f"Allow {server}.{tool}?"))
         name = f"{server} · {tool}"
@@ -155,7 +155,7 @@ class ApprovalCard(Guarded, Vertical):
 
     @property
     def layout(self) -> CardLayout:
-        """The call keeps rows beside the answers, however few there are."""
+        """The call keeps rows in addition to the answers, however few there are."""
         return self._card_layout
 
     def compose(self) -> ComposeResult:

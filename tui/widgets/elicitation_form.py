@@ -71,7 +71,7 @@ class ElicitationForm(Guarded, Vertical):
 
     @property
     def layout(self) -> CardLayout:
-        """What is wrong and the buttons keep their rows beside the fields, however few there are."""
+        """The error and the buttons keep their rows, however few are left for the fields."""
         return self._card_layout
 
     def compose(self) -> ComposeResult:

@@ -1,4 +1,4 @@
-"""Offers a login that an MCP server wants, and shows how it goes on."""
+"""Offers a login that an MCP server wants, and shows its progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the transcript shows between the turns: the entries that belong to no turn."""
+"""Entries of the transcript that belong to no turn."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Pane(Vertical):
         yield self._content
 
     def set_title(self, state: str, *, active: bool) -> None:
-        """Show ``state`` beside the pane's name; ``active``: something streams into it right now."""
+        """Show ``state`` after the pane's name; ``active``: something streams into it right now."""
         mark = "● " if active else ""
         title = f"{mark}{self._label}{' · ' if state else ''}{state}"
         if title != self._title:

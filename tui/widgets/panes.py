@@ -24,12 +24,12 @@ from tui.widgets.text_stream import TextStream
 SEE_CARD_NOTE = "see the request below"
 """Stands in the arguments' pane while the approval card shows them."""
 MIN_COLUMNS_SIDE_BY_SIDE = 60
-"""Columns below which reasoning is above arguments and results, not beside them."""
+"""Columns below which reasoning is above arguments and results, not next to them."""
 MIN_ROOM_ROWS, MIN_PANE_ROWS = 5, 3
 """Rows of all panes, and of those above the answer or of the answer, however small the screen is."""
 
 FOLDED_SHARE = 5
-"""One row in so many stays for the panes above an answer that needs the others."""
+"""The panes above a long answer keep one of this many rows."""
 
 
 class AnswerPane(VerticalScroll):
@@ -45,7 +45,7 @@ class AnswerPane(VerticalScroll):
 
 
 class TurnPanes(Vertical):
-    """Shows a running turn in panes as high as their texts, within limits: reasoning beside arguments
+    """Shows a running turn in panes as high as their texts, within limits: reasoning next to arguments
     and results, above the messages, which are as wide as in the conversation, where they end up."""
 
     DEFAULT_CSS = """
@@ -91,7 +91,7 @@ class TurnPanes(Vertical):
         self._latest_call: ItemView | None = None
         """The call whose arguments are the last in their pane."""
         self._arguments_on_card = False
-        """Whether an approval card shows these arguments, and a note stands in their place."""
+        """Whether an approval card shows these arguments, and a note replaces them."""
         self._children_mounted = False
 
     def compose(self) -> ComposeResult:

@@ -135,7 +135,7 @@ class PromptInput(Guarded, WrappedArea):
                 bound.pop(key, None)
 
     async def action_edit_outside(self) -> None:
-        # Ctrl-G is BEL, which ends OSC sequences: one in pasted text is no key.
+        # Ctrl-G is BEL, which ends OSC sequences: one in pasted text is not a key.
         if not self._in_burst:
             await self.run_action("app.edit_outside")
 
@@ -316,7 +316,7 @@ class PromptInput(Guarded, WrappedArea):
         """Read in a thread what completes the text; what was read before is offered meanwhile."""
         try:
             await asyncio.to_thread(read)
-        except Exception:  # of a folder or a configuration: typing goes on
+        except Exception:  # of a folder or a configuration: typing continues
             log.warning("there are no completions", exc_info=True)
         if self.has_focus:
             self._suggest()

@@ -53,7 +53,7 @@ class DisplayedTexts:
         """``width``: columns of the messages, which tables and rules depend on."""
         self._width = width
         self._rendered: dict[ItemView, tuple[str, str]] = {}
-        """Of each message its Markdown, and the text that it comes out as."""
+        """Markdown and rendered text of each message."""
 
     async def of(self, turn: TurnView, item: ItemView | None) -> str:
         """Return the text of an item, or with None of the prompt, with all that can be unfolded."""

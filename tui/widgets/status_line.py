@@ -20,7 +20,7 @@ MIN_SECONDS = 1.0
 
 @dataclass(slots=True)
 class StatusFields:
-    """What the status line can show; empty or None where it is not known."""
+    """Fields of the status line; empty or None where unknown."""
 
     activity: str = "starting"
     is_busy: bool = True

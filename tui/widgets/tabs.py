@@ -90,7 +90,7 @@ class TabBar(Guarded, Static):
         self.display = False
         self._tabs: list[TabLabel] = []
         self._click_areas: list[tuple[int, int, bool]] = []
-        """Of each clickable part: the column behind it, its tab, and whether a click closes the tab."""
+        """For each clickable part: the column after it, its tab, and whether a click closes the tab."""
 
     def show_tabs(self, served: Sequence[tuple[TabState, str]], active: int) -> None:
         """Show tabs with state and title. ``active``: number of the visible one, from 1; 0: our own."""

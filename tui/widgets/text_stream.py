@@ -1,5 +1,5 @@
 """A widget for plain text that streams in, never markup. Textual's ``RichLog`` and ``Log`` keep
-finished lines; here the last line goes on, is wrapped again, and is copied as it was written."""
+finished lines; here the last line can grow, is wrapped again, and is copied as it was written."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class TextStream(Guarded, ScrollView, can_focus=True):
         self._grows, self._follows = grows, follows
         self._lines: list[StyledLine] = []
         self._rows: list[tuple[int, int, int]] = []
-        """Of each row: the index of its line, and where in the line it starts and ends."""
+        """For each row: the index of its line, and its start and end in the line."""
         self._wrap_width = 0
 
     def on_mount(self) -> None:
@@ -246,7 +246,7 @@ class TextStream(Guarded, ScrollView, can_focus=True):
         return ()
 
     def _marked_spans(self, number: int, start: int, end: int) -> Sequence[MarkedSpan]:
-        """What a subclass marks of a row of line ``number``, from ``start`` to ``end``."""
+        """Spans that a subclass marks in a row of line ``number``, from ``start`` to ``end``."""
         return ()
 
     def find_text(self, query: str) -> Iterator[tuple[Selection, int]]:

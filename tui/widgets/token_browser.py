@@ -67,7 +67,7 @@ class TokenBrowser(TextStream):
         self._index = TokenIndex()
         self._cursor: int | None = None
         self.follows_last = False
-        """Whether the cursor goes on to the tokens that come behind the last one."""
+        """Whether the cursor follows new tokens."""
         self._goal: int | None = None
         """The cell that ↑ and ↓ keep to."""
         self._marks: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What is known of the token under the cursor of the token view, and which could be in its place."""
+"""Shows facts and alternatives of the token under the cursor of the token view."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ MIN_BAR_PROBABILITY = 0.005
 MIN_ROWS_STACKED = 14
 """Rows of the panel from which on the facts are above the others."""
 MIN_ROWS_BESIDE, MIN_COLUMNS_BESIDE = 8, 57
-"""Rows and columns of it from which on they are beside them."""
+"""Rows and columns of it from which on they are next to them."""
 MIN_LIST_ROWS = 3
-"""Rows that the list and its head keep beside facts that the title has no room for."""
+"""Rows that the list and its head keep next to facts that the title has no room for."""
 TITLE_EDGES = 4
 """Cells of the rule at the ends of a title."""
 SMALL_ORDER = ("text", "sampled", "model", "rank", "grammar", "id", "bytes")
@@ -45,7 +45,7 @@ GRAMMAR_WORDS = {"forced": "forced: nothing else fits", "forbidden": "forbidden"
 
 @dataclass(frozen=True, slots=True)
 class TokenFacts:
-    """What is known of a token without asking the model."""
+    """Facts of a token that need no further computation."""
 
     token: int
     raw: bytes
@@ -66,7 +66,7 @@ class AlternativeList(OptionList):
 
 
 class TokenPanel(Guarded, Container):
-    """Shows the facts of one token and, beside or (in a high panel) below them, the likeliest others
+    """Shows the facts of one token and, next to or (in a high panel) below them, the likeliest others
     with their probabilities; in a small one facts are in the title, as far as there is room, and a few
     rows."""
 

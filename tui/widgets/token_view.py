@@ -38,7 +38,7 @@ MAX_EARLIER_TOKENS = 20_000
 REST_SECONDS = 0.15
 """Seconds on a token before its probabilities are computed: a held arrow key passes most tokens."""
 MIN_COLUMNS_BESIDE, MIN_ROWS_BESIDE = 84, 15
-"""Columns and rows from which on the panel is beside the tokens, not below them."""
+"""Columns and rows from which on the panel is next to the tokens, not below them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class TokenView(Guarded, Vertical):
 
     @dataclass
     class Taken(Message):
-        """Posted when the person wants the turn to go on from another token."""
+        """Posted when the person wants the turn to continue from another token."""
 
         position: TokenPosition
         token: int
@@ -103,9 +103,9 @@ class TokenView(Guarded, Vertical):
         self._format: Format | None = None
         self._log = TokenLog()
         self._left_out = 0
-        """How many of the log's first tokens are not shown."""
+        """Number of the log's first tokens that are not shown."""
         self._events_read = 0
-        """How many of the turn's events are shown."""
+        """Number of the turn's events that are shown."""
         self._turn_mark = self._generation_mark = 0
         """Where the first and the last generation begin in the stream."""
         self._renderer: TokenTextRenderer | None = None
@@ -114,10 +114,10 @@ class TokenView(Guarded, Vertical):
         """Names of the repair rules applied in that generation, by the index of the token."""
         self._rest_timer: Timer | None = None
         self._awaited: tuple[Sequence[int], RunningTurn | None, RunningTurn | None] | None = None
-        """What the next turn begins with, whose last token gets the cursor; the turn before, and that
-        turn once it has begun."""
+        """The ids that the next turn begins with, whose last token gets the cursor; the turn before it;
+        that turn once it has begun."""
         self._state = self._title = ""
-        """What the title says of the tokens."""
+        """State and title of the tokens."""
         self._coloured: tuple[RunningTurn | None, Sequence[Sequence[float]]] = (None, ())
         """A turn, and the probabilities that colour its tokens, by generation."""
 
@@ -368,7 +368,7 @@ class TokenView(Guarded, Vertical):
             choices = await self._choices(position)
         except AgentError as error:
             self._panel.show_state(str(error))
-        except Exception:  # of an engine, or a format: the app goes on
+        except Exception:  # of an engine, or a format: the app continues
             log.exception("the probabilities of token %d failed", position.number)
             self._panel.show_state("The probabilities cannot be computed; the log has the details.")
         else:

@@ -435,7 +435,7 @@ class Transcript(Guarded, VerticalScroll, can_focus=False):
         mounted = range(indexes[0], indexes[-1] + 1) if indexes else range(0)
         wanted = visible_range(heights[:virtual], mounted, top, self.size.height, MOUNT_BATCH)
         if self.screen.selections and wanted.start <= mounted.stop and mounted.start <= wanted.stop:
-            # What is selected stays mounted, to be copied however far it is scrolled away.
+            # Selected widgets stay mounted, to be copied however far they are scrolled away.
             wanted = range(min(wanted.start, mounted.start), max(wanted.stop, mounted.stop))
         return wanted
 

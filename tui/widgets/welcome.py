@@ -42,7 +42,7 @@ class WelcomeBanner(Static):
         self.show_lines()
 
     def show_lines(self, *lines: str) -> None:
-        """Show these lines, the first beside the program's name; without any, the former ones."""
+        """Show these lines, the first next to the program's name; without any, the former ones."""
         self._lines = list(lines) or self._lines
         first, *more = self._lines
         parts: list[Content | tuple[str, str]] = [("agent  ", "bold $accent"), Content(first)]

@@ -93,11 +93,11 @@ async def thought(driver: AppDriver) -> None:
         raise UserError("The arguments do not fit files__read: path: 5 is not of type 'string'.")
 
     text = "They want the notes.\nI look for them with files.read, and then I sum up what is in"
-    screen = TextEditor[None]("reasoning", text, "lets it go on", accept)
+    screen = TextEditor[None]("reasoning", text, "continues it", accept)
     await driver.app.push_screen(screen)
     screen.query_one(EditorArea).cursor_blink = False
     await driver.pilot.press("enter")
-    await driver.expect_text("Enter lets it go on", "do not fit")
+    await driver.expect_text("Enter continues it", "do not fit")
 
 
 async def times(driver: AppDriver) -> None:

@@ -134,7 +134,7 @@ async def test_changes_of_context_are_what_the_model_reads(open_app: Any, tmp_pa
         await driver.expect_text("dropped  pinned")
         await driver.pilot.press("d", "o")
         await driver.expect_text("pinned", "folded, of", gone="dropped")
-        await driver.expect_text("This row is no server's tools")
+        await driver.expect_text("This row does not show a server's tools")
         await driver.pilot.press(*["up"] * 4, "enter")
         await driver.expect_text("Press o to switch this server's tools off", gone="switched off")
         await driver.pilot.press("o")

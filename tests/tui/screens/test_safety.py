@@ -31,7 +31,7 @@ async def test_safety_page_access_and_calls_listed(open_app: Any, tmp_path: Path
     async with open_app(launch=launch, size=(100, 40)) as driver:
         await driver.pilot.press(*"/safety", "enter")
         await driver.expect_text(
-            "What the model can do", "called no tool", "files.write", "Asks first"
+            "Capabilities of the model", "called no tool", "files.write", "Asks first"
         )
         await driver.pilot.press("escape", *"go", "enter")
         await driver.expect_text("It is 42.")

@@ -38,7 +38,7 @@ async def test_text_is_painted_as_it_is_wrapped_and_cursor_is_in_sight(is_prompt
         if is_prompt:
             area.load_text(TEXT)
         else:
-            screen = TextEditor[None]("reasoning", TEXT, "lets it go on", lambda text: None)
+            screen = TextEditor[None]("reasoning", TEXT, "continues it", lambda text: None)
             await driver.app.push_screen(screen)
             area = screen.query_one(EditorArea)
             assert not screen.query_one(".problem").display

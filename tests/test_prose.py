@@ -71,6 +71,7 @@ CLEAN = (
     "tui/terminal/",
     "tui/util/",
     "tui/widgets/",
+    "agent/store/",
 )
 """Files and folders that have been rewritten."""
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "agent/server/README.md"]

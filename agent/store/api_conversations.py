@@ -27,7 +27,7 @@ def copy_id(turn_id: str) -> str:
 
 
 def item_suffix(turn_id: str) -> str:
-    """What the ids of a person's messages in a turn end with: the same in all copies of the turn."""
+    """Suffix of the ids of a person's messages in a turn: the same in all copies of the turn."""
     return turn_id.partition("_")[2].partition(".")[0]
 
 
@@ -58,9 +58,9 @@ class ItemTurn:
     upto: int | None = None
     """The number of entries once it had ended."""
     served: dict[str, Any] | None = None
-    """What the endpoint stored with it; None: a turn of a person."""
+    """Data that the endpoint stored with it; None: a turn of a person."""
     steered: tuple[tuple[int, str], ...] = ()
-    """What the person wrote in its middle: after how many output items, and the text."""
+    """The person's messages in its middle: the number of output items before, and the text."""
     events: bytes | None = None
     """The packed events, where they are stored."""
     began: float | None = None

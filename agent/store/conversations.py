@@ -1,5 +1,5 @@
 """Conversations on disk: one SQLite file for every interface. A turn is written when it starts, noted
-as it goes on (`recorder.py`), and written when it ends. One whose process is gone is marked failed when
+while it runs (`recorder.py`), and written when it ends. One whose process is gone is marked failed when
 the store is opened again (`recovery.py`). Conversations form a tree (`tree.py`)."""
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Store(StoreReader):
         return self._thread.submit(work)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do ``work`` in the store's thread, after all that was submitted before. What has not begun
-        when the caller is cancelled is not done."""
+        """Do ``work`` in the store's thread, after all that was submitted before. Work that has not
+        begun when the caller is cancelled is not done."""
         return await asyncio.wrap_future(self.submit(work))
 
     def close(self) -> None:
@@ -334,7 +334,7 @@ class Store(StoreReader):
         ).fetchall()
         if not rows and not is_long:
             raise StoreError(
-                f"{conversation_id!r} is no id: give at least {SHORT_ID_LENGTH} characters of one."
+                f"{conversation_id!r} is not an id: give at least {SHORT_ID_LENGTH} characters of one."
             )
         if not rows or (len(rows) > 1 and rows[0][0] != conversation_id):
             what = "no conversation" if not rows else "more than one conversation"

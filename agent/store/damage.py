@@ -17,10 +17,10 @@ READ_ERRORS = (
     *(sqlite3.Error, ValueError, TypeError, AttributeError, LookupError),
     *(ArithmeticError, RecursionError, OSError, zlib.error),
 )
-"""What reading a damaged row may raise."""
+"""Exceptions of reading a damaged row."""
 MAX_REASON_CHARS = 160
 OPENING_BYTES = 1 << 16
-"""What SQLite needs at least beside an open store: its shared memory takes half of it."""
+"""Disk space that SQLite needs at least for an open store: its shared memory takes half of it."""
 
 
 class NewerStoreError(AgentError, ValueError):
@@ -28,7 +28,7 @@ class NewerStoreError(AgentError, ValueError):
 
 
 class DamageLog:
-    """What could not be read since the store was opened; each row is named once."""
+    """Rows that could not be read since the store was opened; each is named once."""
 
     def __init__(self) -> None:
         self._rows: set[str] = set()
@@ -51,7 +51,7 @@ class DamageLog:
 
 
 def describe(error: Exception) -> str:
-    """What an exception says, in one line without a full stop."""
+    """The message of an exception, in one line without a full stop."""
     lines = str(error).split("\n")
     if hasattr(error, "errors") and len(lines) > 2:  # pydantic: title, field, message [details]
         lines = [f"{lines[1]}: {lines[2].strip().partition(' [type=')[0]}"]
@@ -72,7 +72,7 @@ def explain(store: Path, error: Exception) -> str:
     """Why a store cannot be used, and what to do about it."""
     what = f"The store {store} cannot be used: {describe(error)}."
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    # SQLite calls a full disk an I/O error where it cannot make the files beside the store.
+    # SQLite calls a full disk an I/O error where it cannot make the files next to the store.
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and is_disk_full(store.parent):
         code = sqlite3.SQLITE_FULL
         what = f"The store {store} cannot be used: the disk is full."
@@ -90,6 +90,6 @@ def explain(store: Path, error: Exception) -> str:
     if isinstance(error, OSError):
         return what
     return (
-        f"{what} Move it away to begin a new one: mv '{store}' '{store}.damaged'. What is left of it"
+        f"{what} Move it away to begin a new one: mv '{store}' '{store}.damaged'. Its readable part"
         f" can be exported: sqlite3 '{store}.damaged' .recover"
     )

@@ -26,7 +26,7 @@ def encode_line(seconds: float, event: ev.Event) -> str:
 
 
 def decode_line(line: str) -> TimedEvent:
-    """Read a line of ``encode_line``. Raises pydantic.ValidationError for what is no event."""
+    """Read a line of ``encode_line``. Raises pydantic.ValidationError if it is not an event."""
     seconds, text = split_line(line)
     return seconds, _events().validate_json(text)
 
@@ -60,7 +60,7 @@ _OUTPUT_INDEX = re.compile(r'"output_index":([0-9]+)')
 
 
 def read_record(blob: bytes | None) -> TurnRecord:
-    """What a turn's events tell beyond its response. Parses few, for lists ask this of every turn."""
+    """Data of a turn's events that its response lacks. Parses few, as lists read every turn."""
     times: dict[int, ItemTimes] = {}
     index_of: dict[str, int] = {}
     steered, stats, changes = [], {}, []

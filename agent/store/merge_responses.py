@@ -50,7 +50,7 @@ class _Merge:
         self._conversation_of: dict[str, str] = {}
         """Conversation ids by response id."""
         self._upto: dict[str, int] = {}
-        """How many messages the conversation had at the end of a response."""
+        """Number of messages of the conversation at the end of a response."""
         self._messages: dict[str, list[int]] = {}
         """Numbers of all messages by conversation id."""
         self._revisions: dict[str, int] = {}

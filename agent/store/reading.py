@@ -31,7 +31,7 @@ class StoreReader:
     def __init__(self, db: sqlite3.Connection, tree: ConversationTree, damage: DamageLog) -> None:
         self._db, self._tree = db, tree
         self.damage = damage
-        """What could not be read."""
+        """Rows that could not be read."""
 
     def _rows(self, subject: str, query: str, values: tuple[object, ...]) -> Iterator[Any]:
         """The rows of a query, up to where the file cannot be read any more."""
@@ -115,7 +115,7 @@ class StoreReader:
         for row in rows:
             try:
                 if not all(isinstance(value, str) for value in row[:3]):
-                    raise TypeError("its title or model is no text")
+                    raise TypeError("its title or model is not text")
                 created = self.system_time(row[0], row[3], "asc")
                 updated = self.system_time(row[0], row[4], "desc")
                 for seconds in (created, updated):
@@ -143,7 +143,7 @@ class StoreReader:
         like = f"%{escaped}%"
         # As JSON a text is spelled otherwise: its own quotes and line breaks are not found.
         rows = self._rows(
-            "What is searched",
+            "The searched data",
             """
             with recursive matching(id, start) as (
                 select conversation, coalesce(start, 0) from turns

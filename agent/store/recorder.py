@@ -1,14 +1,14 @@
-"""Turns written down as they run: what is left of one when its process is killed, and how it went.
+"""Records turns while they run, for recovery after a crash and for replay.
 
-A recorder subscribes to the log of each turn that it is given; whoever started the turn only reads its
-events. All is written in the store's thread, in order, and the turn waits for its end only. The turn's
-row is written when the turn is handed over. Notes go to the store's journal: at once when an item is
-done, which no reader sees before, so that what was seen as finished survives; and for turns of this
-program's own interfaces every ``NOTE_SECONDS`` while text is written.
-A note has the events since the note before and, as a difference, the conversation's entries as they
-would be if the turn ended now (`RunningTurn.pending_entries`). Before the terminal event is in the log,
-the row, the events and the conversation are written. A turn of a person that failed before anything was
-generated (its model could not be loaded) leaves nothing.
+A recorder subscribes to the log of each turn that it is given; the code that started the turn only
+reads its events. All is written in the store's thread, in order, and the turn waits for its end only.
+The turn's row is written when the turn is handed over. Notes go to the store's journal: at once when an
+item is done, which no reader sees before, so that what was seen as finished survives; and for turns of
+this program's own interfaces every ``NOTE_SECONDS`` while text is written. A note has the events since
+the note before and, as a difference, the conversation's entries as they would be if the turn ended now
+(`RunningTurn.pending_entries`). Before the terminal event is in the log, the row, the events and the
+conversation are written. A turn of a person that failed before anything was generated (its model could
+not be loaded) leaves nothing.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ NOTE_SECONDS = 0.05
 Keep = Literal["all", "official", "none"]
 """Which events stay in the store: all with deltas joined; the official ones, each; none."""
 MakeServedRecord = Callable[[ev.Response], dict[str, Any]]
-"""What the endpoint wants stored with a response, from the response as it is."""
+"""Makes the data that the endpoint stores with a response."""
 
 
 class TurnRecorder:
     """Writes turns to one store."""
 
     def __init__(self, store: Store, on_failure: Callable[[sqlite3.Error], None]) -> None:
-        """``on_failure``: called when a turn could not be written; the turn itself goes on."""
+        """``on_failure``: called when a turn could not be written; the turn itself continues."""
         self._store, self._on_failure = store, on_failure
         self._recordings: dict[str, _Recording] = {}
 
@@ -60,12 +60,12 @@ class TurnRecorder:
         served: MakeServedRecord | None = None,
         keep: Keep = "all",
     ) -> Awaitable[None]:
-        """Write a turn that is about to start, or has started, then everything that comes of it.
+        """Write a turn that is about to start, or has started, then all of its events and results.
 
         ``prompt``: what a list shows of the turn. ``start``: the conversation's entry that it begins
-        with; None: the next one. ``served``: for a response of the endpoint. What is returned may be
-        awaited: until the row is written, or the turn if it has ended. That raises
-        ConversationChangedError where the turn cannot extend its client's conversation any more.
+        with; None: the next one. ``served``: for a response of the endpoint. The result may be awaited:
+        until the row is written, or the turn if it has ended. That raises ConversationChangedError
+        where the turn cannot extend its client's conversation any more.
         """
         name = turn.response.id
         begin = partial(
@@ -79,7 +79,7 @@ class TurnRecorder:
         return asyncio.shield(self._recordings[name].begun)
 
     def save_after(self, turn: RunningTurn) -> None:
-        """Write the conversation once a turn has ended that is no exchange, such as a compaction."""
+        """Write the conversation after a turn that is not an exchange, such as a compaction."""
 
         def save(event: ev.Terminal) -> asyncio.Future[None]:
             saved = asyncio.get_running_loop().create_future()
@@ -112,8 +112,8 @@ def _write(
     work: Callable[[Conversation], object],
     done: Callable[[BaseException | None], None],
 ) -> None:
-    """Have a copy of a conversation written, and take over what that says about where it is stored,
-    while the conversation goes on. ``done``: called with the error, if there was one."""
+    """Have a copy of a conversation written, and take over the position at which it is stored, while
+    the conversation continues. ``done``: called with the error, if there was one."""
     saved, shared = conversation.saved, conversation.shared
     copy = replace(conversation, entries=[*conversation.entries])
 
@@ -121,7 +121,7 @@ def _write(
         if (error := future.exception()) is None:
             conversation.id, conversation.parent = copy.id, copy.parent
             conversation.revision = copy.revision
-            # What has changed meanwhile is not stored.
+            # Later changes are not stored yet.
             lowered = conversation.saved < saved, conversation.shared < shared
             conversation.saved = min(conversation.saved, copy.saved) if lowered[0] else copy.saved
             conversation.shared = (

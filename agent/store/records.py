@@ -1,4 +1,4 @@
-"""What the store answers with."""
+"""The records that the store returns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ConversationSummary:
     parent: str | None
     """The conversation that it branched from, if that still exists."""
     shared: int
-    """How many of its entries are the parent's."""
+    """Number of its entries that are the parent's."""
     turns: int
 
 
@@ -37,22 +37,22 @@ class ItemTimes:
     tool_started: float | None = None
     """When its tool began to run; None: it has none, or it did not run."""
     tokens: int | None = None
-    """Of complete reasoning."""
+    """Tokens of complete reasoning."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """What the recorded events of a turn tell beyond its response."""
+    """Data of a turn's recorded events that its response lacks."""
 
     steered: tuple[tuple[int, str], ...] = ()
-    """What the user wrote in its middle: after how many items, and the text."""
+    """The user's messages in its middle: the number of items before, and the text."""
     times: tuple[ItemTimes, ...] = ()
-    """Of the response's items, in their order; empty: not recorded."""
+    """Times of the response's items, in their order; empty: not recorded."""
     tokens: int = 0
     """Generated tokens; 0: not recorded, as the speed."""
     tokens_per_second: float = 0.0
     changes: tuple[AgentFileChanges, ...] = ()
-    """Of its commands."""
+    """Changes of files by its commands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class ServedTurn:
     conversation: Conversation
     """As it was when the turn had ended; a next turn continues a copy."""
     served: dict[str, Any]
-    """What the endpoint stored with it (JSON)."""
+    """Data that the endpoint stored with it (JSON)."""
     events: bytes = b""
     """The stream of a background response (`event_codec`); empty: not stored."""
 

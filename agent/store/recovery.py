@@ -39,7 +39,7 @@ def mark_lost_turns(db: sqlite3.Connection) -> None:
                 lost = json.loads(text) | {"status": "failed", "error": error.model_dump()}
                 text = json.dumps(lost)
             except READ_ERRORS:
-                pass  # whoever reads the turn names it
+                pass  # a reader of the turn names it
             db.execute(  # unless it has ended meanwhile
                 "update turns set status = 'failed', response = ? where id = ?"
                 " and status = 'in_progress'",

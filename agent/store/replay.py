@@ -15,7 +15,7 @@ from agent.turn.log import EventLog
 from agent.turn.response_builder import response_events, terminal_event
 
 MAX_PAUSE_SECONDS = 3.0
-"""The longest wait between two events: nobody wants to wait for a model's load again."""
+"""The longest wait between two events, so that a model's load is not replayed in full."""
 ITEM_SECONDS = 0.5
 """Seconds between the events of a turn whose events were not stored."""
 

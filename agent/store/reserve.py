@@ -1,4 +1,4 @@
-"""Disk space that the store allocates before it needs it, so that a full disk costs no turn.
+"""Allocates disk space for the store in advance, so that no turn is lost on a full disk.
 
 =================  ==================================================================================
 write-ahead log    blocks behind its end, where every commit goes first; it is deleted when the last
@@ -7,9 +7,9 @@ database           free pages, where a checkpoint copies the log's pages to; els
 spare file         given up for a log when the store is opened on a disk that is full already
 =================  ==================================================================================
 
-All belong to the store's files at any time, so that whoever fills the disk meanwhile cannot take them.
-They are refilled once there is room. Blocks behind a file's end need Linux and a file system that has
-them (fallocate(2): ext4, xfs, btrfs, tmpfs).
+All belong to the store's files at any time, so that another program that fills the disk cannot take
+them. They are refilled once there is room. Blocks behind a file's end need Linux and a file system that
+has them (fallocate(2): ext4, xfs, btrfs, tmpfs).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _allocate_log(store: Path) -> bool:
 
 def _allocate(path: Path, size: int, flags: int = 0) -> bool:
     """Allocate a file's blocks up to ``size`` bytes; its length stays. False if the disk is full.
-    ``os.posix_fallocate`` changes the length, or writes into the file beside SQLite."""
+    ``os.posix_fallocate`` changes the length, or writes into the file concurrently with SQLite."""
     if sys.platform != "linux":
         return True
     number = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)

@@ -13,7 +13,7 @@ from agent.store.schema import give_back_pages
 log = logging.getLogger(__name__)
 
 MAX_DAYS, MAX_RESPONSES = 30.0, 10_000
-"""How long responses are stored, and how many; the oldest go first."""
+"""Maximum age and number of stored responses; the oldest are deleted first."""
 MAX_RESPONSE_BYTES = 1 << 30
 """Bytes of all responses with their requests; a file that is smaller is not looked into."""
 MIN_GROWTH_FRACTION = 8

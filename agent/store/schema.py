@@ -1,4 +1,4 @@
-"""The store's tables, and how a file that an earlier version wrote becomes one of this version.
+"""The store's tables, and the migration of a file of an earlier version.
 
 A conversation has turns and entries (messages, as the token ids that the model saw or wrote). A
 response of ``/v1/responses`` is a turn like one of the app: either side can continue its conversation.
@@ -12,7 +12,7 @@ messages           ids by their SHA-256, so that conversations with the same mes
 pending_entries    reasoning that a response's next one still needs, as its call waits for a client;
                    of a person's turn its reasoning, to continue it from there
 turn_items         output items by id, for item references of the Responses API
-compactions        what stands in the prompt for the oldest entries; ``shortened``: for long results
+compactions        the summary of the oldest entries in the prompt; ``shortened``: for long results
 entry_marks        what a person has dropped from the prompt or pinned
 journal            notes of turns that run (`recorder.py`)
 =================  ====================================================================================
@@ -136,10 +136,10 @@ create table journal (
 create index journal_of on journal(turn);
 alter table turns add column events blob
 """
-"""What is known of turns that run (`recorder.py`), and the events of those that have ended."""
+"""Notes of running turns (`recorder.py`), and the events of those that have ended."""
 
 METADATA_COLUMN = "alter table conversations add column metadata text"
-"""Of conversations that a client of ``/v1/conversations`` made or used, as JSON; null: of no client's.
+"""Metadata of conversations that a client of ``/v1/conversations`` made or used, as JSON; else null.
 One with metadata is kept until it is deleted."""
 
 MARK_TABLE = """
@@ -149,12 +149,12 @@ create table entry_marks (
     primary key (conversation, position)
 ) without rowid
 """
-"""What a person chose for entries of the prompt. Each conversation has its own, as of ``shortened``."""
+"""A person's choices for entries of the prompt. Each conversation has its own, as of ``shortened``."""
 
 OWNER_COLUMN = "alter table conversations add column owner text not null default ''"
 """The client of the endpoint that a conversation belongs to, as `agent.server.http.clients` marks it;
-empty: no client's: a person's here, one made without a key, or by a version before this step. Of a
-response its ``served`` has it."""
+empty: it belongs to no client, but to a person here, or was made without a key, or before this step. A
+response's is in ``served``."""
 
 _ROLES = {1428: "user", 173781: "assistant", 77944: "developer"}
 """Second ids of Harmony's messages; a tool's result begins with its name."""

@@ -322,5 +322,5 @@ def _read_ids(blob: object) -> list[int]:
         raise ValueError("its tokens are missing")
     ids = ids_from_blob(blob)
     if min(ids, default=0) < 0:
-        raise ValueError("its tokens are none")
+        raise ValueError("its tokens are invalid")
     return ids

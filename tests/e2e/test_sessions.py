@@ -142,7 +142,7 @@ def test_sessions_id_shorter_than_listed_is_refused(
     ):  # fmt: skip
         ran = agent(*command)
         assert (ran.code, ran.out) == (2, ""), command
-        assert f"{wrong!r} is no id: give at least 8 characters of one." in ran.err, ran.err
+        assert f"{wrong!r} is not an id: give at least 8 characters of one." in ran.err, ran.err
     (left,) = json.loads(agent("sessions", "list", "--json").out)
     assert left == session
 

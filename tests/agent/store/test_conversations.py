@@ -93,7 +93,7 @@ def test_find_unknown_id_raises_sentence(tmp_path: Path) -> None:
         store.find("1234567a")
     assert store.find("1234567ab") == store.find("conv_1234567ab") == "conv_1234567ab"
     for name in ("", "conv_", "1234567", "conv_1234567", "%"):
-        with pytest.raises(StoreError, match=r"is no id: give at least 8 characters of one\."):
+        with pytest.raises(StoreError, match=r"is not an id: give at least 8 characters of one\."):
             store.find(name)
     with pytest.raises(StoreError, match="no conversation"):
         store.find("%" * 8)

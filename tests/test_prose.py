@@ -72,6 +72,7 @@ CLEAN = (
     "tui/util/",
     "tui/widgets/",
     "agent/store/",
+    "agent/turn/",
 )
 """Files and folders that have been rewritten."""
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "agent/server/README.md"]

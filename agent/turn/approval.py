@@ -32,7 +32,7 @@ from tools.types import Tool
 MAX_SAMPLING_TOKENS = 2000
 """Tokens that a server may have the model write in one go, reasoning included."""
 MAX_SAMPLINGS_PER_CALL = 10
-"""How often one call may have the model write."""
+"""Number of generations that one call may request of the model."""
 SAMPLING_TOOL_NAME = "sampling"
 """Policy and person approve a server's use of the model as a tool of this name."""
 
@@ -89,11 +89,11 @@ class ApprovalGate:
         approver = context.options.approver
         if approver is None:
             policy.log_decision(tool, arguments, "refused", "nobody", why=verdict.reason)
-            self._resolved("refused", "policy: nobody to ask; --approve allows it")
+            self._resolved("refused", "policy: no person to ask; --approve allows it")
             name = config.builtin.alias if config.builtin else config.name
             why = "" if verdict.reason == ASK_REASON else f"{verdict.reason}; "
             needed = ",".join(f"{name}.{rule}" for rule in dict.fromkeys(names))
-            return f"{why}nobody is there to approve it; to allow it: --approve {needed}"
+            return f"{why}there is no person to approve it; to allow it: --approve {needed}"
         answer = await context.until_stopped(approver(tool, arguments))
         try:
             policy.record_answer(tool, config, answer, arguments, "person", rules=verdict.rules)
@@ -110,7 +110,7 @@ class ApprovalGate:
     def _exposure(
         self, tool: Tool, config: ServerConfig, extras: Sequence[ExtraPermission]
     ) -> Exposure:
-        """What the conversation has read, as far as that matters for a call of this tool."""
+        """The labels that the conversation has read, as far as they matter for a call of this tool."""
         if not may_send(tool, config) and not any(extra.host for extra in extras):
             return NO_EXPOSURE
         context = self._context
@@ -140,7 +140,7 @@ class ApprovalGate:
         )
 
     async def elicit(self, question: ElicitationRequest) -> ElicitationResult:
-        """The person's answer to a server's question; declined where nobody can answer."""
+        """The person's answer to a server's question; declined if there is no person."""
         context = self._context
         context.emit(
             ev.AgentElicitationRequested(
@@ -155,7 +155,7 @@ class ApprovalGate:
         answer = ElicitationResult("cancel")
         try:
             if answerer is None:
-                answer, by = ElicitationResult("decline"), "policy: nobody to ask"
+                answer, by = ElicitationResult("decline"), "policy: no person to ask"
             else:
                 answer = await context.until_stopped(answerer(question))
         finally:

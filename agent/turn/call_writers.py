@@ -197,8 +197,8 @@ class McpCallWriter(ItemWriter):
 
 
 class UnlistedCallWriter:
-    """Writes no item, for a call that nobody offered or that is over the limit. The model is told why;
-    what it wrote is in an ``agent.repair`` event."""
+    """Writes no item, for a call that was not offered or that is over the limit. The model reads why;
+    the call's text is in an ``agent.repair`` event."""
 
     def __init__(self, output: Output, server: str, name: str, rule: str) -> None:
         """``rule``: the event's."""
@@ -293,7 +293,7 @@ class CodeWriter(ItemWriter):
 
 
 _PAGE_CURSOR = re.compile(r"\[(\d{1,9})\] ")
-"""How a page of the browser begins."""
+"""Beginning of a page of the browser."""
 _RESULT_LINE = re.compile(r"^L(\d{1,9}): 【\d+†", re.MULTILINE)
 """The lines of a search's page that link a result."""
 
@@ -396,7 +396,7 @@ class ApprovalRequestWriter:
         self._output.close(self._output.open(item), item)
 
     def arguments_done(self, arguments: str) -> None:
-        """Open an mcp_call instead: the call fails without anybody being asked."""
+        """Open an mcp_call instead: the call fails without a question."""
         self.arguments = arguments
         self._call = McpCallWriter(self._output, self.server, self.name)
         self._call.delta(arguments)

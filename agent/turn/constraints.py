@@ -1,5 +1,5 @@
-"""What a turn's generations may write. Grammars are compiled in the background. A strict schema that
-cannot be enforced in full is refused; of any other the person is told once, and it is validated."""
+"""The constraints of a turn's generations. Grammars are compiled in the background. A strict schema
+that cannot be enforced in full is refused; any other is validated, with one notice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from agent.util.json_schema import find_violation
 from tools.types import Tool
 
 ANSWER_SUBJECT = "the answer"
-"""How messages name the schema of the answer."""
+"""The name of the answer's schema in messages."""
 
 
 class UnenforceableSchemaError(AgentError):
@@ -46,7 +46,7 @@ class UnenforceableSchemaError(AgentError):
 
 
 class BegunTextError(AgentError):
-    """What the first generation was to begin with is not allowed; the message is a sentence."""
+    """The given beginning of the first generation is not allowed; the message is a sentence."""
 
 
 class TurnConstraints:
@@ -158,8 +158,8 @@ class TurnConstraints:
         for token in self.forced_prefix(first=first):
             if not constraint.accept(token) and self._begun_ids:
                 raise BegunTextError(
-                    "What was begun cannot go on: the tools and the form of the answer that this turn"
-                    " has do not allow it."
+                    "The given beginning cannot be continued: this turn's tools and answer format do"
+                    " not allow it."
                 )
         return constraint
 
@@ -173,7 +173,7 @@ class TurnConstraints:
         return self._constrainable.new_constraint(constraints, recipients)
 
     def recipe(self, *, first: bool, further: bool = False) -> dict[str, Any] | None:
-        """What another process makes `next_constraint` of, as JSON."""
+        """Return JSON from which another process makes `next_constraint`."""
         constraints = self._next_constraints(first=first, further=further)
         if constraints is None:
             return None
@@ -188,7 +188,7 @@ class TurnConstraints:
             return GenerationConstraints("further", self._grammars, declared_tools_only=True)
         options, choice = self._options, self._options.tool_choice
         if not self._declared.recipients.declared:
-            choice = "none"  # gpt-oss also calls tools that nobody has declared
+            choice = "none"  # gpt-oss also calls undeclared tools
         elif choice == "must" and not first:
             choice = "may"
         declared_only = options.declared_tools_only or any(f.strict for f in options.functions)
@@ -210,7 +210,7 @@ class TurnConstraints:
     def validate_arguments(
         self, recipient: str, arguments: str, tool: Tool | None = None
     ) -> str | None:
-        """What is wrong with a tool's arguments (JSON); None: nothing. ``tool``: as it is now."""
+        """Return the violation by a tool's arguments (JSON); None: valid. ``tool``: as it is now."""
         self.warn_unenforced(recipient)
         schema = self._schemas.get(recipient)
         if schema is not None and tool is not None:
@@ -218,7 +218,7 @@ class TurnConstraints:
         return None if schema is None else find_violation(schema, json.loads(arguments))
 
     def validate_strict_arguments(self, recipient: str, arguments: str) -> str | None:
-        """What is wrong with the arguments of a client's strict function; None: nothing."""
+        """Return the violation by the arguments of a client's strict function; None: they are valid."""
         function = self._declared.client_functions.get(recipient)
         if function is None or not function.strict:
             return None
@@ -237,7 +237,7 @@ class TurnConstraints:
         self._reported_gaps |= gaps
 
     def warn_closed(self, ids: Sequence[int]) -> None:
-        """Emit a notice if a part of the answer, with these ids, went on without end and was closed."""
+        """Emit a notice if a part of the answer, with these ids, did not end and was closed."""
         limits, grammar = self._options.loop_limits, self._answer_grammar
         if limits and grammar and grammar.result().was_closed(ids, limits):
             message = (
@@ -247,7 +247,7 @@ class TurnConstraints:
             self._emit(ev.AgentNotice(level="warning", message=message))
 
     def validate_answer(self, form: AnswerForm, text: str) -> str | None:
-        """What is wrong with an answer whose form was not enforced in full; None: nothing."""
+        """Return the violation by an answer whose form was not enforced in full; None: it is valid."""
         enforced = self._answer_grammar is not None and self._answer_gap is None
         if enforced and not _is_misread(form.schema, text):
             return None

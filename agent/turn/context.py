@@ -66,7 +66,7 @@ class TurnRuntime(Protocol):
     """The runtime, as a turn sees it."""
 
     server_wait_seconds: float
-    """How long an optional MCP server may delay a turn of a person or client."""
+    """Time that an optional MCP server may delay a turn of a person or client."""
     token_events: bool
     """Whether turns emit ``agent.prompt`` and ``agent.tokens``."""
 

@@ -1,4 +1,4 @@
-"""What fills the context: the parts of a prompt in order, with tokens that add up to its length."""
+"""The parts of a prompt in order, with tokens that add up to its length."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ BAR_GROUPS: dict[str, tuple[ev.ContextPartKind, ...]] = {
     "calls": ("call", "result"),
     "answers": ("commentary", "answer"),
 }
-"""What a bar tells apart, and the kinds of parts in it."""
+"""The groups of a bar, and the kinds of parts in each."""
 BAR_MARKS = dict(zip(BAR_GROUPS, "█▓▞▒░▚▤", strict=True))
-"""The character that a bar has for each group, told apart without colours too."""
+"""The character of each group in a bar, distinct also without colours."""
 FREE_MARK = "·"
 """The character of a bar for what is free."""
 _NAMES: dict[str, str] = {
@@ -167,13 +167,13 @@ def part_name(part: ev.ContextPart) -> str:
 
 
 def part_note(part: ev.ContextPart) -> str:
-    """What was done to this part alone."""
+    """The change of this part alone, in words."""
     words = {"folded": "folded", "omitted": "left out"}
     return f"{words[part.state]}, of {part.full_tokens:,}" if part.state in words else ""
 
 
 def turn_note(parts: Sequence[ev.ContextPart]) -> str:
-    """What was done to a whole turn, which has these parts."""
+    """The change of a whole turn with these parts, in words."""
     notes: list[str] = [part.state for part in parts if part.state in ("dropped", "summarised")]
     if any(part.pinned for part in parts):
         notes.append("pinned")
@@ -224,7 +224,7 @@ def _split(form: Format, entry: Entry) -> Iterator[tuple[ev.ContextPartKind, str
 
 
 def written_kind(form: Format, entry: Entry) -> tuple[ev.ContextPartKind, str]:
-    """What the model's message is, and the tool that it calls."""
+    """Return the kind of the model's message, and the tool that it calls."""
     opening, ids = form.open_assistant(), entry.ids
     start = len(opening) if ids[: len(opening)] == opening else 0
     parser = form.parser(None)

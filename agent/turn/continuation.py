@@ -1,8 +1,8 @@
-"""What a turn begins with, as if the model had just written it: a text that it goes on with.
+"""The given beginning of a turn, which the model continues as if it had just written it.
 
 A person edits something that the model wrote (its reasoning, a message, a call's arguments), and a new
-turn goes on from there, in a branch. What came before in the turn is the new turn's too: its messages,
-as the ids that the model read and wrote, and its items, which are emitted again but not run again::
+turn continues from there, in a branch. The new turn includes the part before it: its messages, as the
+ids that the model read and wrote, and its items, which are emitted again but not run again::
 
     earlier turn   user | reasoning | call | result | reasoning              | answer
     new turn       user | reasoning | call | result | reasoning up to the change, what was typed → …
@@ -28,10 +28,10 @@ from tools.types import Tool
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """How a turn begins."""
+    """The given beginning of a turn."""
 
     ids: Sequence[int] = ()
-    """What its first generation begins with, after `Format.open_assistant`."""
+    """The first ids of its first generation, after `Format.open_assistant`."""
     entries: Sequence[Entry] = ()
     """Messages of the turn before that."""
     events: Sequence[ev.Event] = ()
@@ -43,7 +43,7 @@ Begin = Callable[[Format], Continuation]
 
 
 def begin_with(reasoning: str | None, answer: str | None) -> Begin:
-    """Begin with this reasoning and this answer; the last of them goes on."""
+    """Begin with this reasoning and this answer; the model continues the last of them."""
     return lambda form: Continuation(form.begin_message(reasoning, answer))
 
 
@@ -52,7 +52,7 @@ class WrittenMessage:
     """Something that the model wrote in a turn, and that can be edited."""
 
     index: int
-    """Of its entry among the turn's."""
+    """Index of its entry among the turn's."""
     kind: ev.ContextPartKind
     """reasoning, commentary, call or answer."""
     tool: str
@@ -64,7 +64,7 @@ class WrittenMessage:
 
 
 def written_messages(form: Format, entries: Sequence[Entry]) -> list[WrittenMessage]:
-    """What the model wrote in a turn, in order; nothing where its format allows no editing."""
+    """The model's messages in a turn, in order; none if its format allows no editing."""
     if not isinstance(form, EditableFormat):
         return []
     messages = []
@@ -166,7 +166,7 @@ PARTIAL_KEYWORDS = {
 """Keywords of an object's schema that more members cannot satisfy where the first do not."""
 
 ArgumentCheck = Callable[[Tool, dict[str, Any]], str | None]
-"""What else a call's arguments have to fit, as `tools.mcp.host.Host.argument_problem`."""
+"""A further check of a call's arguments, as `tools.mcp.host.Host.argument_problem`."""
 
 
 def arguments_problem(
@@ -181,8 +181,8 @@ def arguments_problem(
         value = from_json(text)
     except ValueError as error:
         if _has_more_after_end(text):
-            return f"they go on after their end ({error})"
-        if tool is not None:  # the model goes on with them
+            return f"there is text after their end ({error})"
+        if tool is not None:  # the model continues them
             tool = _partial_tool(tool, value)
     if tool is None:
         return None
@@ -202,7 +202,7 @@ def _has_more_after_end(text: str) -> bool:
 
 
 def _partial_tool(tool: Tool, value: object) -> Tool:
-    """The tool as far as unfinished arguments have to fit it; their last member may go on."""
+    """The tool's schema for unfinished arguments, whose last member is incomplete."""
     schema = {key: part for key, part in tool.parameters.items() if key in PARTIAL_KEYWORDS}
     if isinstance(value, dict) and value:
         name = list(value)[-1]

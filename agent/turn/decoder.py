@@ -1,6 +1,6 @@
 """Turns the ids of one generation into items: ids → parser → writers → events.
 
-A plain request needs only these. What else a request wants is an object of its own, made for that
+A plain request needs only these. Each option of a request is an object of its own, made for that
 request alone: `TokenEvents`, `LogprobBuffer`, `Hedge`, `LoopGuard`, `StopSequences`."""
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class GenerationDecoder:
 
     @property
     def open_kind(self) -> SegmentKind | None:
-        """What is being written right now; None between messages."""
+        """The kind of the open message; None between messages."""
         return self._kind if self._writer is not None or self._unwritten is not None else None
 
     def spans_if_interrupted(self) -> list[Span]:

@@ -1,4 +1,4 @@
-"""How a turn ends that does not run to its end."""
+"""The ends of turns that do not complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RATE_LIMIT = "rate_limit_exceeded"
 
 
 class EndReason(Enum):
-    """How a generation ended; but for `STOP`, what it wrote is incomplete."""
+    """The reason for a generation's end; except for `STOP`, its output is incomplete."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -32,11 +32,11 @@ CUT_OFF = {
     EndReason.CONTEXT: "The answer was cut off: the context is full.",
     EndReason.CUT_CALL: "The answer was cut off: the model ended a call within an argument.",
     EndReason.UNFINISHED: "The model ended in the middle of its answer.",
-    EndReason.UNANSWERED: "The model ended without an answer, also when it was asked to go on.",
+    EndReason.UNANSWERED: "The model ended without an answer, also when it was asked to continue.",
     EndReason.LOOP: "The model repeated itself and was stopped; what it wrote is kept. Try again, or"
     " allow it with --no-loop-guard.",
 }
-"""What a person reads of an incomplete answer."""
+"""Notices about an incomplete answer."""
 TIMED_OUT = "The time of --timeout is over; the partial answer is kept."
 
 
@@ -45,7 +45,7 @@ class TurnCancelledError(AgentError):
 
 
 class TurnFailedError(AgentError):
-    """The turn cannot go on; ``code``: of the response's error, ``exit_code``: of a command."""
+    """The turn cannot continue; ``code``: of the response's error, ``exit_code``: of a command."""
 
     def __init__(self, code: str, message: str, exit_code: int) -> None:
         super().__init__(message)

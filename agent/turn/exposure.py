@@ -1,4 +1,4 @@
-"""What a conversation has read, from its messages: so it outlives the process, and branches have it."""
+"""Derives what a conversation has read from its messages, also after a restart or in a branch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.policy.taint import Exposure
 from tools.types import Tool
 
 UNKNOWN_TOOL_ERROR = "Error: there is no tool named"
-"""How the result of a call begins whose tool does not exist."""
+"""Beginning of the result of a call whose tool does not exist."""
 
 
 def conversation_exposure(
@@ -27,9 +27,9 @@ def conversation_exposure(
     files: Collection[InstructionFile] = (),
     client_functions: Collection[str] = (),
 ) -> Exposure:
-    """What the conversation has read until now. ``instructions``: the operator's, whose addresses are
-    trusted. ``files``: AGENTS.md; a repository's is not trusted. ``client_functions``: recipients whose
-    results are the client's affair."""
+    """Return what the conversation has read until now. ``instructions``: the operator's, whose
+    addresses are trusted. ``files``: AGENTS.md; a repository's is not trusted. ``client_functions``:
+    recipients whose results are the client's affair."""
     tools = {form.canonical_name(tool.model_name): tool for tool in host.all_tools()}
 
     entries = conversation.entries

@@ -1,6 +1,6 @@
 """Further calls of the client's functions in one response, of a model that ends at each call. gpt-oss
-stops after one. Where a request wants several (`TurnOptions.further_calls`), it goes on behind the
-call, without a result. What is no call is held back until its header tells, and dropped."""
+stops after one. Where a request wants several (`TurnOptions.further_calls`), it continues after the
+call, without a result. Other messages are held back until their header is complete, and dropped."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agent.formats.protocol import Closed, Delta, Opened, ParseEvent, Parser, Se
 MAX_CALLS_IN_A_ROW = 16
 """Calls that one response may have in a row."""
 MAX_UNDECIDED_TOKENS = 16
-"""Tokens that a model may write until it is clear whom its message addresses."""
+"""Tokens that a model may write until the recipient of its message is clear."""
 
 State = Literal["undecided", "call", "none"]
 
 
 class FurtherCall:
-    """Tells whether a generation is a further call, while its tokens come. A repeated call is none:
-    tokens are held back until the arguments differ from those of all earlier calls of the function."""
+    """Decides while tokens come whether they are a further call. A repeated call is not: tokens are
+    held back until the arguments differ from those of all earlier calls of the function."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class FurtherCall:
         self._ids: list[int] = []
         self._logprobs: list[Logprob | None] = []
         self._recipient: str | None = None
-        """Whom the open call addresses."""
+        """The recipient of the open call."""
         self._arguments = ""
         self.state: State = "undecided"
 
@@ -47,7 +47,7 @@ class FurtherCall:
 
     @property
     def undecided_tokens(self) -> int:
-        """How many tokens are held back."""
+        """Number of tokens that are held back."""
         return len(self._ids)
 
     def feed(

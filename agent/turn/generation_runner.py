@@ -67,16 +67,16 @@ class GenerationRunner:
         self._constraints, self._stop, self._on_accepted = constraints, stop, on_accepted
         self._token_events, self._first_entry = token_events, first_entry
         self.decoders: list[GenerationDecoder] = []
-        """Of all generations so far."""
+        """The decoders of all generations so far."""
         self.running: GenerationDecoder | None = None
-        """Of the generation that runs."""
+        """The decoder of the generation that runs."""
         self.first_unread_entry = first_entry
         """Index of the conversation's first entry that no generation has read."""
         self._hedge = _hedge(context.options)
 
     async def run(self, further: FurtherCall | None = None) -> EndReason:
-        """Run one generation and decode it as it comes; why it ended. ``further``: what turns out to be
-        no further call is dropped."""
+        """Run one generation and decode it as it comes; why it ended. ``further``: output that is not a
+        further call is dropped."""
         constraints, first = self._constraints, not self.decoders
         prefix = constraints.forced_prefix(first=first)
         limit = self._tokens_left()
@@ -149,7 +149,7 @@ class GenerationRunner:
         )
 
     def _new_decoder(self) -> GenerationDecoder:
-        """The decoder of the next generation, with what the request needs besides."""
+        """The decoder of the next generation, with the optional stages that the request needs."""
         context, entries = self._context, self._context.conversation.entries
         events = None
         if self._token_events:
@@ -199,7 +199,7 @@ class GenerationRunner:
 
     @property
     def is_unsure_call(self) -> bool:
-        """Whether a call that nobody demanded gets a hedge: a token of the turn was too unlikely."""
+        """Whether a call that was not demanded gets a hedge: a token of the turn was too unlikely."""
         free = self._context.options.tool_choice == "may"
         return free and self._hedge is not None and self._hedge.is_unsure
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from agent.engine.protocol import Logprob
 
 HEDGE = "I am not sure of this: check the answer, or ask in other words."
-"""What an answer ends with if the model was unsure. The program says it, not the model."""
+"""End of an answer if the model was unsure. The program adds it, not the model."""
 CALL_HEDGE = "I am not sure of this call: check it, or ask in other words."
 """The message that follows calls of the client's then."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What a turn does for the one who asked for it."""
+    """Options of a turn by the interface that started it."""
 
     name: str
     prefetches: bool = True

@@ -63,12 +63,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MIN_RESULT_TOKENS = 64
-"""Of a result that is shortened; without them it would say nothing."""
+"""Tokens that a shortened result has at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedTurn:
-    """What a turn has once the model is loaded and its messages are in the conversation."""
+    """The state of a turn once the model is loaded and its messages are in the conversation."""
 
     format: Format
     generator: Generator
@@ -80,13 +80,13 @@ class PreparedTurn:
     first_generated_entry: int
     """Index of the entry after the turn's prompt."""
     begun_ids: Sequence[int]
-    """What the first generation begins with."""
+    """The given first ids of the first generation."""
     begun_events: Sequence[ev.Event]
-    """Of the items that the turn begins with."""
+    """The events of the given first items."""
 
 
 class TurnJob(Protocol):
-    """What a turn does instead of answering (see `agent.turn.jobs`)."""
+    """The work of a turn instead of an answer (see `agent.turn.jobs`)."""
 
     prefetches: bool
     """The conversation is prefetched afterwards."""
@@ -169,7 +169,7 @@ class Turn:
 
     @property
     def settings(self) -> TurnSettings:
-        """What its generations were run with, for when it is over."""
+        """The settings of its generations, for use after its end."""
         prepared = self._prepared
         tools = prepared.calls.declared.server_tools.values() if prepared else ()
         options = replace(self.options, approver=None, answerer=None, login=None)
@@ -241,7 +241,7 @@ class Turn:
         if conversation.vocabulary not in (None, loaded.vocabulary):
             refusal = (
                 f"This conversation has tokens of another vocabulary: {conversation.vocabulary}:"
-                " go on with that model, or begin a new one."
+                " continue with that model, or begin a new one."
             )
             raise TurnFailedError("invalid_prompt", refusal, EXIT_USAGE)
         conversation.vocabulary = loaded.vocabulary
@@ -262,7 +262,7 @@ class Turn:
         )
         header = self.options.prompt_header(declared.server_tools.values())
         conversation.set_header(form, header)
-        for tool in conversation.unanswered:  # its client was to run them, and did not go on
+        for tool in conversation.unanswered:  # its client was to run them, and did not continue
             recipient = form.canonical_name(tool, function=True)
             conversation.add_result(form, recipient, NO_RESULT)
         conversation.unanswered.clear()
@@ -303,7 +303,7 @@ class Turn:
     def emit(self, event: ev.Event) -> None:
         """Append an event to the log; official ones are numbered. After the end events are dropped."""
         if self._ended:
-            return  # progress of what nobody waits for any more
+            return  # progress of work that is no longer awaited
         if self.response.status == "queued" and isinstance(
             event, ev.AgentPrefill | ev.OutputItemAdded
         ):
@@ -393,7 +393,7 @@ class Turn:
         event.sequence_number = self._sequence_number
         self._ended = True
         try:
-            # The conversation is final before: whoever records the turn does so now.
+            # The conversation is final before: the recorder writes the turn now.
             await self.log.save(event)
         finally:
             self.response = response

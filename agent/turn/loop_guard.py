@@ -1,6 +1,6 @@
 """Recognises a model that repeats itself without end: its latest tokens are one period over and over.
-Text that repeats itself and yet goes on (a list, a poem) is rarely exact for that long; code and tables
-may go on for longer. What a JSON Schema demands is never checked: the grammar ends it."""
+Text with repetitions that ends (a list, a poem) is rarely exact for that long; code and tables may
+repeat for longer. Text that a JSON Schema demands is never checked: the grammar ends it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class LoopGuard:
         """Tokens of the generation from which it is looked at again."""
 
     def is_too_long(self, tokens: int) -> bool:
-        """Whether JSON has so many tokens that nothing closes it: its schema allows no end, or it is a
-        call, which is cut off rather than closed."""
+        """Whether JSON exceeds the limit of tokens without being closed: its schema allows no end, or
+        it is a call, which is cut off rather than closed."""
         return tokens > 4 * self._limits.max_json_tokens
 
     def loops(self, ids: Sequence[int], text: Callable[[], str] | None) -> bool:

@@ -81,7 +81,7 @@ class TurnOptions:
     """The AGENTS.md files of the folder that the turn works in."""
     effort: Literal["low", "medium", "high"] = "medium"
     reasoning_summary: SummaryStyle | None = None
-    """How reasoning items are summarised; None: not at all."""
+    """The style of summaries of reasoning items; None: none."""
     encrypted_reasoning: bool = False
     """Give reasoning items their text as a token too (`agent.conversation.reasoning_token`)."""
     sampling: Sampling = field(default_factory=Sampling)
@@ -98,7 +98,7 @@ class TurnOptions:
     parallel_tool_calls: bool = True
     """Allow several calls in one generation, if the model's family writes them; else it ends at one."""
     further_calls: bool = False
-    """Let a model that ends at each call go on after the client's (`agent.turn.further_calls`)."""
+    """Let a model that ends at each call continue after the client's (`agent.turn.further_calls`)."""
     declared_tools_only: bool = False
     """Constrain the model to call declared tools only."""
     answer_form: AnswerForm | None = None
@@ -118,12 +118,12 @@ class TurnOptions:
     approved_calls: tuple[ApprovedCall, ...] = ()
     """Calls that the client has approved; they run first."""
     loop_limits: LoopLimits | None = None
-    """Stop a generation that repeats itself (`agent.turn.loop_guard`); None: let it go on."""
+    """Stop a generation that repeats itself (`agent.turn.loop_guard`); None: do not stop it."""
     hedge_below: float = 0.0
     """An answer in free text after a call ends with a doubt if a token was less probable."""
     count_cached: Callable[[Finished, Sequence[int], Sequence[int]], Finished] | None = None
     """Returns the end of a generation, from its prompt and what it wrote, with the cached tokens that
-    may be told of it; None: all of them."""
+    may be reported; None: all of them."""
     private: bool = False
     """Keep nothing of the conversation in the prefix cache on disk."""
     ends_at_cut_call: bool = False

@@ -13,7 +13,7 @@ SummaryStyle = Literal["concise", "detailed"]
 
 _HEADING = re.compile(r"#{1,6} [^\n]*|\*\*[^\n]+\*\*")
 _UNDECIDED = re.compile(r"#{0,6}|`{1,2}")
-"""What may become a heading or the fence of a block of code."""
+"""Possible beginnings of a heading or of a code block's fence."""
 _OPENING_NUMBER = re.compile(r"\W*\d+")
 _ABBREVIATION = re.compile(r"(\w\.)+\w|vs|cf", re.IGNORECASE)
 _CLOSING_MARKS = "\"'”’)]}*`"
@@ -26,12 +26,12 @@ class SummarySplitter:
     def __init__(self, style: SummaryStyle) -> None:
         self._concise = style == "concise"
         self._pending = ""
-        """What cannot be placed yet: white space, and what may become the beginning of a part."""
+        """Undecided text: white space, and possible beginnings of a part."""
         self._part = ""
         """The open part, as far as it was handed out; empty: none is open."""
         self._fenced = False
         self.ended = False
-        """Whether the summary is complete, though the reasoning may go on."""
+        """Whether the summary is complete, though the reasoning may continue."""
 
     def feed(self, text: str, *, last: bool = False) -> Iterator[tuple[bool, str]]:
         """Take a piece (``last``: nothing follows); yields pieces, and whether each begins a part."""

@@ -1,5 +1,5 @@
-"""What the model could have written in place of a token, and how likely that was: computed again in the
-background, in one pass from the nearest cached prefix, which stays as it is."""
+"""The alternatives of a token and their probabilities, computed again in the background, in one pass
+from the nearest cached prefix, which stays as it is."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 OTHER_CHOICES = 10
-"""Tokens that `TokenChoices` has beside the chosen one."""
+"""Tokens that `TokenChoices` has in addition to the chosen one."""
 PIECE_TOKENS = 256
 """Tokens that `stream_token_logprobs` asks of the engine at once: other requests come in between."""
 Verdict = Literal["free", "forced", "forbidden"]
-"""What a grammar says of a token: others were allowed too, it was the only one, it was not allowed."""
+"""A grammar's verdict on a token: others were allowed too, it was the only one, it was not allowed."""
 _NOT_REPORTED = "The server reports no probabilities here."
 _NO_RESULT = {
     "context": "The model's memory has no room to go back to this token.",

@@ -1,6 +1,6 @@
-"""The tool calls of a turn: where each goes, its arguments as they stream, its run and its result.
+"""The tool calls of a turn: recipients, streamed arguments, runs and results.
 
-A `ToolCall` is written while the model generates it. What happens to it depends on who runs it:
+A `ToolCall` is written while the model generates it. Its handling depends on who runs it:
 
 =====================  ==================  ===========================================
 who runs the call      body                writer
@@ -11,7 +11,7 @@ this process           JSON, or code for   `McpCallWriter`, or the writer of a h
                        GPT-OSS's `python`  tool (`CodeWriter`, `SearchWriter`)
 this process, once     JSON                `ApprovalRequestWriter`; the turn ends with it,
 the client approves                        the next request brings it as an `ApprovedCall`
-nobody: the client's   any                 `UnlistedCallWriter`; the model is told
+no one: the client's   any                 `UnlistedCallWriter`; the result says so
 request has no such
 tools
 =====================  ==================  ===========================================
@@ -85,7 +85,7 @@ REFUSED_CODE, OVER_BUDGET_CODE = -32001, -32003
 """Error codes of this program, from the range that JSON-RPC leaves to servers."""
 
 _PREFIXES = re.compile(r"\A(?:functions\.)*(?:mcp\.)?")
-"""What models put before a server's name, more than once too."""
+"""Prefixes that models put before a server's name, also repeatedly."""
 
 
 class ToolCall:
@@ -103,7 +103,7 @@ class ToolCall:
         over_limit: bool = False,
     ) -> None:
         """``approval_request_id``: the mcp_approval_request by which the client approved the call.
-        ``over_limit``: as many calls as the turn may make were made; it is no item."""
+        ``over_limit``: the turn has reached its limit of calls; it is not an item."""
         self._over_limit = over_limit
         self._context, self._constraints = context, constraints
         self._on_complete = on_complete
@@ -112,13 +112,13 @@ class ToolCall:
         self.error: str | None = None
         """Why the arguments are not valid JSON."""
         self.cut = False
-        """Whether the model ended the call within an argument: nobody can run it."""
+        """Whether the model ended the call within an argument: it cannot run."""
         self.arguments = "{}"
         self.result_text: str | None = None
         """The result as the model reads it; None before the call has one."""
         self.failed = False
         self.output_chunks: list[str] | None = None
-        """What the tool has printed so far; None before it runs."""
+        """Output of the tool so far; None before it runs."""
         self._chunks: list[str] = []
         self._written: list[str] = []
         """The body as the model wrote it; the chunks are as they stream."""
@@ -143,7 +143,7 @@ class ToolCall:
         if not (offered or approval_request_id):
             return UnlistedCallWriter(output, server, name, "call_not_offered")
         if self.tool is not None:
-            # Where the request has the MCP server too, what is sent to that is no code_interpreter.
+            # If the request has the MCP server too, a call of that is not a code_interpreter.
             addressed = opened.raw_recipient == name or server not in options.list_tools_of
             if addressed and hosted.shows_code(server, name):
                 return CodeWriter(output, name, self._context.conversation.id)
@@ -312,7 +312,7 @@ class ToolCall:
         return argument if tool.model_parameters.get("required") == [argument] else None
 
     def _is_invalid(self) -> bool:
-        """Whether the call cannot run anyway, so that nobody has to be asked."""
+        """Whether the call cannot run anyway, so that no question is needed."""
         invalid = self._constraints.validate_arguments(self.recipient, self.arguments)
         return bool(self.error or invalid)
 
@@ -470,7 +470,7 @@ class ToolCallRunner:
         return False
 
     async def _violation(self, call: ToolCall, tool: Tool) -> str | None:
-        """What is wrong with the arguments by the tool's current definition; nobody was asked yet."""
+        """Check arguments by the tool's current definition, before any question."""
         context = self._context
         call.tool = tool = await context.until_stopped(context.host.refresh_definition(tool))
         arguments = call.arguments
@@ -558,7 +558,7 @@ class ToolCallRunner:
         call.server_writer.failed(ev.McpProtocolError(code=code, message=text))
 
     def _unknown_tool_text(self, recipient: str) -> str:
-        # As it would be called if it were there; its server's name stands before "." or "__".
+        # As it would be called if it were there; its server's name is before "." or "__".
         name = recipient.removeprefix("mcp.").removeprefix("functions.")
         server = name.replace(".", "__").split("__")[0]
         if not self._context.host.unselected.isdisjoint((name, server)):

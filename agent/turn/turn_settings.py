@@ -1,4 +1,4 @@
-"""What the generations of a turn were run with, for those who look at its tokens once it is over."""
+"""The settings of a turn's generations, for a look at its tokens after its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a turn costs: its tokens, as the response reports them, and its times."""
+"""The usage of a turn: its tokens, as the response reports them, and its times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class UsageMeter:
         self.tokens = Usage()
         """Tokens of the turn's own generations: the response's ``usage``."""
         self.auxiliary = Usage()
-        """Tokens of generations that are no part of the response: summaries, MCP sampling."""
+        """Tokens of generations that are not part of the response: summaries, MCP sampling."""
         self.tool_seconds = 0.0
         self._started = time.monotonic()
         self._first_token: float | None = None
@@ -47,7 +47,7 @@ class UsageMeter:
     def add_auxiliary_generation(
         self, end: Finished, output_tokens: int, reasoning_tokens: int
     ) -> None:
-        """Count a generation that is no part of the response."""
+        """Count a generation that is not part of the response."""
         self.auxiliary.input_tokens += end.prompt_tokens
         self.auxiliary.output_tokens += output_tokens
 

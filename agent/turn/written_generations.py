@@ -35,24 +35,24 @@ class MessageStart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WrittenGeneration:
-    """What the model wrote between two prompts."""
+    """The model's output between two prompts."""
 
     entry: int
     """Index of its first entry among the turn's; where it would be, if it wrote no message."""
     ids: Sequence[int]
-    """What follows `Format.open_assistant`, also what was begun for the model."""
+    """The ids after `Format.open_assistant`, including a given beginning."""
     starts: Sequence[MessageStart] = (MessageStart(0, 0),)
-    """Of its messages; the first is always known."""
+    """Starts of its messages; the first is always known."""
     logprobs: Sequence[ev.TokenProbability | None] = ()
     """One per id, None for what was begun or taken over; empty where they were not recorded."""
 
 
 @dataclass(slots=True)
 class _SampledBatch:
-    """What the events have of one generation."""
+    """The tokens of one generation in the events."""
 
     entry: int
-    """How many entries of the turn were there when it began."""
+    """Number of the turn's entries when it began."""
     ids: list[int] = field(default_factory=list)
     logprobs: list[ev.TokenProbability | None] = field(default_factory=list)
 
@@ -145,7 +145,7 @@ def _sampled_batches(events: Sequence[ev.Event]) -> list[_SampledBatch]:
 def generation_prompt(
     form: Format, before: Sequence[int], entries: Sequence[Entry], generation: WrittenGeneration
 ) -> list[int]:
-    """What a generation read. ``before``: ids before the turn, as prompts have them."""
+    """Return the prompt of a generation. ``before``: ids before the turn, as prompts have them."""
     turn = chain.from_iterable(entry.prompt_ids for entry in entries[: generation.entry])
     return [*before, *turn, *form.open_assistant()]
 
@@ -175,7 +175,7 @@ def continue_with_token(
 
 
 def _count_items(form: Format, entries: Sequence[Entry]) -> int:
-    """How many items the model's messages are."""
+    """Number of items of the model's messages."""
     if isinstance(form, SingleMessageFormat):  # header, parts, ending
         return sum(end - first - 2 for first, end in _runs(entries))
     return sum(entry.role == "assistant" for entry in entries)

@@ -83,7 +83,7 @@ async def test_command_always_covers_its_prefix_only(
     )
     (run, refused), (question,) = await questions(await make_runtime(later, **settings))
     assert run["error"] is None and question["rules"] == ["run rm x"]
-    assert "nobody is there" in refused["error"]["message"]
+    assert "there is no person" in refused["error"]["message"]
 
 
 async def test_command_unclear_allowed_once_only(

@@ -250,7 +250,7 @@ async def test_begun_answer_that_its_schema_forbids_is_a_sentence(recorded: Any)
     response, events = await runs.run(
         Conversation("c"), begin_with(None, "It is"), answer_form=form, sampling=greedy, tools=()
     )
-    assert response["status"] == "failed" and "cannot go on" in response["error"]["message"]
+    assert response["status"] == "failed" and "cannot be continued" in response["error"]["message"]
     assert not runs.requests and not any("delta" in event["type"] for event in events)
     fits, _ = await runs.run(
         Conversation("d"), begin_with(None, "{"), answer_form=form, sampling=greedy, tools=(),

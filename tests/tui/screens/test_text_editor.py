@@ -93,7 +93,7 @@ async def test_interrupted_answer_goes_on_where_it_was_stopped(
         ('{"path": 5}', "do not fit files__read: path: 5 is not of type 'string'"),
         ("{path", "do not fit files__read: they are not JSON"),
         ('{"path": 5', "do not fit files__read: path: 5 is not of type 'string'"),
-        ('{"path": "a"}{}', "do not fit files__read: they go on after their end"),
+        ('{"path": "a"}{}', "do not fit files__read: there is text after their end"),
         ('{"path": "a", "foo": 1}', "do not fit files__read: unknown argument: foo"),
     ],
 )

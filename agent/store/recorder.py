@@ -82,16 +82,9 @@ class TurnRecorder:
         """Write the conversation after a turn that is not an exchange, such as a compaction."""
 
         def save(event: ev.Terminal) -> asyncio.Future[None]:
-            saved = asyncio.get_running_loop().create_future()
-
-            def done(error: BaseException | None) -> None:
-                if isinstance(error, sqlite3.Error):
-                    self._on_failure(error)
-                saved.set_result(None)
-
             finish = partial(self._store.finish, response=event.response)
-            _write(self._store, turn.conversation, finish, done)
-            return saved
+            done = partial(self._ended, event.response.id)
+            return _write(self._store, turn.conversation, finish, done)
 
         turn.log.before_end(save)
 
@@ -100,10 +93,12 @@ class TurnRecorder:
         if (recording := self._recordings.pop(response_id, None)) is not None:
             recording.discard()
 
-    def _ended(self, response_id: str, error: sqlite3.Error | None) -> None:
+    def _ended(self, response_id: str, error: BaseException | None) -> None:
         self._recordings.pop(response_id, None)
-        if error is not None:
+        if isinstance(error, sqlite3.Error):
             self._on_failure(error)
+        elif error is not None:
+            log.error("the end of a turn cannot be written", exc_info=error)
 
 
 def _write(
@@ -111,25 +106,28 @@ def _write(
     conversation: Conversation,
     work: Callable[[Conversation], object],
     done: Callable[[BaseException | None], None],
-) -> None:
+) -> asyncio.Future[None]:
     """Have a copy of a conversation written, and take over the position at which it is stored, while
-    the conversation continues. ``done``: called with the error, if there was one."""
+    the conversation continues. ``done``: called with the error, if there was one, before the future is
+    done."""
     saved, shared = conversation.saved, conversation.shared
     copy = replace(conversation, entries=[*conversation.entries])
+    written = asyncio.get_running_loop().create_future()
 
     def take_over(future: asyncio.Future[object]) -> None:
         if (error := future.exception()) is None:
             conversation.id, conversation.parent = copy.id, copy.parent
             conversation.revision = copy.revision
-            # Later changes are not stored yet.
-            lowered = conversation.saved < saved, conversation.shared < shared
-            conversation.saved = min(conversation.saved, copy.saved) if lowered[0] else copy.saved
-            conversation.shared = (
-                min(conversation.shared, copy.shared) if lowered[1] else copy.shared
-            )
+            # What the turn has changed meanwhile is not stored.
+            if conversation.saved >= saved or copy.saved < conversation.saved:
+                conversation.saved = copy.saved
+            if conversation.shared >= shared or copy.shared < conversation.shared:
+                conversation.shared = copy.shared
         done(error)
+        written.set_result(None)
 
     asyncio.wrap_future(store.submit(partial(work, copy))).add_done_callback(take_over)
+    return written
 
 
 class _Recording:
@@ -139,7 +137,7 @@ class _Recording:
         self,
         store: Store,
         turn: RunningTurn,
-        ended: Callable[[str, sqlite3.Error | None], None],
+        ended: Callable[[str, BaseException | None], None],
         served: MakeServedRecord | None,
         keep: Keep,
         begin: Callable[[Conversation], None],
@@ -207,7 +205,7 @@ class _Recording:
         try:
             while self._served is not None and await self._item_done.wait():
                 await self._note()
-            async for _ in self._turn.log.follow(held=True):
+            async for _ in self._turn.log.follow(unstored=True):
                 await self._note()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(NOTE_SECONDS):  # wait_for() may ignore a cancel()
@@ -267,47 +265,39 @@ class _Recording:
         self._is_over, self._is_noting = True, False
         if self._notes is not None:
             self._notes.cancel()
-        turn, response = self._turn, event.response
-        # Nothing was generated, and the conversation is as it was: there is nothing to continue.
-        never_began = response.status == "failed" and turn.first_entry == len(
-            turn.conversation.entries
-        )
-        if never_began and self._served is None:
-            work = partial(self._store.discard, response_id=response.id)
-        else:
-            events = turn.log.events
-            if event is not events[-1]:
-                events = [*events, event]
-            if self._keep == "all":
-                self._drain(events)
-            served = None if self._served is None else self._served(response)
-            work = partial(self._write_end, response=response, events=events, served=served)
-        _write(self._store, turn.conversation, work, self._on_finished)
+        work = partial(self._write_end, event)
+        _write(self._store, self._turn.conversation, work, self._on_finished)
 
-    def _write_end(
-        self,
-        conversation: Conversation,
-        response: ev.Response,
-        events: list[ev.Event],
-        served: dict[str, Any] | None,
-    ) -> None:
+    def _write_end(self, event: ev.Terminal, conversation: Conversation) -> None:
         """Write the turn as it ended, in the store's thread. Raises sqlite3.Error."""
+        turn, response, store = self._turn, event.response, self._store
+        # Nothing was generated, and the conversation is as it was: there is nothing to continue.
+        never_began = response.status == "failed" and turn.first_entry == len(conversation.entries)
+        if never_began and self._served is None:
+            store.discard(conversation, response.id)
+            return
         if not self._is_begun:
             try:
                 self._begin(conversation)
             except ConversationChangedError as error:
                 raise sqlite3.IntegrityError("the conversation was changed meanwhile") from error
-        packed = None
-        if self._keep == "all":
-            packed = pack(self._lines)
-        elif self._keep == "official":
-            packed = pack_official(events)
-        self._store.finish(conversation, response, packed, served)
+        served = None if self._served is None else self._served(response)
+        store.finish(conversation, response, self._packed(event), served)
+
+    def _packed(self, last: ev.Terminal) -> bytes | None:
+        events = self._turn.log.events
+        if last is not events[-1]:
+            events = [*events, last]
+        match self._keep:
+            case "all":
+                self._drain(events)
+                return pack(self._lines)
+            case "official":
+                return pack_official(events)
+            case "none":
+                return None
 
     def _on_finished(self, error: BaseException | None) -> None:
         self._turn.log.release()
-        self._saved.set_result(None)
-        if error is not None and not isinstance(error, sqlite3.Error):
-            log.error("the end of a turn cannot be written", exc_info=error)
-            error = None
         self._ended(self._turn.response.id, error)
+        self._saved.set_result(None)

@@ -22,7 +22,7 @@ class EventLog:
         self._callbacks: list[Callable[[Event], None]] = []
         self._waiting: set[asyncio.Future[None]] = set()
         self._savers: list[Callable[[Terminal], asyncio.Future[None] | None]] = []
-        self._held: list[int] = []
+        self._unstored: list[int] = []
         """Indexes of events which `hold` keeps from readers, and so those behind them."""
 
     def on_append(self, callback: Callable[[Event], None]) -> None:
@@ -53,12 +53,12 @@ class EventLog:
         """Keep an event (None: the last one), and those behind it, from readers until `release`, but
         for `HOLD_SECONDS` at most."""
         at = len(self.events) - 1 if index is None else index
-        self._held.append(at)
+        self._unstored.append(at)
         asyncio.get_running_loop().call_later(HOLD_SECONDS, self.release, at + 1)
 
     def release(self, end: int | None = None) -> None:
         """Let readers have the events before index ``end`` (None: all)."""
-        self._held = [] if end is None else [at for at in self._held if at >= end]
+        self._unstored = [] if end is None else [at for at in self._unstored if at >= end]
         self._wake()
 
     def append(self, event: Event) -> None:
@@ -82,12 +82,12 @@ class EventLog:
                 future.set_result(None)
         self._waiting.clear()
 
-    async def follow(self, start: int = 0, *, held: bool = False) -> AsyncIterator[list[Event]]:
+    async def follow(self, start: int = 0, *, unstored: bool = False) -> AsyncIterator[list[Event]]:
         """Yield all events from index ``start``, in batches of those available; end with the log.
-        ``held``: also those that `hold` keeps from other readers."""
+        ``unstored``: also those that `hold` keeps from other readers."""
         position = start
         while True:
-            end = len(self.events) if held or not self._held else self._held[0]
+            end = len(self.events) if unstored or not self._unstored else self._unstored[0]
             if position < end:
                 batch = self.events[position:end]
                 position += len(batch)

@@ -210,8 +210,10 @@ async def test_token_probabilities_are_recorded_where_the_setting_says_so(
 async def test_turn_that_was_read_while_it_ran_is_read_again(
     open_session: Open, tmp_path: Path
 ) -> None:
-    held = hold(OK["markup"], 1, tmp_path / "go")
-    (tmp_path / "script.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (OK, held)))
+    waiting = hold(OK["markup"], 1, tmp_path / "go")
+    (tmp_path / "script.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in (OK, waiting))
+    )
     session = open_session()
     await session.begin()
     first, _ = await ask(session, "one")

@@ -71,17 +71,17 @@ class Conversations:
 
     async def find(self, conversation_id: str) -> ApiConversation:
         """A conversation of the current client by its full id. Raises ApiError, 404."""
-        return await self._of_client(conversation_id, lambda found: found)
+        return await self._of_client(conversation_id, lambda conversation: conversation)
 
     async def _of_client(self, name: str, work: Callable[[ApiConversation], T]) -> T:
         """Apply ``work`` to a conversation in the store's thread. Raises ApiError, 404."""
         client = current_client()
 
         def find() -> T:
-            found = self.store.find(name)
-            if found is None or not client.owns(found.owner):
+            conversation = self.store.find(name)
+            if conversation is None or not client.owns(conversation.owner):
                 raise _missing(f"Conversation with id '{name[:80]}' not found.", "conversation")
-            return work(found)
+            return work(conversation)
 
         return await self.store.store.run(find)
 

@@ -329,13 +329,13 @@ class TurnPlanner:
     ) -> dict[str, InputItem]:
         """Items of references by id: those of the conversation, or else of responses."""
         names = {item.id for item in items if isinstance(item, ItemReference)}
-        found: dict[str, InputItem] = {}
+        known: dict[str, InputItem] = {}
         if names and (name := request.conversation_id) is not None:
-            found = await self._conversations.find_items(name, names)
-        for missing in names - found.keys():
+            known = await self._conversations.find_items(name, names)
+        for missing in names - known.keys():
             if (item := await cache.find_item(missing)) is not None:
-                found[missing] = item
-        return found
+                known[missing] = item
+        return known
 
     async def _continued(
         self, request: CreateResponse, cache: ResponseCache, vocabulary: str

@@ -58,8 +58,8 @@ class _ConversationRoutes:
 
     async def get(self, request: Request) -> Response:
         """GET /v1/conversations/{id}: a conversation, also one of the app or the command line."""
-        found = await self._conversations.find(request.path_params["id"])
-        return JsonResponse(_conversation(found))
+        conversation = await self._conversations.find(request.path_params["id"])
+        return JsonResponse(_conversation(conversation))
 
     async def update(self, request: Request) -> Response:
         """POST /v1/conversations/{id}: replace its metadata."""

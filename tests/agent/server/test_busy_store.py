@@ -13,7 +13,7 @@ from tests.support.scripts import HELLO
 from tests.support.waiting import HANG_SECONDS, wait_until
 
 
-async def answer_others(served: Served, waiting: asyncio.Future[object], requests: int) -> None:
+async def answer_health(served: Served, waiting: asyncio.Future[object], requests: int) -> None:
     """Answer so many requests that do not need the store, all before the one that waits for it."""
     for _ in range(requests):
         assert (await served.get("/health")).status_code == 200
@@ -24,19 +24,19 @@ async def test_others_are_answered_while_another_program_writes(serve: Serve) ->
     served = await serve(HELLO)
     client = served.client()
     name = (await client.conversations.create()).id
-    kept = await client.responses.create(input="Hello")
+    stored = await client.responses.create(input="Hello")
     await set_patience(served.service.conversations.store.store, HANG_SECONDS)
     requests: tuple[Callable[[], Awaitable[object]], ...] = (
         lambda: client.conversations.create(items=[{"role": "user", "content": "Ann"}]),
         lambda: client.conversations.update(name, metadata={"k": "v"}),
         lambda: client.responses.create(conversation=name, input="Hi"),
-        lambda: client.responses.delete(kept.id),
+        lambda: client.responses.delete(stored.id),
         lambda: client.conversations.delete(name),
     )
     for request in requests:
         with locked(served.runtime.paths.store) as other:
             waiting = asyncio.ensure_future(request())
-            await answer_others(served, waiting, 20)
+            await answer_health(served, waiting, 20)
             other.execute("rollback")
             await waiting
 

@@ -75,7 +75,7 @@ async def test_append_callbacks_run_before_readers() -> None:
     assert await reader == ["1"] and len(calls) == 2
 
 
-async def test_held_event_and_later_ones_reach_readers_once_released() -> None:
+async def test_hold_keeps_event_and_later_ones_from_readers_until_release() -> None:
     log = EventLog()
     for number in range(5):
         log.append(notice(number))
@@ -83,7 +83,7 @@ async def test_held_event_and_later_ones_reach_readers_once_released() -> None:
             log.hold()
     batches = log.follow()
     assert messages(await anext(batches)) == ["0"]
-    ahead = log.follow(held=True)
+    ahead = log.follow(unstored=True)
     assert len(await anext(ahead)) == 5, "who stores them reads them"
     log.release(2)
     assert messages(await anext(batches)) == ["1", "2"]
@@ -91,13 +91,13 @@ async def test_held_event_and_later_ones_reach_readers_once_released() -> None:
     assert messages(await anext(batches)) == ["3", "4"]
 
 
-async def test_event_is_held_for_a_limited_time() -> None:
+async def test_hold_ends_by_itself() -> None:
     log = EventLog()
     log.append(notice(0))
     log.hold()
     reader = asyncio.create_task(read(log))
     while not log.closed:
-        if not log._held:
+        if not log._unstored:
             log.close()
         await asyncio.sleep(0)
     assert await reader == ["0"]
@@ -108,8 +108,8 @@ async def test_last_event_is_saved_although_its_turn_is_cancelled() -> None:
     first, late = (asyncio.get_running_loop().create_future() for _ in range(2))
     event = ResponseCompleted(response=Response(id="resp_1", created_at=1, model="m"))
 
-    def save(given: Terminal) -> asyncio.Future[None]:
-        assert given is event
+    def save(last: Terminal) -> asyncio.Future[None]:
+        assert last is event
         log.before_end(lambda _: late)  # whoever comes now is waited for too
         return first
 

@@ -75,7 +75,8 @@ class SessionsScreen(ListScreen[str]):
 
     def on_search_changed(self) -> None:
         self._is_searching = True
-        self.run_worker(self._search(self.search_text), group="search", exclusive=True)
+        text = self.search_text
+        self.run_worker(self._search(text), group="search", exclusive=True)
 
     async def _search(self, text: str) -> None:
         self._chooses_first = False

@@ -118,6 +118,20 @@ async def test_sessions_screen_rename_fork_and_delete(open_app: Any, store: Stor
         await driver.wait_for(lambda: driver.app.session.conversation.id != branch.id)
 
 
+async def test_sessions_screen_enter_waits_for_the_search(open_app: Any, store: Store) -> None:
+    store_conversation(store, "conv_a", "Where is Paris?", "In France.")
+    store_conversation(store, "conv_b", "Where is Rome?", "In Italy.")
+    async with open_app() as driver:
+        await driver.pilot.press("f5")
+        await driver.expect_text("Paris", "Rome", "In Italy.")
+        go = threading.Event()
+        driver.app.session.store.submit(go.wait)  # it has much to do
+        await driver.pilot.press(*"france", "enter")
+        assert "conversations" in screen_text(driver.app).lower(), "nothing is chosen yet"
+        go.set()
+        await driver.wait_for(lambda: driver.app.session.conversation.id == "conv_a")
+
+
 async def test_replay_stored_conversation_then_continues(open_app: Any, store: Store) -> None:
     store_conversation(store, "conv_a", "Where is Paris?", "In France.")
     async with open_app(resume="conv_a", replay=0.01) as driver:

@@ -201,7 +201,7 @@ async def test_token_probabilities_are_recorded_where_the_setting_says_so(
     assert bool(tokens) is wanted
     assert all(event.logprobs and len(event.logprobs) == len(event.ids) for event in tokens)
     settings = session.turn_settings[response.id]
-    assert settings.options.token_probabilities is wanted and settings.scripted
+    assert settings.options.token_probabilities is wanted and not settings.constrained
     assert session.format is not None
     assert await settings.new_constraint(session.format, first=True) is None
     await session.close()

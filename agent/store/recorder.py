@@ -118,7 +118,7 @@ def _write(
         if (error := future.exception()) is None:
             conversation.id, conversation.parent = copy.id, copy.parent
             conversation.revision = copy.revision
-            # What the turn has changed meanwhile is not stored.
+            # Changes since then are not stored.
             if conversation.saved >= saved or copy.saved < conversation.saved:
                 conversation.saved = copy.saved
             if conversation.shared >= shared or copy.shared < conversation.shared:

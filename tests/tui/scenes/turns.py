@@ -224,7 +224,11 @@ async def picked(driver: AppDriver) -> None:
     """The latest message is picked; it is one of three branches."""
     await answered(driver)
     branches: dict[int, tuple[int, list[str]]] = {1: (2, ["conv_a", "conv_b", "conv_c"])}
-    driver.session.branches_at = lambda start: branches.get(start, (0, []))  # type: ignore[method-assign]
+
+    async def branches_at(start: int) -> tuple[int, list[str]]:
+        return branches.get(start, (0, []))
+
+    driver.session.branches_at = branches_at  # type: ignore[method-assign]
     turn = await driver.ask("And 124*456?")
     emit_message(turn, "It is **56544**.").close(True)
     await end_turn(driver, turn)

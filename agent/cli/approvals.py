@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agent.cli.completion import complete_approval
+from agent.config.paths import user_paths
+from agent.errors import UserError
+from agent.util.sanitize import echo, sanitize
 
 if TYPE_CHECKING:
     from tools.policy.approval_store import ApprovalStore, StoredApproval
@@ -32,8 +35,6 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
 ) -> None:
     """List lasting approvals by folder, each with its meaning."""
-    from agent.util.sanitize import echo
-
     approvals = _store().approvals()
     if as_json:
         rows = [
@@ -70,9 +71,6 @@ def revoke(
     everything: Annotated[bool, typer.Option("--all", help="Revoke all, of every folder.")] = False,
 ) -> None:
     """Take approvals back; the next such call asks again, also in an app that is open."""
-    from agent.errors import UserError
-    from agent.util.sanitize import echo
-
     store = _store()
     if bool(approvals) == everything:
         raise UserError("Name an approval, as agent approvals list shows it, or pass --all.")
@@ -88,8 +86,6 @@ def revoke(
 
 def _find(name: str, stored: list[StoredApproval]) -> StoredApproval:
     """The approval with this id, or with this text in this folder. Raises UserError."""
-    from agent.errors import UserError
-
     here = str(Path.cwd().resolve())
     named = [a for a in stored if name == a.id or (name == a.title and a.folder == here)]
     if len(named) != 1:
@@ -99,13 +95,10 @@ def _find(name: str, stored: list[StoredApproval]) -> StoredApproval:
 
 
 def _line(approval: StoredApproval) -> str:
-    from agent.util.sanitize import sanitize
-
     return sanitize(approval.title.replace("\n", "⏎"))
 
 
 def _store() -> ApprovalStore:
-    from agent.config.paths import user_paths
     from tools.policy.approval_store import ApprovalStore
 
     return ApprovalStore(user_paths().approvals, Path.cwd().resolve())

@@ -10,6 +10,11 @@ from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 
+from agent.config.defaults import DEFAULTS
+from agent.config.paths import user_paths
+from agent.store.lookup import recent_titles, short_id
+from agent.util.sanitize import sanitize
+
 COMPLETION_VARIABLE = "_AGENT_COMPLETE"
 """Set by the shell's completion function when it asks this program."""
 WORDS_VARIABLES = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
@@ -36,7 +41,6 @@ def _completer(find: Callable[[], Iterable[tuple[str, str]]]) -> Callable[[str],
 
 @_completer
 def complete_model() -> Iterable[tuple[str, str]]:
-    from agent.config.paths import user_paths
     from agent.models.listing import list_models
 
     for row in list_models(user_paths()):
@@ -45,9 +49,6 @@ def complete_model() -> Iterable[tuple[str, str]]:
 
 @_completer
 def complete_session() -> Iterable[tuple[str, str]]:
-    from agent.config.paths import user_paths
-    from agent.store.lookup import recent_titles, short_id
-
     for name, title in recent_titles(user_paths().store):
         yield short_id(name), _as_help(title)
 
@@ -60,7 +61,6 @@ def complete_server() -> Iterable[tuple[str, str]]:
 
 @_completer
 def complete_approval() -> Iterable[tuple[str, str]]:
-    from agent.config.paths import user_paths
     from tools.policy.approval_store import ApprovalStore
 
     for approval in ApprovalStore(user_paths().approvals, Path.cwd().resolve()).approvals():
@@ -69,8 +69,6 @@ def complete_approval() -> Iterable[tuple[str, str]]:
 
 @_completer
 def complete_setting() -> Iterable[tuple[str, str]]:
-    from agent.config.defaults import DEFAULTS
-
     for name, default in DEFAULTS.items():
         yield name, _as_help(f"default: {default}")
 
@@ -103,7 +101,6 @@ def name_app_command(environment: dict[str, str] | os._Environ[str], own: Iterab
 
 
 def _servers() -> list[str]:
-    from agent.config.paths import user_paths
     from tools.config.edit import server_names
     from tools.config.project_files import PROJECT_FILES
 
@@ -116,6 +113,4 @@ def _servers() -> list[str]:
 
 def _as_help(text: str) -> str:
     """One line without control characters; typer would read brackets as rich's markup."""
-    from agent.util.sanitize import sanitize
-
     return sanitize(text).replace("\n", " ").replace("[", "\\[")

@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,10 +16,13 @@ import typer
 
 from agent.cli.completion import complete_setting
 from agent.config.defaults import DEFAULTS
+from agent.config.paths import Paths, user_paths
+from agent.errors import UserError
+from agent.util import private_files
 from agent.util.programs import find_program, require_program
+from agent.util.sanitize import echo, sanitize
 
 if TYPE_CHECKING:
-    from agent.config.paths import Paths
     from agent.config.settings import Settings
 
 app = typer.Typer(
@@ -37,9 +41,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
     """Show each setting, its value, its default and where the value comes from."""
-    from agent.config.paths import user_paths
     from agent.config.settings import load_settings, settings_file
-    from agent.util.sanitize import echo, sanitize
 
     paths = user_paths()
     settings = load_settings(paths)
@@ -85,9 +87,7 @@ def set_(
     value: Annotated[str, typer.Argument(metavar="VALUE", help="Quotes are not needed.")],
 ) -> None:
     """Change one setting; the rest of the file, comments too, stays as it is."""
-    from agent.config.paths import user_paths
     from agent.config.settings import SETTINGS, save_setting
-    from agent.errors import UserError
     from agent.models.resolve import lasting_name
 
     if name not in DEFAULTS:
@@ -111,10 +111,7 @@ def set_(
 @app.command(epilog="Example: EDITOR=nano agent config edit")
 def edit() -> None:
     """Open config.toml in $VISUAL or $EDITOR, and check it afterwards."""
-    from agent.config.paths import user_paths
     from agent.config.settings import load_settings, settings_file
-    from agent.errors import UserError
-    from agent.util import private_files
 
     path = settings_file(user_paths())
     configured = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
@@ -139,9 +136,7 @@ def edit() -> None:
 @app.command(epilog="Example: cat $(agent config path)")
 def path() -> None:
     """Print the path of config.toml, whether it exists or not."""
-    from agent.config.paths import user_paths
     from agent.config.settings import settings_file
-    from agent.util.sanitize import echo
 
     echo(str(settings_file(user_paths())))
 
@@ -156,16 +151,12 @@ def _format_table(rows: Sequence[tuple[str, str, str, str]]) -> str:
 
 
 def _warn_wrong_keys(settings: Settings) -> None:
-    from agent.util.sanitize import echo
-
     for problem in settings.keys.problems.values():
         echo(f"agent: {problem}", file=sys.stderr)
 
 
 def _written(file: Path) -> set[str]:
     """The settings that the file has, those of tables as TABLE.KEY."""
-    import tomllib
-
     names: set[str] = set()
     if file.exists():
         for key, value in tomllib.loads(file.read_text(encoding="utf-8-sig")).items():
@@ -184,8 +175,6 @@ def _value(settings: Settings, name: str) -> Any:
 
 def _read_value(text: str) -> Any:
     """Parse a typed TOML value; anything else is a string."""
-    import tomllib
-
     try:
         return tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
     except ValueError:
@@ -211,7 +200,6 @@ def _default_model(paths: Paths) -> str | None:
 def _require_theme(name: str) -> None:
     from textual.theme import BUILTIN_THEMES
 
-    from agent.errors import UserError
     from tui.theme import THEMES
 
     names = [*(theme.name for theme in THEMES), *BUILTIN_THEMES]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from agent.config.paths import user_paths
 from agent.errors import UserError
 from agent.events import AgentContext
 
@@ -79,7 +80,6 @@ def _latest_context(store: Store, record: ExportRecord) -> AgentContext:
 
 def _load_format(vocabulary: str) -> Format:
     """The format that reads a vocabulary's tokens. Raises UserError."""
-    from agent.config.paths import user_paths
     from agent.engine.protocol import EngineError
     from agent.formats import detect
     from agent.models import resolve

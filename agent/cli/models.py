@@ -6,13 +6,14 @@ import json
 import shutil
 import sys
 import tomllib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agent.cli.completion import complete_model
+from agent.config.paths import Paths, user_paths
 from agent.errors import UserError
 from agent.util import private_files
 from agent.util.sanitize import echo, echo_row, sanitize
@@ -20,7 +21,6 @@ from agent.util.sanitize import echo, echo_row, sanitize
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.config.paths import Paths
     from agent.models.catalog import Model
     from agent.models.hub import Quantisation
 
@@ -43,7 +43,6 @@ def list_(
     A star marks the default. Each is fast, usable or slow on this machine (from 20 and 4 tokens a
     second on), or too big for its free memory.
     """
-    from agent.config.paths import user_paths
     from agent.models.listing import estimate_row, list_models
     from agent.models.machine import inspect_machine
 
@@ -101,7 +100,6 @@ def pull(
     An interrupted download resumes. If another program has the model on this machine, that file is
     offered instead. A repository's model is added to models.toml: --model NAME runs it.
     """
-    from agent.config.paths import user_paths
     from agent.models import hub
     from agent.models.download import estimate_pull, find_pullable
     from agent.models.download import pull as download
@@ -128,7 +126,6 @@ def pull(
 
 def _choose_from_repository(repo: str, name: str | None) -> Model:
     """Return the named, chosen or best quantisation. Raises UserError, EngineError."""
-    from agent.config.paths import user_paths
     from agent.models import hub
     from agent.models.machine import inspect_machine
 
@@ -173,8 +170,6 @@ def search(
 
     A star marks the quantisation that agent models pull takes on this machine.
     """
-    from dataclasses import asdict
-
     from agent.models import hub
     from agent.models.machine import inspect_machine
 
@@ -204,7 +199,6 @@ def _format_sizes(quantisations: Sequence[Quantisation]) -> str:
 
 def _offer_discovered(name: str) -> Path | None:
     """Offer another program's copy of the model; its file if the person takes it. Raises UserError."""
-    from agent.config.paths import user_paths
     from agent.models.catalog import load_catalog, pulled_folder
     from agent.models.discovery import matching
     from agent.models.download import find_pullable
@@ -254,7 +248,6 @@ def _use_file(paths: Paths, model: Model, path: Path) -> None:
 @app.command("rm", epilog="Example: agent models rm gpt-oss-20b")
 def remove(name: Name, yes: Yes = False) -> None:
     """Delete a downloaded model; other programs' files stay."""
-    from agent.config.paths import user_paths
     from agent.models.catalog import pulled_folder
 
     paths = user_paths()
@@ -286,7 +279,6 @@ def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
 ) -> None:
     """Show or empty the prefix cache: prompts as models have read them, kept on disk."""
-    from agent.config.paths import user_paths
     from agent.engine.llama import disk_cache
 
     folder = user_paths().prefix_cache
@@ -309,7 +301,6 @@ def default(
     ] = None,
 ) -> None:
     """Print or set the default model."""
-    from agent.config.paths import user_paths
     from agent.config.settings import save_setting
     from agent.engine.protocol import EngineError
     from agent.models import resolve

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from agent.config.paths import user_paths
 from agent.errors import UserError
 from agent.formats.markup.dialects import DIALECTS
 from agent.formats.protocol import (
@@ -98,9 +99,7 @@ def _dialect_tools(format: str, recipients: Recipients | None) -> FormatTools:
 
 def _resolve(model: str) -> Path | None:
     """The model's file; None: the embedded model's, or a server has it. Raises UserError."""
-    from agent.config.paths import user_paths
     from agent.engine.protocol import EngineError
-    from agent.errors import UserError
     from agent.models import resolve
 
     try:
@@ -111,7 +110,6 @@ def _resolve(model: str) -> Path | None:
 
 def _model_tools(format: str, recipients: Recipients | None, model: str) -> FormatTools:
     from agent.engine.protocol import EngineError
-    from agent.errors import UserError
     from agent.formats import detect
 
     try:

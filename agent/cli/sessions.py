@@ -12,8 +12,12 @@ import typer
 from agent.cli.completion import complete_session
 from agent.cli.options import expand
 from agent.cli.process import require_app_terminal
+from agent.config.paths import user_paths
+from agent.errors import UserError
 from agent.store.lookup import SHORT_ID_LENGTH, short_id
 from agent.util import private_files
+from agent.util.sanitize import echo, sanitize
+from agent.util.user_files import refuse_link
 
 if TYPE_CHECKING:
     from agent.store.conversations import Store
@@ -44,7 +48,6 @@ def list_(
 ) -> None:
     """List all conversations, the latest first."""
     from agent.store.export import local_time, summary_json
-    from agent.util.sanitize import echo, sanitize
 
     store = _open_store()
     summaries = store.summaries()
@@ -73,7 +76,6 @@ def show(
 ) -> None:
     """Show a conversation as text."""
     from agent.store.export import markdown
-    from agent.util.sanitize import echo, sanitize
 
     store = _open_store()
     record = _load_record(store, session)
@@ -127,7 +129,6 @@ async def _replay(store: Store, record: ExportRecord, speed: float, *, as_json: 
     from agent.cli.render import TerminalRenderer
     from agent.cli.run import JsonLinesRenderer, Renderer
     from agent.store.replay import TurnReplay
-    from agent.util.sanitize import sanitize
 
     for turn in record.turns:
         renderer: Renderer
@@ -157,10 +158,7 @@ def export(
     ] = None,
 ) -> None:
     """Export a conversation to a file or stdout."""
-    from agent.errors import UserError
     from agent.store.export import FORMATS
-    from agent.util.sanitize import echo
-    from agent.util.user_files import refuse_link
 
     text = FORMATS[form](_load_record(_open_store(), session))
     if output is None:
@@ -182,8 +180,6 @@ def fork(
     ] = None,
 ) -> None:
     """Branch a conversation before a turn; prints the branch's id."""
-    from agent.errors import UserError
-
     store = _open_store()
     record = _load_record(store, session)
     start = None
@@ -207,9 +203,7 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Delete conversations; their branches keep what they share."""
-    from agent.errors import UserError
     from agent.store.deletion import delete_conversation
-    from agent.util.sanitize import sanitize
 
     store = _open_store()
     names = list(dict.fromkeys(_find(store, session) for session in sessions))
@@ -232,7 +226,6 @@ def rename(
     title: Annotated[str, typer.Argument(metavar="TITLE", help="The new title, one line.")],
 ) -> None:
     """Rename a conversation."""
-    from agent.errors import UserError
     from agent.store.records import title_from
 
     if not title_from(title):
@@ -242,8 +235,6 @@ def rename(
 
 
 def _open_store() -> Store:
-    from agent.config.paths import user_paths
-    from agent.errors import UserError
     from agent.store.conversations import Store, StoreError
 
     try:
@@ -254,7 +245,6 @@ def _open_store() -> Store:
 
 def _find(store: Store, session: str) -> str:
     """The full id of a conversation. Raises UserError."""
-    from agent.errors import UserError
     from agent.store.conversations import StoreError
 
     try:
@@ -265,7 +255,6 @@ def _find(store: Store, session: str) -> str:
 
 def _load_record(store: Store, session: str) -> ExportRecord:
     """A conversation without its damaged parts, which are named on stderr. Raises UserError."""
-    from agent.errors import UserError
     from agent.store.export import ExportRecord
 
     name = _find(store, session)
@@ -278,8 +267,6 @@ def _load_record(store: Store, session: str) -> ExportRecord:
 
 
 def _report_damage(store: Store) -> None:
-    from agent.util.sanitize import echo
-
     for sentence in store.damage.take():
         echo(f"agent: {sentence}", file=sys.stderr)
 

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from agent.config.paths import user_paths
 from agent.util.sanitize import echo
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ def confirm_home(launch: LaunchOptions) -> LaunchOptions:
     names = (launch.tools or "").split(",")
     if launch.allow_home or not any(n.strip().partition(".")[0] in CHANGING_TOOLS for n in names):
         return launch
-    from agent.config.paths import user_paths
     from tools.policy.approval_store import ApprovalStore
     from tools.run_later import holds_home
 
@@ -62,7 +62,6 @@ def confirm_project_servers(launch: LaunchOptions) -> LaunchOptions:
         return launch
     if not any((root / name).is_file() for name in PROJECT_FILES):
         return launch
-    from agent.config.paths import user_paths
     from tools.policy.approval_store import ApprovalStore
     from tools.policy.project import find_project
 

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 import typer.core
@@ -19,19 +19,13 @@ from agent.cli.mcp import mcp_app
 from agent.cli.models import app as models_app
 from agent.cli.options import (
     AliasOption,
-    ClientServersOption,
     HostOption,
     KeysOption,
-    LenientOption,
-    MaxBodyOption,
     ModelOption,
     OriginOption,
     ParallelOption,
     PortOption,
-    PrivateOption,
-    ReasoningOption,
     ResumeOption,
-    StoreOption,
     expand,
     takes_launch_options,
 )
@@ -269,12 +263,38 @@ def serve(
         ),
     ] = None,
     parallel: ParallelOption = None,
-    store: StoreOption = True,
-    client_servers: ClientServersOption = False,
-    allow_private_urls: PrivateOption = False,
-    lenient: LenientOption = False,
-    max_body: MaxBodyOption = MAX_BODY_MIB,
-    reasoning_events: ReasoningOption = "openai",
+    store: Annotated[bool, typer.Option(help="Store responses on disk, or in memory only.")] = True,
+    client_servers: Annotated[
+        bool,
+        typer.Option(
+            "--client-servers", help="Allow clients' MCP servers where --host is not loopback."
+        ),
+    ] = False,
+    allow_private_urls: Annotated[
+        bool,
+        typer.Option(
+            "--allow-private-urls", help="Allow clients' MCP servers at private addresses."
+        ),
+    ] = False,
+    lenient: Annotated[
+        bool,
+        typer.Option(
+            "--lenient", help="Ignore unknown and unsupported fields instead of refusing."
+        ),
+    ] = False,
+    max_body: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=256,
+            metavar="MIB",
+            help="Maximum size of a request; images need more.",
+        ),
+    ] = MAX_BODY_MIB,
+    reasoning_events: Annotated[
+        Literal["openai", "open-responses"],
+        typer.Option(help="Names of the events of raw reasoning."),
+    ] = "openai",
 ) -> None:
     """Serve /v1/responses to other apps.
 

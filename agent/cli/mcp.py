@@ -11,7 +11,6 @@ import typer
 from agent.cli.completion import complete_server
 from agent.cli.options import (
     HostOption,
-    KeyOption,
     PortOption,
     TrustOption,
     expand,
@@ -265,7 +264,10 @@ def serve(
     ] = False,
     host: HostOption = DEFAULT_HOST,
     port: PortOption = 0,
-    api_key: KeyOption = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="AGENT_API_KEY", help="Key that clients must send."),
+    ] = None,
     store: Annotated[
         bool, typer.Option("--store/--no-store", help="Store conversations on disk.")
     ] = True,

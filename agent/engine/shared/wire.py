@@ -51,6 +51,11 @@ _SHAPES = repr(
      for shape in (Request, Sampling, Prefill, Waiting, Tokens, Logprob, Finished)]
 )  # fmt: skip
 """The fields that are sent; programs whose versions send others do not meet."""
+_UNCHANGED = (
+    "max_tokens", "logprobs", "probabilities", "continued_tokens", "continues_turn", "background",
+    "aside", "head_tokens", "private", "streamed",
+)  # fmt: skip
+"""Fields of a request that are sent as they are."""
 _LOCAL_PEERCRED, _XUCRED_BYTES = 1, 76
 """The option of macOS and BSD, and its struct xucred, whose second field is the uid."""
 _CREDENTIALS = struct.Struct("3i")
@@ -101,19 +106,10 @@ def request_message(request: Request) -> dict[str, Any]:
     return {
         "op": "generate",
         "prompt": list(request.prompt),
-        "max_tokens": request.max_tokens,
         "stop_ids": sorted(request.stop_ids),
         "sampling": asdict(request.sampling),
-        "logprobs": request.logprobs,
-        "probabilities": request.probabilities,
-        "continued_tokens": request.continued_tokens,
         "recipe": request.recipe() if request.recipe is not None else None,
-        "continues_turn": request.continues_turn,
-        "background": request.background,
-        "aside": request.aside,
-        "head_tokens": request.head_tokens,
-        "private": request.private,
-        "streamed": request.streamed,
+        **{name: getattr(request, name) for name in _UNCHANGED},
     }
 
 
@@ -130,19 +126,10 @@ def request_of(message: dict[str, Any], constraint: Constraint | None) -> Reques
         _integer(message[name])
     return Request(
         [_integer(token) for token in message["prompt"]],
-        message["max_tokens"],
-        frozenset(_integer(token) for token in message["stop_ids"]),
-        Sampling(**sampling),
-        logprobs=message["logprobs"],
-        probabilities=message["probabilities"],
-        continued_tokens=message["continued_tokens"],
+        stop_ids=frozenset(_integer(token) for token in message["stop_ids"]),
+        sampling=Sampling(**sampling),
         constraint=constraint,
-        continues_turn=message["continues_turn"],
-        background=message["background"],
-        aside=message["aside"],
-        head_tokens=message["head_tokens"],
-        private=message["private"],
-        streamed=message["streamed"],
+        **{name: message[name] for name in _UNCHANGED},
     )
 
 

@@ -222,6 +222,13 @@ class Request:
     streamed: bool = True
     """Someone reads the tokens as they come; else several come together, which costs less."""
 
+    def require_room(self, context_length: int) -> None:
+        """Raise EngineError for an empty prompt, or one that leaves no room in the context."""
+        if not self.prompt:
+            raise EngineError("The prompt is empty.")
+        if len(self.prompt) >= context_length:
+            raise ContextOverflowError(len(self.prompt), context_length)
+
 
 class Generation(Protocol):
     """A running generation, to be read once; a reader that stops early cancels it."""

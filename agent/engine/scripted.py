@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from agent.engine.forced_tokens import ForcedTokens
 from agent.engine.protocol import (
-    ContextOverflowError,
     EngineError,
     Finished,
     FinishReason,
@@ -94,10 +93,7 @@ class ScriptEngine:
     def generate(self, request: Request) -> ScriptGeneration:
         if self._lines is None:
             raise EngineError("The script is not loaded yet.")
-        if not request.prompt:
-            raise EngineError("The prompt is empty.")
-        if len(request.prompt) >= self.context_length:
-            raise ContextOverflowError(len(request.prompt), self.context_length)
+        request.require_room(self.context_length)
         # A request that only prefills uses up no line.
         if request.aside:
             line = ScriptLine(_forced_tokens(request), 0.0)

@@ -13,7 +13,7 @@ from agent.engine.llama.disk_cache import DiskCacheOptions
 from agent.engine.llama.token_stream import TokenStream
 from agent.engine.llama.worker import EngineWorker
 from agent.engine.placement.placement import Placement
-from agent.engine.protocol import ContextOverflowError, EngineError, Request
+from agent.engine.protocol import EngineError, Request
 
 if TYPE_CHECKING:
     from agent.engine.llama.thread_counts import ThreadCounts
@@ -81,10 +81,7 @@ class LlamaEngine:
         worker = self._worker
         if worker is None or not worker.ready:
             raise EngineError("The model is not loaded yet.")
-        if not request.prompt:
-            raise EngineError("The prompt is empty.")
-        if len(request.prompt) >= worker.context_length:
-            raise ContextOverflowError(len(request.prompt), worker.context_length)
+        request.require_room(worker.context_length)
         size = worker.vocabulary_size
         if not _are_in_vocabulary(request.prompt, size):
             raise EngineError("The prompt has tokens that are not in the model's vocabulary.")

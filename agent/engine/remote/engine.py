@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from agent.engine.protocol import ContextOverflowError, EngineError, Request
+from agent.engine.protocol import EngineError, Request
 from agent.engine.remote.client import RemoteClient, RemoteVocabulary
 from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.generation import RemoteGeneration
@@ -62,10 +62,7 @@ class RemoteEngine:
     def generate(self, request: Request) -> RemoteGeneration:
         if not self.replicas.is_open:
             raise EngineError("The model is not loaded yet.")
-        if not request.prompt:
-            raise EngineError("The prompt is empty.")
-        if len(request.prompt) >= self.context_length:
-            raise ContextOverflowError(len(request.prompt), self.context_length)
+        request.require_room(self.context_length)
         generation = RemoteGeneration(self.replicas, request)
         self._running.add(generation)
         generation.task.add_done_callback(lambda task: self._running.discard(generation))

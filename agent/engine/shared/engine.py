@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from agent.engine.protocol import (
-    ContextOverflowError,
     Engine,
     EngineError,
     Finished,
@@ -111,10 +110,7 @@ class SharedEngine:
     def generate(self, request: Request) -> Generation:
         if self.own is not None:
             return self.own.generate(request)
-        if not request.prompt:
-            raise EngineError("The prompt is empty.")
-        if len(request.prompt) >= self.context_length:
-            raise ContextOverflowError(len(request.prompt), self.context_length)
+        request.require_room(self.context_length)
         generation = SharedGeneration(self, self._path, request)
         self._running.add(generation)
         generation.task.add_done_callback(lambda task: self._running.discard(generation))

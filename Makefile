@@ -153,8 +153,8 @@ pictures: $(READY)
 
 # The man page and the tables of docs/configuration.md, of the texts as they are now.
 man: $(READY)
-	$(BIN)/python -m agent.cli.manual > docs/agent.1
-	$(BIN)/python -m agent.cli.settings_page
+	$(BIN)/python -m tests.manual > docs/agent.1
+	$(BIN)/python -m tests.settings_page
 
 clean:
 	rm -rf .testmondata* $(VENV) $(CLIENTS) $(NODE_SERVERS)/node_modules $(NODE_CLIENTS)/node_modules .pytest_cache .mypy_cache .ruff_cache dist build

@@ -15,7 +15,7 @@ import pytest
 from typer.main import get_command
 
 from agent.cli.main import app
-from agent.cli.manual import manual
+from tests.manual import manual
 from tests.support.program import PROBE, ROOT, RunAgent
 from tests.support.waiting import HANG_SECONDS
 

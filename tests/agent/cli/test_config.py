@@ -16,9 +16,9 @@ import pytest
 from typer.main import get_command
 
 from agent.cli.main import app
-from agent.cli.settings_page import fill_page
 from agent.config.defaults import DEFAULTS, SETTING_TEXTS
 from agent.config.settings import SETTINGS, Settings
+from tests.settings_page import fill_page
 from tests.support.program import ROOT, RunAgent
 
 DONE = "<|channel|>final<|message|>ok<|return|>"

@@ -27,25 +27,6 @@ Q4_BLOCK_BYTES = 18
 """A Q4_0 block: float16 step, then 16 bytes of nibbles (value + 8)."""
 
 
-def pack_q4(levels: npt.NDArray[np.int8], steps: npt.NDArray[np.float16]) -> npt.NDArray[np.uint8]:
-    """Q4_0 bytes, (rows, blocks·18), from levels -8 … 7 (rows, dims) and steps (rows, blocks)."""
-    count, dims = levels.shape
-    nibbles = (levels.reshape(count, dims // BLOCK_SIZE, 2, BLOCK_SIZE // 2) + 8).astype(np.uint8)
-    out = np.empty((count, dims // BLOCK_SIZE, Q4_BLOCK_BYTES), dtype=np.uint8)
-    out[:, :, :2] = steps[:, :, None].view(np.uint8)
-    out[:, :, 2:] = nibbles[:, :, 0] | (nibbles[:, :, 1] << 4)
-    return out.reshape(count, -1)
-
-
-def quantise_q4(x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    """Quantise rows to Q4_0 with levels -7 … 7, as the training saw them."""
-    blocks = x.reshape(len(x), -1, BLOCK_SIZE)
-    steps = (np.abs(blocks).max(axis=2) / 7).astype(np.float16)
-    divisor = np.maximum(steps.astype(np.float32), 1e-7)[:, :, None]
-    levels = np.clip(np.round(blocks / divisor), -7, 7).astype(np.int8)
-    return pack_q4(levels.reshape(x.shape), steps)
-
-
 def table_q4(signs: npt.NDArray[np.uint8], output: bool) -> npt.NDArray[np.uint8]:
     """Pack the structured rows as Q4_0: exact, as all are ± 7 steps. ``output``: rolled and scaled."""
     count = len(signs)
@@ -74,45 +55,16 @@ def table_q4(signs: npt.NDArray[np.uint8], output: bool) -> npt.NDArray[np.uint8
     return out.reshape(count, -1)
 
 
-def quantise_q8(x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    """Quantise the last axis to Q8_0 bytes."""
-    packed: npt.NDArray[np.uint8] = gguf.quants.quantize(x, gguf.GGMLQuantizationType.Q8_0)
-    return packed
-
-
 # -- the tokenizer ------------------------------------------------------------------------------
 
 
 MERGE_SPLITS = Path(__file__).with_name("splits.xz")
-"""The packed result of `compute_merge_splits`."""
+"""The packed result of `agent.tiny.train.packing.compute_merge_splits`."""
 
 
 def merge_splits() -> bytes:
     """Byte length of the left half of every ordinary token's last merge; 0: it has none."""
     return lzma.decompress(MERGE_SPLITS.read_bytes())
-
-
-def compute_merge_splits() -> bytes:
-    """Compute `merge_splits` from the ranks; it takes seconds, so the result is shipped."""
-    tokens = vocabulary.tokens()
-    rank = {token: index for index, token in enumerate(tokens)}
-    get, far = rank.get, len(rank)
-    out = bytearray(len(tokens))
-    for index in range(256, len(tokens)):
-        token = tokens[index]
-        parts = [token[i : i + 1] for i in range(len(token))]
-        while len(parts) > 2:
-            best, at = far, -1
-            for i in range(len(parts) - 1):
-                merged = get(parts[i] + parts[i + 1], far)
-                if merged < best:
-                    best, at = merged, i
-            if best >= index:
-                break
-            parts[at : at + 2] = [parts[at] + parts[at + 1]]
-        if len(parts) == 2:
-            out[index] = len(parts[0])
-    return bytes(out)
 
 
 def _pack_texts(texts: Sequence[str]) -> bytes:

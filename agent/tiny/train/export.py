@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from agent.tiny import expand, gguf
-from agent.tiny.train import warm_start
+from agent.tiny import expand
+from agent.tiny.train import packing, warm_start
 from agent.tiny.train.model import ATTENTION_TENSORS, LOGIT_SCALE, Shape, Tiny, TransformerLayer
 
 
@@ -28,8 +28,8 @@ def tensors(model: Tiny) -> dict[str, npt.NDArray[Any]]:
 
     out: dict[str, npt.NDArray[Any]] = {
         "rows.ids": model.trained.cpu().numpy().astype(np.int32),
-        "rows.in": gguf.quantise_q4(array(model.input_rows())),
-        "rows.out": gguf.quantise_q4(array(model.output_rows())),
+        "rows.in": packing.quantise_q4(array(model.input_rows())),
+        "rows.out": packing.quantise_q4(array(model.output_rows())),
         "output_norm.weight": array(model.output_norm) * LOGIT_SCALE,
     }
     for index, block in enumerate(model.blocks):
@@ -45,10 +45,10 @@ def tensors(model: Tiny) -> dict[str, npt.NDArray[Any]]:
         out[name + "ffn_gate_inp.bias"] = array(block.router_bias)
         for key, long in (("gate", "ffn_gate_exps"), ("up", "ffn_up_exps")):
             matrix = array(getattr(block, key)).reshape(e, f, shape.dim)
-            out[f"{name}{long}.weight"] = gguf.quantise_q8(matrix)
+            out[f"{name}{long}.weight"] = packing.quantise_q8(matrix)
             out[f"{name}{long}.bias"] = array(getattr(block, f"{key}_bias")).reshape(e, f)
         down = array(block.down).reshape(shape.dim, e, f).transpose(1, 0, 2)
-        out[name + "ffn_down_exps.weight"] = gguf.quantise_q8(np.ascontiguousarray(down))
+        out[name + "ffn_down_exps.weight"] = packing.quantise_q8(np.ascontiguousarray(down))
         out[name + "ffn_down_exps.bias"] = array(block.down_bias)
     return out
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from agent.tiny import embedding_rows, gguf, vocabulary
+from agent.tiny.train import packing
 
 
 def test_ranks_are_o200k_base() -> None:
@@ -20,7 +21,7 @@ def test_ranks_are_o200k_base() -> None:
 
 @pytest.mark.long
 def test_merge_splits_follow_from_ranks() -> None:
-    assert gguf.merge_splits() == gguf.compute_merge_splits()
+    assert gguf.merge_splits() == packing.compute_merge_splits()
 
 
 def test_ranks_damaged_file_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,9 +55,9 @@ def test_merge_splits_join_two_tokens() -> None:
 def test_table_q4_equals_quantised_rows() -> None:
     signs = embedding_rows.bits()[:500]
     table = embedding_rows.table()[:500]
-    assert (gguf.table_q4(signs, output=False) == gguf.quantise_q4(table)).all()
+    assert (gguf.table_q4(signs, output=False) == packing.quantise_q4(table)).all()
     turned = np.roll(table, embedding_rows.OUTPUT_ROLL_DIMS, axis=1) * embedding_rows.OUTPUT_SCALE
-    assert (gguf.table_q4(signs, output=True) == gguf.quantise_q4(turned)).all()
+    assert (gguf.table_q4(signs, output=True) == packing.quantise_q4(turned)).all()
 
 
 def test_bits_case_and_space_share_letter_dims() -> None:

@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 
 from agent.formats.harmony.encoding import RANKS_FILE
-from agent.tiny import expand, export_hf
+from agent.tiny import expand
 from agent.tiny import vocabulary as tiny
+from agent.tiny.train import export_hf
 from tests.bench import CACHE, BenchmarkSkippedError, progress
 
 VERSION = "0.32.0"

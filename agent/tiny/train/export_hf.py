@@ -1,6 +1,6 @@
 """Writes the embedded model as a Hugging Face checkpoint, for vLLM and transformers.
 
-    python -m agent.tiny.export_hf DIR
+    python -m agent.tiny.train.export_hf DIR
 
 The layout is transformers' ``gpt_oss``: config, weights in float32 (safetensors), tokenizer.
 """

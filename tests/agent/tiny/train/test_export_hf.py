@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from agent.formats.harmony.encoding import load_encoding
-from agent.tiny import expand, export_hf, vocabulary
+from agent.tiny import expand, vocabulary
+from agent.tiny.train import export_hf
 
 pytestmark = pytest.mark.slow
 TEXTS = (

@@ -262,9 +262,8 @@ def _to_response_requests(
             ignored += more
         requests = [validate(CreateResponse, {**fields, "seed": seed}) for seed in seeds]
     for request in requests:
-        request.set_ignored(ignored or (), refuses_unseen=False)
-        if chat.stream:
-            request.end_at_cut_call()
+        request.origin.ignored = tuple(ignored or ())
+        request.origin.ends_at_cut_call = bool(chat.stream)
     return requests
 
 

@@ -70,8 +70,10 @@ def request_from_object(
         request = _validated(CreateResponse, value)
     if not lenient:
         check_minimum(value, request.max_output_tokens)
-    request.set_ignored(ignored, dropped, refuses_unseen=not lenient)
-    request.remember_body(value, size)
+    origin = request.origin
+    origin.sent_input, origin.sent_bytes = value.get("input") or "", size
+    origin.ignored, origin.dropped = (*ignored, *dropped), tuple(dropped)
+    origin.refuses_unseen = not lenient
     return request
 
 

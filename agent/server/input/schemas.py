@@ -6,7 +6,7 @@ https://platform.openai.com/docs/api-reference/responses/create, and ``top_k``, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -490,6 +490,24 @@ class ConversationParam(ConfigModel):
     id: str
 
 
+@dataclass(slots=True)
+class RequestOrigin:
+    """What a request was made from, and what was passed over."""
+
+    sent_input: str | list[dict[str, Any]] = ""
+    """The input as it was sent, with fields that the models do not have."""
+    sent_bytes: int = 0
+    """Length of the body; 0 for a request that was made from another one."""
+    refuses_unseen: bool = False
+    """Whether what this server lacks is an error, not left out with a word to the model."""
+    ignored: tuple[str, ...] = ()
+    """Paths of the fields that are passed over."""
+    dropped: tuple[str, ...] = ()
+    """Those of them that this request lacks."""
+    ends_at_cut_call: bool = False
+    """Whether a call that the model cut off ends the answer; a chat's chunks take nothing back."""
+
+
 class CreateResponse(ConfigModel):
     """The body of ``POST /v1/responses``; a field that is None was not sent."""
 
@@ -536,61 +554,16 @@ class CreateResponse(ConfigModel):
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=0, lt=2**32)
     stop: str | list[str] | None = None
-    _sent: str | list[dict[str, Any]] = PrivateAttr(default="")
-    _sent_bytes: int = PrivateAttr(default=0)
-    _refuses_unseen: bool = PrivateAttr(default=False)
-    _ignored: tuple[str, ...] = PrivateAttr(default=())
-    _dropped: tuple[str, ...] = PrivateAttr(default=())
-    _ends_at_cut_call: bool = PrivateAttr(default=False)
+    _origin: RequestOrigin = PrivateAttr(default_factory=RequestOrigin)
 
     @property
-    def ends_at_cut_call(self) -> bool:
-        """Whether a call that the model cut off ends the answer; a chat's chunks take nothing back."""
-        return self._ends_at_cut_call
-
-    def end_at_cut_call(self) -> None:
-        self._ends_at_cut_call = True
+    def origin(self) -> RequestOrigin:
+        return self._origin
 
     @property
     def conversation_id(self) -> str | None:
         named = self.conversation
         return named.id if isinstance(named, ConversationParam) else named
-
-    @property
-    def sent_bytes(self) -> int:
-        """Length of the body; 0 for a request that was made from another one."""
-        return self._sent_bytes
-
-    @property
-    def sent_input(self) -> str | list[dict[str, Any]]:
-        """The input as it was sent, with fields that the models do not have."""
-        return self._sent
-
-    @property
-    def refuses_unseen(self) -> bool:
-        """Whether what this server lacks is an error, not left out with a word to the model."""
-        return self._refuses_unseen
-
-    @property
-    def ignored(self) -> tuple[str, ...]:
-        """Paths of the fields that are passed over."""
-        return self._ignored
-
-    @property
-    def dropped(self) -> tuple[str, ...]:
-        """Those of them that this request lacks."""
-        return self._dropped
-
-    def set_ignored(
-        self, paths: Sequence[str], dropped: Sequence[str] = (), *, refuses_unseen: bool
-    ) -> None:
-        """Set what is passed over, kept or dropped, and whether the rest is refused."""
-        self._ignored, self._dropped = (*paths, *dropped), tuple(dropped)
-        self._refuses_unseen = refuses_unseen
-
-    def remember_body(self, value: dict[str, Any], size: int) -> None:
-        """Remember the parsed body that this request was made from, and its length in bytes."""
-        self._sent, self._sent_bytes = value.get("input") or "", size
 
 
 # --- conversations ---

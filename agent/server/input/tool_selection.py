@@ -134,7 +134,7 @@ def select_tools(
                 if not python:
                     message = "Python (the operator has not exposed it: --tools python)"
                     raise unsupported(f"{param}.type", message)
-                if request.refuses_unseen:
+                if request.origin.refuses_unseen:
                     _check_options(requested, param)
                     _check_container(requested.container, param)
                 selected += [tool for tool in python if tool not in selected]
@@ -148,11 +148,13 @@ def select_tools(
                     log.info("%s: a tool of type %s is not offered", param, kind[:40])
                     unavailable.add(kind)
                     left_out.append(param)
-                elif request.refuses_unseen:
+                elif request.origin.refuses_unseen:
                     _check_options(requested, param)
                 selected += [tool for tool in browser if tool not in selected]
                 web_search = bool(browser)
-            case RequestOther(type=kind) if request.refuses_unseen and kind not in HABITUAL_TOOLS:
+            case RequestOther(type=kind) if (
+                request.origin.refuses_unseen and kind not in HABITUAL_TOOLS
+            ):
                 raise unsupported(f"{param}.type", f"A tool of type '{kind[:40]}'")
             case RequestOther(type=kind):
                 log.warning(
@@ -207,7 +209,9 @@ def apply_tool_choice(selected: SelectedTools, request: CreateResponse) -> Selec
                 if choice.type not in selected.unavailable
             }
             chosen = _restricted_to(available, selected, "must" if mode == "required" else "may")
-        case ToolChoice(type=kind) if kind in selected.unavailable and not request.refuses_unseen:
+        case ToolChoice(type=kind) if (
+            kind in selected.unavailable and not request.origin.refuses_unseen
+        ):
             return replace(selected, left_out=(*selected.left_out, "tool_choice"))
         case choice:
             chosen = _restricted_to({"tool_choice": choice}, selected, "must")

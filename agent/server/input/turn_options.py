@@ -79,7 +79,7 @@ def turn_options(
         list_tools_of=tuple(name for name in tools.servers if name not in history.listed_servers),
         excluded_servers=tools.excluded,
         hosted_tools=tools.hosted,
-        ends_at_cut_call=request.ends_at_cut_call,
+        ends_at_cut_call=request.origin.ends_at_cut_call,
         include_messages=request.enable_response_messages is True,
         approved_calls=tuple(history.approved),
         count_cached=prompts.limit if (prompts := current_client().prompts) else None,

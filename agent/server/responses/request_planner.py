@@ -129,12 +129,12 @@ class TurnPlan:
     def inputs(self) -> tuple[dict[str, Any], ...]:
         """The input items as ``/input_items`` lists them; items without an id keep the one they get."""
         if self._inputs is None:
-            self._inputs = list_input(self.request.sent_input)
+            self._inputs = list_input(self.request.origin.sent_input)
         return self._inputs
 
     def served(self, response: ev.Response) -> dict[str, Any]:
         """Return the data that the store keeps with the response."""
-        size, owner = self.request.sent_bytes, self.client.name
+        size, owner = self.request.origin.sent_bytes, self.client.name
         return served_json(self.history_after(response), self.inputs, size, owner)
 
     def stored_response(self) -> StoredResponse:
@@ -146,7 +146,7 @@ class TurnPlan:
             self.history_after(response),
             input_items.items_by_id(response.output),
             self.inputs,
-            self.request.sent_bytes,
+            self.request.origin.sent_bytes,
             pack_official(self.turn.log.events) if self.background else b"",
             self.client.name,
         )
@@ -196,7 +196,7 @@ class TurnPlanner:
     ) -> TurnPlan:
         """Plan a turn, whose host the caller closes if it is not the runtime's. ``cache``: responses
         that it may continue. ``job``: done instead of answering. Raises ApiError."""
-        with client_params(request.dropped):
+        with client_params(request.origin.dropped):
             return await self._plan(request, cache, job)
 
     async def _plan(
@@ -263,7 +263,7 @@ class TurnPlanner:
             host.tools(),
             (await self._referenced(request, answered, cache)).get,
             first=continued is None,
-            refuse_unseen=request.refuses_unseen,
+            refuse_unseen=request.origin.refuses_unseen,
             is_answered=not isinstance(job, SummaryJob),
             pdfs=await self._pdf_reader.read(items),
         )
@@ -312,14 +312,14 @@ class TurnPlanner:
         tokens += len(prepared.begun_ids)
         if tokens >= runtime.context_length:
             raise context_length_exceeded(runtime.context_length, tokens)
-        unread = [client_param(f"input[{at}]", request.dropped) for at in history.unread]
-        ignored = (*request.ignored, *tools.left_out, *unread)
+        unread = [client_param(f"input[{at}]", request.origin.dropped) for at in history.unread]
+        ignored = (*request.origin.ignored, *tools.left_out, *unread)
         if ignored:
             log.warning("of the request is passed over: %s", ", ".join(ignored)[:200])
         inputs = None
         if (name := request.conversation_id) is not None:
             sent = (
-                request.sent_input if begin is None else request.sent_input[:-1]
+                request.origin.sent_input if begin is None else request.origin.sent_input[:-1]
             )  # its answer has it
             inputs = await self._conversations.new_inputs(name, sent, cache)
         return TurnPlan(turn, request, history, request.store is not False, ignored, _inputs=inputs)
@@ -363,7 +363,7 @@ class TurnPlanner:
         if len(options.instructions or "") > LONG_TEXT_CHARACTERS:
             await pretokenise(format, [Developer(options.instructions or "")], context, memo)
         # Without a body of known length (a chat completion) the functions may be of any length.
-        if not 0 < request.sent_bytes <= LONG_TEXT_CHARACTERS:
+        if not 0 < request.origin.sent_bytes <= LONG_TEXT_CHARACTERS:
             declared = json.dumps([(f.description, f.parameters) for f in options.functions])
             factor = MAX_SCHEMA_SHRINK_FACTOR
             await pretokenise(format, [Developer(declared)], context, memo, factor)

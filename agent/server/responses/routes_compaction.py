@@ -36,7 +36,7 @@ def route(service: ResponseService) -> Route:
         if "model" not in wanted.model_fields_set:  # null is allowed
             message = "Missing required parameter: 'model'."
             raise invalid("model", message, "missing_required_parameter")
-        if wanted.conversation is not None and wanted.refuses_unseen:
+        if wanted.conversation is not None and wanted.origin.refuses_unseen:
             raise unsupported(
                 "conversation", "Compacting a conversation (send its items as 'input')"
             )
@@ -48,7 +48,7 @@ def route(service: ResponseService) -> Route:
         wanted = wanted.model_copy(update=changes)
         job = SummaryJob()
         turn = await service.begin(wanted, job)
-        new = list_input(wanted.sent_input) if wanted.input else ()
+        new = list_input(wanted.origin.sent_input) if wanted.input else ()
         items = [*await _input_history(service, wanted.previous_response_id), *new]
         return FinalResponse(
             turn, service, lambda response: _compaction_response(response, job.text, items, turn)

@@ -217,7 +217,7 @@ class ResponseService:
         """Raises ApiError: 503 while draining, 429 when too many responses run."""
         if self.draining:
             raise ApiError(503, "This server is shutting down.", code="server_error")
-        running_bytes = sum(plan.request.sent_bytes for plan in self.running.values())
+        running_bytes = sum(plan.request.origin.sent_bytes for plan in self.running.values())
         if (
             len(self.running) + self._other_work >= self.max_running
             or running_bytes > self.max_running_bytes

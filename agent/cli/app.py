@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from agent.config.launch import LaunchOptions
 from agent.util.process import EXIT_DONE
 from agent.util.sanitize import echo
-
-if TYPE_CHECKING:
-    from agent.config.launch import LaunchOptions
 
 
 def run_app(launch: LaunchOptions, **options: Any) -> int:

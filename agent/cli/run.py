@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import Protocol, TextIO
 
 from agent import bootstrap
 from agent.cli import login_prompt
@@ -28,6 +28,7 @@ from agent.conversation.project_instructions import ProjectInstructions
 from agent.errors import UserError
 from agent.events import AgentNotice, AgentPrompt, AgentTokens, Event, Response, TokenEvent
 from agent.models.catalog import EMBEDDED_NOTICE
+from agent.runtime.runtime import Runtime
 from agent.store.conversations import Store, StoreError
 from agent.store.lookup import short_id
 from agent.store.recorder import TurnRecorder
@@ -50,9 +51,6 @@ from agent.util.process import (
 )
 from agent.util.sanitize import echo, escape_json, sanitize, sanitizer_for
 from agent.util.user_files import refuse_link
-
-if TYPE_CHECKING:
-    from agent.runtime.runtime import Runtime
 
 LAST_WORDS_SECONDS = 2.0
 """Time that a stopped turn waits for a reader that does not read."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths
 from agent.util.sanitize import echo
-
-if TYPE_CHECKING:
-    from agent.config.launch import LaunchOptions
 
 MAX_COMMAND_CHARACTERS = 4000
 """Longest command lines that are shown; of more, a person would see only the end."""

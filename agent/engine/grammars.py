@@ -175,7 +175,8 @@ class Matcher:
             return False  # a server's vocabulary may have padding
         digits = self._digit_counts.get(token, 0)
         has_limit = digits and self._trailing_digits >= MAX_CONSECUTIVE_DIGITS
-        if (has_limit or self._is_closing) and token not in self.allowed():
+        is_closing = self._bounds is not None and self._bounds.is_closing
+        if (has_limit or is_closing) and token not in self.allowed():
             return False
         if not self._matcher.try_consume_tokens([token]):
             return False
@@ -194,10 +195,6 @@ class Matcher:
 
             ids = np.array(self._bounds.endings(ids.tolist()), np.intp)
         return ids
-
-    @property
-    def _is_closing(self) -> bool:
-        return self._bounds is not None and self._bounds.is_closing
 
     def _without_digits(self, ids: TokenIds) -> TokenIds:
         """Remove the digits, unless the text is inside a string or nothing else may come."""

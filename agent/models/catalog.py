@@ -214,7 +214,9 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
         sampling=_sampling(entry.get("sampling", {})),
         aliases=tuple(entry.get("aliases", ())),
         examples=tuple(entry.get("examples", GENERAL_EXAMPLES)),
-        placement_request=_placement_request(entry),
+        placement_request=PlacementRequest(
+            **{k: entry[k] for k in _PLACEMENT_FIELDS if k in entry}
+        ),
         draft=entry.get("draft"),
         loop_limits=_loop_limits(entry.get("loop_guard", True)),
         hedge_below=float(entry.get("hedge_below", 0)),
@@ -280,10 +282,6 @@ def _endpoint(entry: dict[str, Any]) -> RemoteEndpoint | None:
         _optional_float(entry, "wait"),
         tuple(others),
     )
-
-
-def _placement_request(entry: dict[str, Any]) -> PlacementRequest:
-    return PlacementRequest(**{key: entry[key] for key in _PLACEMENT_FIELDS if key in entry})
 
 
 def load_catalog(paths: Paths) -> dict[str, Model]:

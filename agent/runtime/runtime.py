@@ -133,7 +133,7 @@ class Runtime:
         self.idle_timers = IdleTimers(
             unload=self.unload,
             warm_up=self._warm_up,
-            probe=self._probe_repacking,
+            probe=lambda: self.loader.probe_repacking(self.placement_plan),
             warm_up_seconds=warm_up_seconds,
             probe_seconds=probe_seconds,
         )
@@ -302,10 +302,6 @@ class Runtime:
         self.host.connect_builtins()
         if self.script is None and isinstance(self.format, ConstrainableFormat):
             self.format.grammars.submit(ANY_OBJECT)
-
-    async def _probe_repacking(self) -> None:
-        """Find out whether repacked weights are faster here; the next load goes by it."""
-        await self.loader.probe_repacking(self.placement_plan)
 
     # --- the model ---
 

@@ -35,7 +35,7 @@ from agent.server.responses import (
 )
 from agent.server.responses.request_planner import resolve_model_name
 from agent.server.responses.service import ResponseService
-from agent.server.responses.sse import SseEncoder
+from agent.server.responses.sse import OPEN_RESPONSES_NAMES, SseEncoder
 from agent.store.responses import ResponseStore
 from agent.turn.options import TurnOptions
 
@@ -59,7 +59,9 @@ def create_app(
     options = replace(options, client_servers=options.client_servers or loopback_only)
     service = ResponseService(runtime, turn_defaults or TurnOptions(), options, store=store)
     metrics = _new_metrics(runtime)
-    encoder = SseEncoder.named_after(options.reasoning_events)
+    encoder = SseEncoder(
+        OPEN_RESPONSES_NAMES if options.reasoning_events == "open-responses" else None
+    )
     routes: list[Route | WebSocketRoute] = [
         *routes_responses.routes(service, encoder),
         websocket.route(service, encoder),

@@ -136,7 +136,7 @@ async def _main(
 async def _wait_ready(runtime: Runtime, server: HttpServer) -> int:
     """Wait for the model and the required MCP servers; return an exit code, 0: continue to serve."""
     loading = asyncio.create_task(runtime.ready())
-    draining = asyncio.create_task(server.wait_draining())
+    draining = asyncio.create_task(server.drain_requested.wait())
     await asyncio.wait({loading, draining}, return_when=asyncio.FIRST_COMPLETED)
     draining.cancel()
     if not loading.done():
@@ -202,7 +202,7 @@ class HttpServer:
         )
         self.service: ResponseService = app.state.service
         self.draining = False
-        self._drain_requested = asyncio.Event()
+        self.drain_requested = asyncio.Event()
         self._silence: asyncio.Task[None] | None = None
         """Checks, in a drain, whether the model's server is silent."""
         self._listener = listener
@@ -245,9 +245,6 @@ class HttpServer:
         parallel = max(1, self.service.runtime.loader.sequences - 1)
         self._batches.start(self._app, parallel, self._clients)
 
-    async def wait_draining(self) -> None:
-        await self._drain_requested.wait()
-
     def drain(self) -> None:
         """Accept no more requests; running responses have `DRAIN_SECONDS`. The second call stops
         them, and the first does where they still wait for the model."""
@@ -255,7 +252,7 @@ class HttpServer:
             self.service.stop_all()
             return
         self.draining = self.service.draining = True
-        self._drain_requested.set()
+        self.drain_requested.set()
         if self._batches is not None:
             self._batches.stop()
         self._uvicorn.should_exit = True

@@ -195,15 +195,12 @@ class McpServer:
         self.start()
         if self._task is None or self._closing:
             return None
-        if self._ready and not self._alive():
+        if self._ready and not (self._connection and self._connection.alive):
             await self._wait_state_change()  # it has just ended; the supervisor is about to see
         if not self._ready:
             self.connect_soon()
             await self._wait_state_change()
         return None if self.problem() else self._connection
-
-    def _alive(self) -> bool:
-        return self._connection is not None and self._connection.alive
 
     async def _wait_state_change(self) -> None:
         if not self._closing:

@@ -71,7 +71,9 @@ def _collect(command: ShellCommand, script: ParsedScript, depth: int) -> None:
         case [str(shell), str(option), str(text)] if shell in SHELLS and _SCRIPT_OPTION.match(
             option
         ):
-            _check_variables(command)
+            for name, _ in command.variables:
+                if name not in SAFE_VARIABLES:
+                    raise OnceOnlyError(f"it sets {name} for a whole script")
             parsed = parse_script(text, fed=command.fed)
             script.written += parsed.written
             for part in parsed.commands:
@@ -157,12 +159,6 @@ def _is_local_variable(command: ShellCommand) -> bool:
     return not command.words and all(
         is_local_name(name) or name in SAFE_VARIABLES for name, _ in command.variables
     )
-
-
-def _check_variables(command: ShellCommand) -> None:
-    for name, _ in command.variables:
-        if name not in SAFE_VARIABLES:
-            raise OnceOnlyError(f"it sets {name} for a whole script")
 
 
 def _target(target: str, folder: Path, moves: bool) -> Path:

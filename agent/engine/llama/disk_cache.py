@@ -100,15 +100,11 @@ def byte_limit(options: DiskCacheOptions) -> int:
         return options.max_bytes
     used = sum(stat.st_size for _, stat in cache_files(options.folder))
     try:
-        free = shutil.disk_usage(existing_parent(options.folder)).free
+        folders = (options.folder, *options.folder.parents)
+        free = shutil.disk_usage(next(one for one in folders if one.exists())).free
     except OSError:
         return 0
     return min(MAX_BYTES, int((free + used) * MAX_FREE_SHARE))
-
-
-def existing_parent(path: Path) -> Path:
-    """The path, or the nearest folder above it that exists."""
-    return next(one for one in (path, *path.parents) if one.exists())
 
 
 def fingerprint(path: Path, placement: Placement, version: str) -> str:

@@ -84,7 +84,7 @@ async def probe(
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env=_child_environment(),
+        env={**os.environ, "GGML_NO_BACKTRACE": "1", "PYTHONSAFEPATH": "1"},
     )
     try:
         out, _ = await asyncio.wait_for(child.communicate(), timeout)
@@ -103,10 +103,6 @@ def record_crash(cache_folder: Path, types: Iterable[int], result: ProbeResult) 
     """Store that a process died with repacked weights of these types, whatever the probe found."""
     cause = result.cause_of_death or "a load with repacked weights"
     store_result(cache_folder, types, replace(result, repacked=None, cause_of_death=cause))
-
-
-def _child_environment() -> dict[str, str]:
-    return {**os.environ, "GGML_NO_BACKTRACE": "1", "PYTHONSAFEPATH": "1"}
 
 
 def _parse_result(out: bytes, code: int) -> ProbeResult:

@@ -72,11 +72,6 @@ def _json_type(value: object) -> str:
             return "object"
 
 
-def is_plain_string(types: frozenset[str]) -> bool:
-    """Tell whether a value of these types is its text itself, so that it can stream."""
-    return types <= {"string"}
-
-
 def coerce_value(text: str, types: frozenset[str]) -> str:
     """A complete value as JSON of one of the types: as it was written, or else a string."""
     plain = text.strip()

@@ -150,7 +150,8 @@ class XmlCall:
         separator = ", " if self._seen_parameters else "{"
         self._seen_parameters.add(name)
         self._segments.delta(f"{separator}{json.dumps(name, ensure_ascii=False)}: ")
-        self._buffered_value = None if coerce.is_plain_string(self._types) else []
+        # A value that is a string for certain is its text itself, and can stream.
+        self._buffered_value = None if self._types <= {"string"} else []
         if self._buffered_value is None:
             self._segments.delta('"')
         self._state, self._pending_newline = _XmlState.VALUE, ""

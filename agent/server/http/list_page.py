@@ -67,7 +67,8 @@ def with_included(item: dict[str, Any], include: frozenset[str]) -> dict[str, An
         case {"type": "message", "role": "assistant", "content": [*parts]} if (
             "message.output_text.logprobs" not in include
         ):
-            return {**item, "content": [_without_logprobs(part) for part in parts]}
+            bare = [{**part, "logprobs": []} if part.get("logprobs") else part for part in parts]
+            return {**item, "content": bare}
         case {"type": "code_interpreter_call"} if "code_interpreter_call.outputs" not in include:
             return {**item, "outputs": None}
         case {"type": "web_search_call", "action": {"sources": _, **rest}} if (
@@ -80,7 +81,3 @@ def with_included(item: dict[str, Any], include: frozenset[str]) -> dict[str, An
             return rest
         case _:
             return item
-
-
-def _without_logprobs(part: dict[str, Any]) -> dict[str, Any]:
-    return {**part, "logprobs": []} if part.get("logprobs") else part

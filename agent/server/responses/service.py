@@ -132,7 +132,8 @@ class ResponseService:
         turn = plan.turn.start()
         self.running[turn] = plan
         await self._wait_admitted(turn)
-        if plan.store and self._is_recorded(plan):
+        if plan.store and (self._stores_responses or plan.request.conversation_id is not None):
+            # Turns of conversations are written, in memory if nowhere else.
             await self._record(turn, plan)
         if plan.background:
             self.track(asyncio.create_task(self._finish_when_done(turn)))
@@ -189,10 +190,6 @@ class ResponseService:
         if plan.request.conversation_id is not None:
             store, name = self.conversations.store.store, turn.response.id
             await store.run(lambda: store.discard(turn.conversation, name))
-
-    def _is_recorded(self, plan: TurnPlan) -> bool:
-        """Whether a turn is written down: those of conversations are, in memory if nowhere else."""
-        return self._stores_responses or plan.request.conversation_id is not None
 
     def abandon(self, turn: Turn) -> None:
         """Stop a turn whose client has left, and finish it once it has ended. No effect after that."""

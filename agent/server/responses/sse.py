@@ -15,7 +15,6 @@ from starlette.types import Receive, Scope, Send
 from agent import events as ev
 from agent.server.http.errors import ApiError, failed
 from agent.server.http.live_stream import LiveStream
-from agent.server.http.options import ReasoningEvents
 from agent.server.responses.service import ResponseService
 from agent.turn.loop import Turn
 
@@ -36,10 +35,6 @@ class SseEncoder:
     def __init__(self, renames: Mapping[str, str] | None = None) -> None:
         """``renames``: event types, and what this client calls them."""
         self._renames = renames or {}
-
-    @classmethod
-    def named_after(cls, reasoning_events: ReasoningEvents) -> SseEncoder:
-        return cls(OPEN_RESPONSES_NAMES if reasoning_events == "open-responses" else None)
 
     def __call__(self, event: ev.OfficialEvent) -> bytes:
         # As `model_dump_json`, but without making a text of the bytes, in half the time.

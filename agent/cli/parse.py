@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from agent.config.paths import user_paths
@@ -14,6 +12,7 @@ from agent.formats.markup.dialects import DIALECTS
 from agent.formats.protocol import (
     Closed,
     Delta,
+    Format,
     Opened,
     ParseEvent,
     Parser,
@@ -22,11 +21,9 @@ from agent.formats.protocol import (
     Stop,
 )
 from agent.formats.recipients import TOOL_ALIASES, Recipients
-from agent.formats.tokenizer_text import tokenizer_chunks
 from agent.util.sanitize import sanitizer_for
 
 FORMATS = ("harmony", *DIALECTS)
-_SPECIAL_TOKEN = re.compile(r"(<\|[a-z0-9_]+\|>)")
 
 
 def run(
@@ -45,81 +42,47 @@ def run(
     if format != "harmony" and not text and model is None:
         raise UserError(f"The ids of {format} differ from model to model: give --model or --text.")
     recipients = None if tools is None else Recipients(tools, TOOL_ALIASES)
-    if format == "harmony":
-        if model is not None:  # its ids are the same; still it has to be there
-            _resolve(model)
-        encode, new_parser = _harmony_tools(recipients)
-    elif model is None:
-        encode, new_parser = _dialect_tools(format, recipients)
-    else:
-        encode, new_parser = _model_tools(format, recipients, model)
+    form = _load_format(format, model)
     ascii_only = (stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
     failed, sanitize = False, sanitizer_for(stdout)
-    for ids in _read_markup(stdin, encode) if text else _read_id_lines(stdin):
+    for ids in _read_markup(stdin, form) if text else _read_id_lines(stdin):
         if isinstance(ids, str):
             answer: dict[str, Any] = {"error": ids}
             failed = True
         else:
-            answer = parse_ids(new_parser(), ids)
+            answer = parse_ids(form.parser(recipients), ids)
         stdout.write(sanitize(json.dumps(answer, ensure_ascii=ascii_only)) + "\n")
         stdout.flush()
     return 1 if failed else 0
 
 
-FormatTools = tuple[Callable[[str], list[int]], Callable[[], Parser]]
-"""An encoder of markup, and a function that makes a parser."""
-
-
-def _harmony_tools(recipients: Recipients | None) -> FormatTools:
-    # The other formats do without the 200,000 tokens of this encoding.
-    from agent.formats.harmony.encoding import load_encoding
-    from agent.formats.harmony.parser import HarmonyParser
-    from agent.tiny.vocabulary import ranks
-
-    vocabulary = load_encoding(ranks)
-
-    def encode(text: str) -> list[int]:
-        ids: list[int] = []
-        for chunk in _SPECIAL_TOKEN.split(text):
-            for part in tokenizer_chunks(chunk):
-                ids += vocabulary.encode(part, allowed_special="all", disallowed_special=())
-        return ids
-
-    return encode, lambda: HarmonyParser(vocabulary, recipients)
-
-
-def _dialect_tools(format: str, recipients: Recipients | None) -> FormatTools:
-    from agent.formats.markup.parser import MarkupParser, TokenClasses
-    from agent.formats.markup.vocabulary import ByteVocabulary, MarkupEncoder
-
-    vocabulary = ByteVocabulary(DIALECTS[format].specials)
-    classes = TokenClasses(vocabulary, DIALECTS[format])
-    return MarkupEncoder(vocabulary).encode_markup, lambda: MarkupParser(classes, recipients)
-
-
-def _resolve(model: str) -> Path | None:
-    """The model's file; None: the embedded model's, or a server has it. Raises UserError."""
-    from agent.engine.protocol import EngineError
-    from agent.models import resolve
-
-    try:
-        return resolve.resolve_model(model, user_paths()).path
-    except EngineError as error:
-        raise UserError(str(error)) from error
-
-
-def _model_tools(format: str, recipients: Recipients | None, model: str) -> FormatTools:
-    from agent.engine.protocol import EngineError
+def _load_format(format: str, model: str | None) -> Format:
+    """The format with the model's ids; for another than Harmony without a model, with an id for each
+    byte. Raises UserError."""
     from agent.formats import detect
 
-    try:
-        path = _resolve(model)
-        form = detect.load_format(path, format) if path is not None else None
-    except EngineError as error:
-        raise UserError(str(error)) from error
-    if form is None:
-        raise UserError(f"{model} writes Harmony; leave --format {format} out.")
-    return form.encoder.encode_markup, lambda: form.parser(recipients)
+    form: Format | None = None
+    if model is None:
+        form = detect.byte_format(format)
+    else:
+        from agent.engine.protocol import EngineError
+        from agent.models import resolve
+
+        try:
+            path = resolve.resolve_model(model, user_paths()).path
+            form = detect.load_format(path, format) if path is not None else None
+        except EngineError as error:
+            raise UserError(str(error)) from error
+        if form is None and format != detect.HARMONY:
+            raise UserError(f"{model} writes Harmony; leave --format {format} out.")
+    if form is not None:
+        return form
+    # The other formats do without the 200,000 tokens of this encoding.
+    from agent.formats.harmony.encoding import load_encoding
+    from agent.formats.harmony.format import HarmonyFormat
+    from agent.tiny.vocabulary import ranks
+
+    return HarmonyFormat(load_encoding(ranks))
 
 
 def parse_ids(parser: Parser, ids: list[int]) -> dict[str, Any]:
@@ -158,14 +121,14 @@ def _segment(piece: ParseEvent) -> dict[str, Any]:
     }
 
 
-def _read_markup(stdin: TextIO, encode: Callable[[str], list[int]]) -> Iterator[list[int] | str]:
+def _read_markup(stdin: TextIO, form: Format) -> Iterator[list[int] | str]:
     """Yield the ids of all of stdin, or why it cannot be decoded."""
     try:
         text = "".join(_read_text(stdin))
     except UnicodeDecodeError as error:
         yield f"not UTF-8: {error.reason} at byte {error.start}"
         return
-    yield encode(text)
+    yield form.encode_markup(text)
 
 
 def _read_id_lines(stdin: TextIO) -> Iterator[list[int] | str]:

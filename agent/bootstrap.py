@@ -17,7 +17,7 @@ from agent.config.settings import Settings, load_settings
 from agent.conversation.project_instructions import ProjectInstructions, read_project_instructions
 from agent.engine.placement.placement import DEFAULT_SEQUENCES
 from agent.engine.protocol import EngineError, Sampling
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from agent.models import catalog, resolve
 from agent.models.catalog import Model
 from agent.models.loader import ModelLoader
@@ -69,7 +69,7 @@ def create_runtime(
     root = launch.root
     if not root.is_dir():
         raise UserError(f"--root: {root} is not a folder.")
-    try:
+    with user_errors(EngineError, ConfigError):
         model = resolve.resolve_model(launch.model, paths, scripted=launch.engine is not None)
         _warn_wrong_entries(paths)
         settings = load_settings(paths)
@@ -94,8 +94,6 @@ def create_runtime(
             trust_project=launch.trust_project,
             allow_home=launch.allow_home,
         )
-    except (EngineError, ConfigError) as error:
-        raise UserError(str(error)) from error
     script = _script_path(launch.engine)
     keep_alive_choices = (keep_alive, model.keep_alive, settings.keep_alive)
     trace = _trace(launch.trace)
@@ -186,11 +184,9 @@ def _compacts(launch: LaunchOptions, settings: Settings, default: bool) -> bool:
 def expand_model(name: str) -> Path:
     """Path of a model's GGUF; the embedded model is expanded first. Raises UserError."""
     paths = user_paths()
-    try:
+    with user_errors(EngineError):
         model = resolve.resolve_model(name, paths)
         return ModelLoader(model, paths).gguf_path(lambda fraction: None)
-    except EngineError as error:
-        raise UserError(str(error)) from error
 
 
 def _script_path(engine: str | None) -> Path | None:

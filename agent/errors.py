@@ -1,7 +1,10 @@
-"""The root of the program's exceptions, and the words for the system's. Imports nothing: every package
-may import it."""
+"""The root of the program's exceptions, and the words for the system's. Imports nothing of the program:
+every package may import it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class AgentError(Exception):
@@ -10,6 +13,15 @@ class AgentError(Exception):
 
 class UserError(AgentError):
     """Wrong options or files; a command prints the message on stderr and exits with code 2."""
+
+
+@contextmanager
+def user_errors(*kinds: type[AgentError], ending: str = "") -> Iterator[None]:
+    """Raise errors of these kinds as UserError, with their message and ``ending``."""
+    try:
+        yield
+    except kinds as error:
+        raise UserError(f"{error}{ending}") from error
 
 
 def system_refusal(error: BaseException) -> str | None:

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from agent.config.paths import user_paths
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from agent.events import AgentContext
 
 if TYPE_CHECKING:
@@ -91,11 +91,9 @@ def _load_format(vocabulary: str) -> Format:
         from agent.tiny.vocabulary import ranks
 
         return HarmonyFormat(load_encoding(ranks, user_paths().cache / "vocabulary"))
-    try:
+    with user_errors(EngineError):
         model = resolve.resolve_model(vocabulary, user_paths())
         form = detect.load_format(model.path, model.format) if model.path is not None else None
-    except EngineError as error:
-        raise UserError(str(error)) from error
     if form is None:
         raise UserError(f"The messages are tokens of {vocabulary}, whose file is not here.")
     return form

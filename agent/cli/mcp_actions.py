@@ -15,11 +15,11 @@ from agent.cli.mcp_forms import FormAnswers
 from agent.cli.mcp_json import inspection_object, print_json, result_object, server_object
 from agent.cli.trust import agrees
 from agent.config.paths import user_paths
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from agent.util.process import EXIT_DONE, EXIT_FAILED
 from agent.util.sanitize import echo
 from tools.config import edit
-from tools.config.importers import ImportPlan, plan_import
+from tools.config.importers import plan_import
 from tools.config.servers import ConfigError, ServerConfig
 from tools.factory import build_toolbox
 from tools.mcp.host import Host
@@ -39,7 +39,7 @@ def create_host(root: Path, trust: bool, max_result_chars: int = MAX_RESULT_CHAR
     paths = user_paths()
     if not root.is_dir():
         raise UserError(f"--root: {root} is not a folder.")
-    try:
+    with user_errors(ConfigError, ending="."):
         return build_toolbox(
             root=root,
             max_result_chars=max_result_chars,
@@ -51,8 +51,6 @@ def create_host(root: Path, trust: bool, max_result_chars: int = MAX_RESULT_CHAR
             own_folders=paths.folders,
             trust_project=trust,
         ).host
-    except ConfigError as error:
-        raise UserError(f"{error}.") from error
 
 
 def require_config(host: Host, name: str) -> ServerConfig:
@@ -278,10 +276,8 @@ def add(
         entry["sandbox"] = sandbox
     entry = {key: value for key, value in entry.items() if value}
     path = user_paths().mcp_json
-    try:
+    with user_errors(ConfigError, ending="."):
         edit.add(path, {name: entry}, replace=force)
-    except ConfigError as error:
-        raise UserError(f"{error}.") from error
     echo(f"{name} is in {path}; agent mcp inspect {shlex.quote(name)} shows what it offers.")
     program = Path(str(entry.get("command", ""))).name
     if not program or sandbox or program in UNCONFINED_PROGRAMS or not best_isolation().ok:
@@ -344,17 +340,16 @@ def _key_value_pairs(options: list[str], separator: str) -> dict[str, str]:
 
 def remove(name: str) -> None:
     path = user_paths().mcp_json
-    try:
+    with user_errors(ConfigError, ending="."):
         edit.remove(path, name)
-    except ConfigError as error:
-        raise UserError(f"{error}.") from error
     echo(f"Removed {name} from {path}.")
 
 
 def import_servers(yes: bool) -> int:
     """Add other programs' servers to the person's mcp.json, after a question unless ``yes``."""
     path = user_paths().mcp_json
-    plan = _plan(path)
+    with user_errors(ConfigError, ending="."):
+        plan = plan_import(Path.home(), path)
     entries = plan.entries
     for line in plan.lines:
         echo(f"  {line}")
@@ -366,16 +361,7 @@ def import_servers(yes: bool) -> int:
     if not yes and not agrees(f"Add {len(entries)} to {path}?"):
         echo("Nothing was changed.")
         return EXIT_DONE
-    try:
+    with user_errors(ConfigError, ending="."):
         edit.add(path, entries)
-    except ConfigError as error:
-        raise UserError(f"{error}.") from error
     echo(f"{len(entries)} added to {path}.")
     return EXIT_DONE
-
-
-def _plan(path: Path) -> ImportPlan:
-    try:
-        return plan_import(Path.home(), path)
-    except ConfigError as error:
-        raise UserError(f"{error}.") from error

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from agent.cli.mcp_json import print_json
 from agent.cli.trust import agrees
 from agent.config.paths import user_paths
-from agent.errors import UserError
+from agent.errors import user_errors
 from agent.util.process import EXIT_DONE
 from agent.util.sanitize import echo
 from tools.config import edit, registry
@@ -22,10 +22,8 @@ MAX_LIMIT = 100
 
 def search(words: Sequence[str], address: str, limit: int, *, as_json: bool) -> None:
     """Print the servers of the registry that have all words. Raises UserError."""
-    try:
+    with user_errors(ConfigError, ending="."):
         matches = registry.search(address, words, limit)
-    except ConfigError as error:
-        raise UserError(f"{error}.") from error
     servers = matches.servers
     for server in () if as_json else servers:
         status = "" if server.status == "active" else f"  ({server.status})"
@@ -57,7 +55,7 @@ def add(
     and headers. Raises UserError."""
     path = user_paths().mcp_json
     identifier, _, version = server_id.partition("@")
-    try:
+    with user_errors(ConfigError, ending="."):
         if not force and name in edit.server_names(path):
             raise ConfigError(f"{path} has a server {name!r} already; --force replaces it")
         server = registry.fetch(address, identifier, version or "latest")
@@ -71,8 +69,6 @@ def add(
             echo("Nothing was changed.")
             return EXIT_DONE
         edit.add(path, {name: entry}, replace=force)
-    except ConfigError as error:
-        raise UserError(f"{error}.") from error
     echo(f"{name} is in {path}; agent mcp inspect {shlex.quote(name)} shows what it offers.")
     return EXIT_DONE
 

@@ -14,7 +14,7 @@ import typer
 
 from agent.cli.completion import complete_model
 from agent.config.paths import Paths, user_paths
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from agent.util import private_files
 from agent.util.sanitize import echo, echo_row, sanitize
 
@@ -306,28 +306,21 @@ def default(
     from agent.models import resolve
 
     paths = user_paths()
-    try:
+    with user_errors(EngineError):
         if name is not None:
             save_setting(paths, "model", resolve.lasting_name(name, paths))
         echo(resolve.default_name(paths))
-    except EngineError as error:
-        raise UserError(str(error)) from error
 
 
 def _require_entry(name: str, paths: Paths) -> Model:
     """The entry of models.toml with this name or alias; where there is none, UserError says why."""
     from agent.engine.protocol import EngineError
-    from agent.models.catalog import load_catalog
+    from agent.models.catalog import find_entry, load_catalog
     from agent.models.discovery import discover
 
-    try:
+    with user_errors(EngineError):
         catalog = load_catalog(paths)
-    except EngineError as error:
-        raise UserError(str(error)) from error
-    for model in catalog.values():
-        if name in (model.name, *model.aliases):
-            if model.problem is not None:
-                raise UserError(model.problem)
+        if (model := find_entry(catalog, name)) is not None:
             return model
     for other in discover(catalog):
         if name.lower() == other.name.lower():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from agent.config.paths import user_paths
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from agent.formats.markup.dialects import DIALECTS
 from agent.formats.protocol import (
     Closed,
@@ -68,11 +68,9 @@ def _load_format(format: str, model: str | None) -> Format:
         from agent.engine.protocol import EngineError
         from agent.models import resolve
 
-        try:
+        with user_errors(EngineError):
             path = resolve.resolve_model(model, user_paths()).path
             form = detect.load_format(path, format) if path is not None else None
-        except EngineError as error:
-            raise UserError(str(error)) from error
         if form is None and format != detect.HARMONY:
             raise UserError(f"{model} writes Harmony; leave --format {format} out.")
     if form is not None:

@@ -13,7 +13,7 @@ from agent.cli.completion import complete_session
 from agent.cli.options import expand
 from agent.cli.process import require_app_terminal
 from agent.config.paths import user_paths
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from agent.store.lookup import SHORT_ID_LENGTH, short_id
 from agent.util import private_files
 from agent.util.sanitize import echo, sanitize
@@ -237,10 +237,8 @@ def rename(
 def _open_store() -> Store:
     from agent.store.conversations import Store, StoreError
 
-    try:
+    with user_errors(StoreError):
         return Store(user_paths().store)
-    except StoreError as error:
-        raise UserError(str(error)) from error
 
 
 def _find(store: Store, session: str) -> str:

@@ -309,3 +309,11 @@ def load_catalog(paths: Paths) -> dict[str, Model]:
         except (ValueError, RuntimeError) as error:  # RuntimeError: the home of an unknown ~user
             models[name] = _unusable(name, entry, sources[name], error)
     return models
+
+
+def find_entry(models: dict[str, Model], name: str) -> Model | None:
+    """The model with this name or alias; None: there is none. Raises EngineError for a wrong entry."""
+    found = next((m for m in models.values() if name in (m.name, *m.aliases)), None)
+    if found is not None and found.problem is not None:
+        raise EngineError(found.problem)
+    return found

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 from agent.config.paths import user_paths
 from agent.engine.placement.planner import format_bytes
 from agent.engine.protocol import EngineError
-from agent.errors import UserError
-from agent.models.catalog import Model, load_catalog, models_folder
+from agent.errors import UserError, user_errors
+from agent.models.catalog import Model, find_entry, load_catalog, models_folder
 from agent.models.machine import (
     FitEstimate,
     estimate_fit,
@@ -116,16 +116,10 @@ def hub_address() -> str:
 
 def find_pullable(name: str) -> Model:
     """The entry of models.toml with this name or alias that has a repository. Raises UserError."""
-    try:
+    with user_errors(EngineError):
         models = load_catalog(user_paths())
-    except EngineError as error:
-        raise UserError(str(error)) from error
-    for model in models.values():
-        if name in (model.name, *model.aliases):
-            if model.problem is not None:
-                raise UserError(model.problem)
-            if model.repo and model.file:
-                return model
+        if (model := find_entry(models, name)) is not None and model.repo and model.file:
+            return model
     choices = ", ".join(model.name for model in models.values() if model.repo)
     raise UserError(f"{name} cannot be downloaded; these can: {choices}.")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from agent.config.paths import Paths
 from agent.config.settings import load_settings
 from agent.engine.protocol import EngineError
-from agent.errors import UserError
+from agent.errors import user_errors
 from agent.models import discovery
-from agent.models.catalog import EMBEDDED, Model, load_catalog
+from agent.models.catalog import EMBEDDED, Model, find_entry, load_catalog
 from agent.util.user_files import expand_path
 
 
@@ -29,13 +29,10 @@ def resolve_model(name: str | None, paths: Paths, *, scripted: bool = False) -> 
     there. Raises EngineError, UserError."""
     catalog = load_catalog(paths)
     name = default_name(paths, catalog) if name is None else name
-    for model in catalog.values():
-        if name == model.name or name in model.aliases:
-            if model.problem is not None:
-                raise EngineError(model.problem)
-            if not model.installed and not scripted:
-                raise EngineError(_not_installed(model, catalog))
-            return model
+    if (model := find_entry(catalog, name)) is not None:
+        if not model.installed and not scripted:
+            raise EngineError(_not_installed(model, catalog))
+        return model
     path = expand_path(name)
     is_path = "/" in name or path.suffix == ".gguf"
     if not (is_path and path.is_file()):
@@ -54,10 +51,8 @@ def resolve_model(name: str | None, paths: Paths, *, scripted: bool = False) -> 
 
 def lasting_name(name: str, paths: Paths) -> str:
     """Its name in any folder: a path becomes absolute. Raises UserError if there is no such model."""
-    try:
+    with user_errors(EngineError):
         model = resolve_model(name, paths)
-    except EngineError as error:
-        raise UserError(str(error)) from error
     is_path = model.path is not None and model.path == Path(name).expanduser()
     return str(Path(name).expanduser().resolve()) if is_path else name
 

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal
 
 from openai_harmony import HarmonyEncoding
 
@@ -79,7 +78,8 @@ class HarmonyFormat(HarmonyRenderer):
         return system + self.instructions_message(header.instructions, header.functions)
 
     def open_answer(self) -> list[int]:
-        return self.final_message("")[len(self.open_assistant()) : -1]
+        empty = self.assistant_message("", phase="final_answer")
+        return empty[len(self.open_assistant()) : -1]
 
     def begin_message(self, reasoning: str | None, answer: str | None) -> list[int]:
         """Return ``<|channel|>analysis<|message|>…`` or ``<|channel|>final<|message|>…``, or both."""
@@ -89,7 +89,8 @@ class HarmonyFormat(HarmonyRenderer):
             if answer is None:
                 return ids[:-1]
             ids += self.open_assistant()
-        return ids + self.final_message(answer or "")[opening:-1]
+        final = self.assistant_message(answer or "", phase="final_answer")
+        return ids + final[opening:-1]
 
     def may_be_call(self, ids: Sequence[int]) -> bool:
         """Tell whether ids may become a call's header: in the commentary channel, as is trained."""
@@ -169,13 +170,6 @@ class HarmonyFormat(HarmonyRenderer):
         if constraints.calls == "none" and constraints.answer_grammar is None:
             return AnswerConstraint(constraints.max_tokens)
         return HarmonyConstraint(self.encoding, constraints, recipients, self.grammars)
-
-    def assistant_message(
-        self, text: str, *, phase: Literal["commentary", "final_answer"]
-    ) -> list[int]:
-        if phase == "commentary":
-            return self.commentary_message(text)
-        return self.final_message(text)
 
     def developer_message(self, text: str) -> list[int]:
         return self.instructions_message(text, ())

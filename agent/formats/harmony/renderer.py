@@ -90,15 +90,14 @@ class HarmonyRenderer:
     def open_assistant(self) -> list[int]:
         return [START_ID, ASSISTANT_ID]
 
-    def final_message(self, text: str) -> list[int]:
-        return self._message(Author(role=Role.ASSISTANT), text, "final")
+    def assistant_message(
+        self, text: str, *, phase: Literal["commentary", "final_answer"]
+    ) -> list[int]:
+        channel = "commentary" if phase == "commentary" else "final"
+        return self._message(Author(role=Role.ASSISTANT), text, channel)
 
     def reasoning_message(self, text: str) -> list[int]:
         return self._message(Author(role=Role.ASSISTANT), text, "analysis")
-
-    def commentary_message(self, text: str) -> list[int]:
-        """Render a preamble, which precedes calls."""
-        return self._message(Author(role=Role.ASSISTANT), text, "commentary")
 
     def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
         """Render a call as gpt-oss writes it, the recipient behind the channel; not ``json``: code."""

@@ -73,9 +73,9 @@ def test_render_equals_openai_harmony_conversation(
         )
         + renderer.instructions_message("Be brief.", [WEATHER])
         + renderer.user_message("Grüße <|end|>")
-        + renderer.commentary_message("I look.")
+        + renderer.assistant_message("I look.", phase="commentary")
         + renderer.tool_result("functions.get_weather", "rain")
-        + renderer.final_message("Rain.")
+        + renderer.assistant_message("Rain.", phase="final_answer")
         + renderer.open_assistant()
     )
     assert ours == theirs
@@ -169,7 +169,7 @@ def test_rendered_text_parses_back(
 ) -> None:
     valid = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     for ids, kind in (
-        (renderer.final_message(text), "final"),
+        (renderer.assistant_message(text, phase="final_answer"), "final"),
         (renderer.tool_call("functions.f", text, json=True), "tool"),
         (renderer.tool_call("python", text, json=False), "tool"),
     ):

@@ -50,7 +50,7 @@ class Serving:
 
 @dataclass(slots=True)
 class OpenedSession:
-    """What a session has once it has begun."""
+    """The state of a session that has begun."""
 
     runtime: Runtime
     options: TurnOptions
@@ -58,7 +58,7 @@ class OpenedSession:
 
 
 class Session:
-    """What the app talks to: call ``begin()``, ``load()``, any number of turns, then ``close()``."""
+    """The app's view of runtime and store: call ``begin()``, ``load()``, turns, ``close()``."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Session:
         """Whether the list of conversations is to be opened first."""
         self.tool_selection = ToolSelection()
         self.turn_settings: dict[str, TurnSettings] = {}
-        """Of the turns that have ended here, by the ids of their responses."""
+        """Settings of turns that have ended here, by the ids of their responses."""
         self._switched_off: dict[str, set[str]] = {}
         """By server: the tools that `toggle_server_tools` has switched off."""
         self._turns_read: tuple[str, dict[str, StoredTurn]] = ("", {})
@@ -89,7 +89,7 @@ class Session:
         self._recorder: TurnRecorder | None = None
         self._opened: OpenedSession | None = None
         self.store_error: str | None = None
-        """Why the store could not be written; cleared once the person was told."""
+        """Why the store could not be written; cleared once it was shown."""
 
     async def begin(self) -> None:
         """Read the configuration, open the store, begin to connect the tools. Raises UserError."""
@@ -183,7 +183,7 @@ class Session:
         return Conversation(new_id("conv"))
 
     async def read_store(self, read: Callable[[Store], T]) -> T:
-        """What ``read`` returns, in the store's thread. Raises UserError if there is no store."""
+        """Run ``read`` in the store's thread. Raises UserError if there is no store."""
         store = self.store
         return await store.run(lambda: read(store))
 
@@ -205,7 +205,7 @@ class Session:
         return turns.get(response_id)
 
     def damage(self) -> list[str]:
-        """What could not be read of the store, in sentences that were not taken yet."""
+        """Sentences about unreadable parts of the store that were not taken yet."""
         return self._store.damage.take() if self._store else []
 
     @property
@@ -223,7 +223,7 @@ class Session:
 
     @property
     def model_notice(self) -> str | None:
-        """What the person should know about the model before using it; None if nothing."""
+        """Return a notice about the model for the person; None if there is none."""
         from agent.models.catalog import EMBEDDED_NOTICE
 
         embedded = self.runtime.model.embedded and self.runtime.script is None
@@ -279,7 +279,7 @@ class Session:
         conversation = self.prompt_conversation(loaded.format, before)
         if draft:
             conversation.add(loaded.format, User(draft))
-        # What was never sent is not written to disk.
+        # Unsent text is not written to disk.
         runtime.prefetch(
             conversation.ids(),
             head_tokens=len(conversation.header_ids),
@@ -428,7 +428,7 @@ class Session:
             self.conversation.set_header(loaded.format, options.prompt_header(tools))
 
     def measure_context(self) -> AgentContext:
-        """What fills the context of the next prompt or generation. Raises UserError without a model."""
+        """Return the parts of the next prompt or generation. Raises UserError without a model."""
         from agent.turn.context_usage import header_parts, measure_context
 
         form = self.require_format()
@@ -544,7 +544,7 @@ class Session:
         return self._store
 
     async def _write_store(self, write: Callable[[Store], None]) -> None:
-        """Write to the store, in its thread; if that fails (a full disk), go on."""
+        """Write to the store, in its thread; continue if that fails (a full disk)."""
         import sqlite3
 
         if self._store is None:

@@ -492,7 +492,7 @@ class ConversationParam(ConfigModel):
 
 @dataclass(slots=True)
 class RequestOrigin:
-    """What a request was made from, and what was passed over."""
+    """The body that a request was made from, and passed over fields."""
 
     sent_input: str | list[dict[str, Any]] = ""
     """The input as it was sent, with fields that the models do not have."""

@@ -145,7 +145,7 @@ def _answer_constraint(form: Format, max_tokens: int) -> dict[str, Any]:
     constraints, nobody = GenerationConstraints("none", max_tokens=max_tokens), Recipients(())
     return {
         "constraint": form.new_constraint(constraints, nobody),
-        "recipe": lambda: constraints.recipe(nobody, ()),
+        "constraint_spec": lambda: constraints.spec(nobody, ()),
     }
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-RECIPE_FIELD = "forced"
-"""The only field of this constraint's recipe (`agent.engine.protocol.Request.recipe`)."""
+SPEC_FIELD = "forced"
+"""The only field of this constraint's spec (`agent.engine.protocol.Request.constraint_spec`)."""
 
 
 class ForcedTokens:

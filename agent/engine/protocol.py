@@ -201,7 +201,7 @@ class Request:
     """Number of tokens at the end of the prompt that this generation has written: for penalties."""
     constraint: Constraint | None = None
     """An instance for this generation alone, as it has state."""
-    recipe: Callable[[], Mapping[str, Any] | None] | None = None
+    constraint_spec: Callable[[], Mapping[str, Any] | None] | None = None
     """Returns, as JSON, what another process makes the constraint of."""
     report_gaps: Callable[[Mapping[str, str]], None] | None = None
     """Called with what that process could not enforce of it: reasons by the tool whose arguments they

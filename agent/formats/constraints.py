@@ -33,7 +33,7 @@ class GenerationConstraints:
     max_tokens: int | None = None
     """Token budget of an answer without calls and grammar; the format ends it at the last token."""
 
-    def recipe(self, recipients: Recipients, prefix: Sequence[int]) -> dict[str, Any]:
+    def spec(self, recipients: Recipients, prefix: Sequence[int]) -> dict[str, Any]:
         """JSON from which `constraint_of` makes the same constraint. ``prefix``: accepted ids."""
         return {
             "calls": self.calls,
@@ -59,9 +59,9 @@ def argument_gap(grammars: GrammarCompiler, grammar: Grammar) -> str | None:
 class ArgumentGaps:
     """Reports arguments that could not be constrained, once calls have needed their grammars."""
 
-    def __init__(self, form: ConstrainableFormat, recipe: Mapping[str, Any]) -> None:
+    def __init__(self, form: ConstrainableFormat, spec: Mapping[str, Any]) -> None:
         self._form = form
-        self._unreported = {name: Grammar(**one) for name, one in recipe["arguments"].items()}
+        self._unreported = {name: Grammar(**one) for name, one in spec["arguments"].items()}
 
     def new(self) -> dict[str, str]:
         """The reasons that were not returned before, by the declared tool's canonical name."""
@@ -73,21 +73,21 @@ class ArgumentGaps:
         return gaps
 
 
-def constraint_of(form: ConstrainableFormat, recipe: Mapping[str, Any]) -> Constraint:
+def constraint_of(form: ConstrainableFormat, spec: Mapping[str, Any]) -> Constraint:
     """The constraint of a spec; may wait for a grammar. Raises KeyError, TypeError if it is invalid."""
-    answer = recipe["answer"] and Grammar(**recipe["answer"])
-    limits = recipe.get("answer_limits")  # which a program of an older version does not send
+    answer = spec["answer"] and Grammar(**spec["answer"])
+    limits = spec.get("answer_limits")  # which a program of an older version does not send
     constraints = GenerationConstraints(
-        recipe["calls"],
-        {name: Grammar(**one) for name, one in recipe["arguments"].items()},
+        spec["calls"],
+        {name: Grammar(**one) for name, one in spec["arguments"].items()},
         form.grammars.submit(answer) if answer else None,
-        recipe["declared_tools_only"],
+        spec["declared_tools_only"],
         answer,
         limits and LoopLimits(**limits),
-        recipe["max_tokens"],
+        spec["max_tokens"],
     )
-    constraint = form.new_constraint(constraints, Recipients(**recipe["recipients"]))
-    for token in recipe["prefix"]:
+    constraint = form.new_constraint(constraints, Recipients(**spec["recipients"]))
+    for token in spec["prefix"]:
         constraint.accept(token)
     return constraint
 

@@ -447,20 +447,20 @@ class Runtime:
         socket, form = self.loader.shared_socket, self.format
         if not self._serves_engine or socket is None:
             return
-        from agent.engine.forced_tokens import RECIPE_FIELD, ForcedTokens
+        from agent.engine.forced_tokens import SPEC_FIELD, ForcedTokens
         from agent.engine.shared.server import EngineServer
 
-        def make_constraint(recipe: Mapping[str, Any]) -> Constraint:
-            if RECIPE_FIELD in recipe:
-                return ForcedTokens([*map(index, recipe[RECIPE_FIELD])])
+        def make_constraint(spec: Mapping[str, Any]) -> Constraint:
+            if SPEC_FIELD in spec:
+                return ForcedTokens([*map(index, spec[SPEC_FIELD])])
             assert isinstance(form, ConstrainableFormat)
-            return constraint_of(form, recipe)
+            return constraint_of(form, spec)
 
-        def watch_gaps(recipe: Mapping[str, Any]) -> Callable[[], dict[str, str]]:
-            if RECIPE_FIELD in recipe:
+        def watch_gaps(spec: Mapping[str, Any]) -> Callable[[], dict[str, str]]:
+            if SPEC_FIELD in spec:
                 return dict
             assert isinstance(form, ConstrainableFormat)
-            return ArgumentGaps(form, recipe).new
+            return ArgumentGaps(form, spec).new
 
         def on_use(begins: bool) -> None:
             self._served += 1 if begins else -1

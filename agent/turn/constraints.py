@@ -172,13 +172,13 @@ class TurnConstraints:
         recipients = self._recipients(further=further)
         return self._constrainable.new_constraint(constraints, recipients)
 
-    def recipe(self, *, first: bool, further: bool = False) -> dict[str, Any] | None:
+    def spec(self, *, first: bool, further: bool = False) -> dict[str, Any] | None:
         """Return JSON from which another process makes `next_constraint`."""
         constraints = self._next_constraints(first=first, further=further)
         if constraints is None:
             return None
         prefix = self.forced_prefix(first=first)
-        return constraints.recipe(self._recipients(further=further), prefix)
+        return constraints.spec(self._recipients(further=further), prefix)
 
     def _recipients(self, *, further: bool) -> Recipients:
         return self._declared.client_recipients if further else self._declared.recipients

@@ -137,9 +137,9 @@ class GenerationRunner:
             logprobs=_alternatives(options),
             probabilities=options.token_probabilities,
             constraint=constraint,
-            recipe=None
+            constraint_spec=None
             if constraint is None
-            else partial(constraints.recipe, first=first, further=bool(further)),
+            else partial(constraints.spec, first=first, further=bool(further)),
             report_gaps=constraints.report_gaps,
             continues_turn=not first,
             head_tokens=len(conversation.header_ids),

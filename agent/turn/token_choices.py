@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from agent.engine.forced_tokens import RECIPE_FIELD, ForcedTokens
+from agent.engine.forced_tokens import SPEC_FIELD, ForcedTokens
 from agent.engine.protocol import (
     Constraint,
     EngineError,
@@ -186,7 +186,7 @@ def _request(
         probabilities=logprobs > 0,
         continued_tokens=continued_tokens,
         constraint=ForcedTokens(forced),
-        recipe=lambda: {RECIPE_FIELD: forced},
+        constraint_spec=lambda: {SPEC_FIELD: forced},
         background=True,
         aside=True,
         private=True,

@@ -17,7 +17,7 @@ from agent.util import private_files
 log = logging.getLogger(__name__)
 
 MakeConstraint = Callable[[dict[str, Any]], Constraint]
-"""Makes the constraint of a spec (`agent.engine.protocol.Request.recipe`)."""
+"""Makes the constraint of a spec (`agent.engine.protocol.Request.constraint_spec`)."""
 
 WatchGaps = Callable[[dict[str, Any]], Callable[[], dict[str, str]]]
 """Makes a function that returns new reasons, by tool, why a spec is not enforced in full."""
@@ -135,13 +135,13 @@ class EngineServer:
         self, message: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Run a generation for a client. Raises EngineError."""
-        recipe = message["recipe"]
+        spec = message["constraint_spec"]
         # Making a constraint may wait for grammars that are being compiled.
         constraint = None
-        if recipe is not None:
-            constraint = await asyncio.to_thread(self._make_constraint, recipe)
+        if spec is not None:
+            constraint = await asyncio.to_thread(self._make_constraint, spec)
         request = wire.request_of(message, constraint)
-        new_gaps = self._watch_gaps(recipe) if recipe is not None else dict
+        new_gaps = self._watch_gaps(spec) if spec is not None else dict
         if self._stopping:
             return
         generation = self._engine.generate(request)

@@ -108,7 +108,7 @@ def request_message(request: Request) -> dict[str, Any]:
         "prompt": list(request.prompt),
         "stop_ids": sorted(request.stop_ids),
         "sampling": asdict(request.sampling),
-        "recipe": request.recipe() if request.recipe is not None else None,
+        "constraint_spec": request.constraint_spec and request.constraint_spec(),
         **{name: getattr(request, name) for name in _UNCHANGED},
     }
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any
 
-from agent.engine.forced_tokens import RECIPE_FIELD, ForcedTokens
+from agent.engine.forced_tokens import SPEC_FIELD, ForcedTokens
 from agent.engine.protocol import EngineError, Finished, Logprob, Request, Sampling, Tokens
 from agent.formats.protocol import Format
 from agent.runtime.runtime import Runtime
@@ -108,7 +108,7 @@ class CompletionChoice:
             sampling=Sampling(temperature=0),
             logprobs=max(self.settings.logprobs, 1),
             constraint=ForcedTokens(rest),
-            recipe=lambda: {RECIPE_FIELD: rest},
+            constraint_spec=lambda: {SPEC_FIELD: rest},
             private=True,
         )
         async for event in self.runtime.generate(request):

@@ -20,7 +20,7 @@ import pytest
 from agent.config.paths import Paths
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
-from agent.engine.forced_tokens import RECIPE_FIELD, ForcedTokens
+from agent.engine.forced_tokens import SPEC_FIELD, ForcedTokens
 from agent.engine.grammars import GrammarCompiler
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.placement.planner import PlacementRequest
@@ -126,7 +126,7 @@ async def test_client_repeats_forced_tokens(new_runtime: NewRuntime) -> None:
         sampling=GREEDY,
         logprobs=1,
         constraint=ForcedTokens(forced),
-        recipe=lambda: {RECIPE_FIELD: forced},
+        constraint_spec=lambda: {SPEC_FIELD: forced},
     )
     logprobs = [
         one
@@ -146,7 +146,7 @@ async def test_forced_tokens_that_are_none_are_refused_by_the_owner(
     first = await generate(owner)
     assert owner.loader.shared_socket is not None
     reader, writer = await asyncio.open_unix_connection(owner.loader.shared_socket)
-    request = Request([1], 2, logprobs=1, recipe=lambda: {RECIPE_FIELD: forced})
+    request = Request([1], 2, logprobs=1, constraint_spec=lambda: {SPEC_FIELD: forced})
     await wire.send(writer, wire.request_message(request))
     assert await wire.receive(reader) == wire.ACCEPTED
     if isinstance(forced, list) and isinstance(forced[1], int):

@@ -55,7 +55,7 @@ class Owner:
 
     def __init__(self, path: Path, folder: Path) -> None:
         self.engine = local_engine(path)
-        self.server = EngineServer(self.engine, lambda recipe: constraint_of(form(), recipe))
+        self.server = EngineServer(self.engine, lambda spec: constraint_of(form(), spec))
         self.socket = wire.socket_path(folder / "engines", str(path))
 
     async def find(
@@ -131,7 +131,7 @@ async def test_constraint_is_enforced_by_the_owner(tiny_gguf: Path, tmp_path: Pa
         shared = await owner.find()
         assert shared is not None
         events = await read(
-            shared, prompt, recipe=lambda: constraints.recipe(recipients, []), max_tokens=200,
+            shared, prompt, constraint_spec=lambda: constraints.spec(recipients, []), max_tokens=200,
             stop_ids=harmony.stop_ids,
         )  # fmt: skip
     text = harmony.encoding.decode(ids_of(events))
@@ -253,7 +253,7 @@ async def test_engine_is_not_shared(gguf: Path, tmp_path: Path) -> None:
     async with owner_of(gguf, tmp_path) as owner:
         assert await owner.find(context=2049) is None, "its context is too short"
         assert await owner.find(context=2048) is not None
-        second = EngineServer(owner.engine, lambda recipe: constraint_of(form(), recipe))
+        second = EngineServer(owner.engine, lambda spec: constraint_of(form(), spec))
         assert not await second.start(owner.socket), "one is enough"
         await second.close()
         assert await owner.find() is not None

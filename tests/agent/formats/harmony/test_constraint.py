@@ -138,8 +138,8 @@ def test_answer_that_goes_on_without_end_is_closed(
     )
     constraint = harmony_format.new_constraint(constraints, Recipients(()))
     if from_recipe:
-        recipe = json.loads(json.dumps(constraints.recipe(Recipients(()), [])))
-        constraint = constraint_of(harmony_format, recipe)
+        spec = json.loads(json.dumps(constraints.spec(Recipients(()), [])))
+        constraint = constraint_of(harmony_format, spec)
     markup = '<|channel|>final <|constrain|>json<|message|>["'
     for token in encoding.encode(markup, allowed_special="all"):
         assert constraint.accept(token)

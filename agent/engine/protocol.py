@@ -210,7 +210,7 @@ class Request:
     """The request continues a turn that was admitted before: it is never refused as too many."""
     background: bool = False
     """Prefetching: the request gives way to every other one and does not count in the queue."""
-    aside: bool = False
+    auxiliary: bool = False
     """A background request that goes back in a cached conversation and leaves its sequence as it is."""
     head_tokens: int = 0
     """Length in tokens of the prompt header, which other conversations share (tools, instructions)."""

@@ -95,7 +95,7 @@ class ScriptEngine:
             raise EngineError("The script is not loaded yet.")
         request.require_room(self.context_length)
         # A request that only prefills uses up no line.
-        if request.aside:
+        if request.auxiliary:
             line = ScriptLine(_forced_tokens(request), 0.0)
         else:
             line = EMPTY_LINE if request.max_tokens == 0 else next(self._lines)
@@ -134,7 +134,7 @@ class ScriptGeneration:
         total = len(prompt)
         cached = min(common_prefix_length(self._engine.sequence_ids, prompt), total - 1)
         sequence = prompt
-        if not self._request.aside:
+        if not self._request.auxiliary:
             self._engine.sequence_ids = sequence
             if self._line is not EMPTY_LINE:
                 self._engine.answered_ids = sequence

@@ -225,7 +225,7 @@ class Runtime:
 
     def generate(self, request: Request) -> Generation:
         """Start a generation on the loaded model. Raises EngineError."""
-        if request.aside:
+        if request.auxiliary:
             self.restart_idle_timers()  # someone looks at tokens
         elif self.running_turns <= 1:
             # With several turns, the prefetched prompt may be another conversation's.

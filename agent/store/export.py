@@ -27,12 +27,12 @@ class ExportRecord:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A section for readers; ``code``: set verbatim, ``aside``: folded where the format can."""
+    """A section for readers; ``code``: set verbatim, ``folded``: collapsed where the format can."""
 
     title: str
     text: str
     code: bool = False
-    aside: bool = False
+    folded: bool = False
 
 
 def local_time(seconds: float) -> str:
@@ -62,10 +62,10 @@ def markdown(record: ExportRecord) -> str:
     ]
     for block in _clean_blocks(record):
         text = block.text.strip()
-        parts.append(f"## {block.title}" if not block.aside else f"**{block.title}**")
+        parts.append(f"## {block.title}" if not block.folded else f"**{block.title}**")
         if block.code:
             text = _fenced(text)
-        elif block.aside:
+        elif block.folded:
             text = "\n".join(f"> {line}".rstrip() for line in text.splitlines())
         parts.append(text)
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -90,7 +90,7 @@ def html_page(record: ExportRecord) -> str:
     for block in _clean_blocks(record):
         title, text = html.escape(block.title), html.escape(block.text.strip())
         kind = ' class="code"' if block.code else ""
-        if block.aside:
+        if block.folded:
             body.append(f"<details><summary>{title}</summary><pre{kind}>{text}</pre></details>")
         else:
             body.append(f"<h2>{title}</h2><pre{kind}>{text}</pre>")
@@ -172,7 +172,7 @@ def _blocks(record: ExportRecord) -> Iterator[Block]:
 def _item(item: ev.Item) -> Iterator[Block]:
     match item:
         case ev.ReasoningItem(content=content):
-            yield Block("Reasoning", "".join(part.text for part in content), aside=True)
+            yield Block("Reasoning", "".join(part.text for part in content), folded=True)
         case ev.MessageItem(content=texts, phase=phase):
             said = "".join(part.text for part in texts)
             yield Block("Answer" if phase == "final_answer" else "Said meanwhile", said)

@@ -124,7 +124,7 @@ create table turn_items (
 create index items_of_turn on turn_items(turn)
 """
 """Responses of the endpoint become turns. ``source``: who began the conversation, 'local' or 'http'.
-``upto``: entries of the conversation, reasoning aside, once the turn had ended; ``revision``: that of
+``upto``: entries of the conversation without reasoning, once the turn had ended; ``revision``: that of
 the conversation then.
 ``served``: what the endpoint needs of a response's request, as JSON; null: a turn of a person here."""
 

@@ -188,7 +188,7 @@ def _request(
         constraint=ForcedTokens(forced),
         constraint_spec=lambda: {SPEC_FIELD: forced},
         background=True,
-        aside=True,
+        auxiliary=True,
         private=True,
     )
 

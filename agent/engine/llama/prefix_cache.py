@@ -34,8 +34,8 @@ prefix (the same system prompt)? If it cuts off at most REWIND_LIMIT_TOKENS toke
   last stay.
 
 Where the likeliest tokens at an earlier position are looked up, the prompt goes back there without
-being the next turn of a conversation (`agent.engine.protocol.Request.aside`). It is computed in the
-spare sequence, `PrefixCache.acquire_aside`, so that the conversation's own stays as it is.
+being the next turn of a conversation (`agent.engine.protocol.Request.auxiliary`). It is computed in the
+spare sequence, `PrefixCache.acquire_spare`, so that the conversation's own stays as it is.
 
 What a sequence holds is also written to disk while the engine idles, and read back where a prompt
 begins like that (`agent.engine.llama.disk_cache`): `PrefixCache.save_step` and `RestoreJob` do one
@@ -242,7 +242,7 @@ class PrefixCache:
         self._saving: Iterator[None] | None = None
         self.sequences = [KvSequence(model, seq_id) for seq_id in range(sequences)]
         self._spare = KvSequence(model, model.spare_sequence)
-        """Where prompts are computed aside; others may copy what it has."""
+        """For auxiliary prompts; other sequences may copy its cells."""
         self._clock = 0
 
     @property
@@ -291,7 +291,7 @@ class PrefixCache:
         self._touch(target)
         return AcquiredSequence(target, cached, max(shared.values()))
 
-    def acquire_aside(self, prompt: list[int]) -> AcquiredSequence:
+    def acquire_spare(self, prompt: list[int]) -> AcquiredSequence:
         """Return the spare sequence for a job with `prompt`; conversations' sequences stay unchanged.
 
         There is one, which must not be busy; what it has is there until it is needed otherwise.
@@ -380,17 +380,17 @@ class PrefixCache:
                 yield
             sequence.unsaved = False
 
-    def evict(self, aside: Sequence[int] | None = None) -> bool:
+    def evict(self, spared: Sequence[int] | None = None) -> bool:
         """Empty the least recently used free sequence; return False when there is none.
 
-        ``aside``: a prompt for which the sequence that shares most with it must stay.
+        ``spared``: a prompt; the sequence that shares the longest prefix with it must stay.
         """
         if self._spare.ids and not self._spare.busy:
             self._spare.clear()
             return True
         idle = [s for s in self.sequences if s.ids and not s.busy]
-        if aside is not None and idle:
-            idle.remove(max(idle, key=lambda s: (common_prefix_length(s.ids, aside), s.last_used)))
+        if spared is not None and idle:
+            idle.remove(max(idle, key=lambda s: (common_prefix_length(s.ids, spared), s.last_used)))
         if idle:
             min(idle, key=lambda s: s.last_used).clear()
         return bool(idle)

@@ -31,9 +31,9 @@ MAX_CHUNK_SECONDS = 0.05
 """Seconds that a prefill chunk may take while other jobs decode."""
 MIN_CHUNK_TOKENS = 32
 """Tokens of a chunk in any case: with fewer, prefill is much slower."""
-ASIDE_CHECKPOINT_TOKENS = 512
-"""Tokens between the checkpoints of a prompt that is computed aside: who looks at one token looks at
-its neighbours next."""
+AUXILIARY_CHECKPOINT_TOKENS = 512
+"""Tokens between the checkpoints of an auxiliary prompt: the next one is often for a neighbouring
+token."""
 MAX_BACKGROUND_JOBS = 4
 """Background jobs that are kept waiting; the oldest are dropped."""
 
@@ -96,9 +96,9 @@ class GenerationJob:
         return len(self.ids) - self.position
 
     @property
-    def is_aside(self) -> bool:
+    def is_auxiliary(self) -> bool:
         """Whether it goes back in a conversation whose sequence must stay; it then runs alone."""
-        return self.request.background and self.request.aside
+        return self.request.background and self.request.auxiliary
 
     @property
     def forced_tokens(self) -> ForcedTokens | None:
@@ -207,8 +207,8 @@ class Scheduler:
 
     def _start(self, job: GenerationJob) -> None:
         self.running.append(job)
-        if job.is_aside:
-            acquired = self._cache.acquire_aside(job.ids)
+        if job.is_auxiliary:
+            acquired = self._cache.acquire_spare(job.ids)
         else:
             acquired = self._cache.acquire(job.ids, job.request.background)
         job.sequence = acquired.sequence
@@ -220,8 +220,8 @@ class Scheduler:
         if not job.start_order:
             self._started_count += 1
             job.start_order, job.cached_tokens = self._started_count, acquired.cached_tokens
-        if job.is_aside:
-            marks = range(acquired.cached_tokens, len(job.ids), ASIDE_CHECKPOINT_TOKENS)
+        if job.is_auxiliary:
+            marks = range(acquired.cached_tokens, len(job.ids), AUXILIARY_CHECKPOINT_TOKENS)
             job.checkpoints_at.update(marks)
         elif stored := self._cache.stored(job.ids, acquired.cached_tokens):
             job.restoring = job.sequence.restore(stored)
@@ -304,7 +304,7 @@ class Scheduler:
         Returns the only running job if there is nothing else to free.
         """
         first = self.running[0]
-        if self._cache.evict(first.ids if first.is_aside else None):
+        if self._cache.evict(first.ids if first.is_auxiliary else None):
             return None
         job = max(self.running, key=lambda job: job.start_order)
         if len(self.running) == 1:

@@ -196,7 +196,7 @@ class StepLoop:
             return [[] for _ in jobs]
         if forced := sum(job.forced_tokens is not None for job in jobs):
             return [job.upcoming(self._max_forced // forced) for job in jobs]
-        if self._drafting is None or jobs[0].is_aside:
+        if self._drafting is None or jobs[0].is_auxiliary:
             return [[] for _ in jobs]
         return self._drafting.draft(jobs)
 

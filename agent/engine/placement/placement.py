@@ -53,5 +53,5 @@ class Placement:
 
     @property
     def kv_sequences(self) -> int:
-        """Sequences of the KV cache, with one for segments on disk and prompts computed aside."""
+        """Sequences of the KV cache, with one for segments on disk and auxiliary prompts."""
         return self.sequences + 1

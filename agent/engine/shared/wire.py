@@ -53,7 +53,7 @@ _SHAPES = repr(
 """The fields that are sent; programs whose versions send others do not meet."""
 _UNCHANGED = (
     "max_tokens", "logprobs", "probabilities", "continued_tokens", "continues_turn", "background",
-    "aside", "head_tokens", "private", "streamed",
+    "auxiliary", "head_tokens", "private", "streamed",
 )  # fmt: skip
 """Fields of a request that are sent as they are."""
 _LOCAL_PEERCRED, _XUCRED_BYTES = 1, 76

@@ -131,7 +131,7 @@ def test_what_is_computed_aside_makes_way_for_files(gguf: Path, tmp_path: Path) 
     looked = IDS[:700] + OTHER[:500]
 
     async def look(engine: LlamaEngine) -> Reply:
-        return await generate(engine, looked, max_tokens=1, background=True, aside=True)
+        return await generate(engine, looked, max_tokens=1, background=True, auxiliary=True)
 
     async def run() -> list[Reply]:
         disk = DiskCacheOptions(tmp_path, 10**9)

@@ -19,7 +19,7 @@ COMPLETION_VARIABLE = "_AGENT_COMPLETE"
 """Set by the shell's completion function when it asks this program."""
 WORDS_VARIABLES = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 """The command line so far, in bash and in the other shells."""
-HANDS = ("python", "files", "browser", "shell")
+BUILT_IN = ("python", "files", "browser", "shell")
 
 Proposals = list[tuple[str, str]]
 """Words, each with a description that a shell may show."""
@@ -76,7 +76,7 @@ def complete_setting() -> Iterable[tuple[str, str]]:
 def complete_tools(incomplete: str) -> Proposals:
     """Complete the last name of a comma-separated list of servers."""
     before, comma, name = incomplete.rpartition(",")
-    names = [*HANDS, *_servers()] if comma else ["all", "none", *HANDS, *_servers()]
+    names = [*BUILT_IN, *_servers()] if comma else ["all", "none", *BUILT_IN, *_servers()]
     taken = before.split(",")
     return [(before + comma + n, "") for n in names if n.startswith(name) and n not in taken]
 

@@ -92,7 +92,7 @@ def list_servers(root: Path, trust: bool, *, as_json: bool = False) -> int:
         for name in names:
             host.connect(name)
         width = max(map(len, names), default=0)
-        async for name in host.settled(names):
+        async for name in host.iter_started(names):
             if not as_json:
                 echo(_status_line(_state(host, name), require_config(host, name), width))
         states = [state for state in host.server_states() if state.name in names]
@@ -130,7 +130,7 @@ def inspect(name: str, root: Path, trust: bool, *, as_json: bool = False) -> int
 
     async def work(host: Host) -> int:
         host.connect(name)
-        await host.wait_settled({name})
+        await host.wait_started({name})
         state, config = _state(host, name), require_config(host, name)
         tools = [tool for tool in host.tools() if tool.server == name]
         lists = state.status == "ready" and not config.builtin
@@ -200,9 +200,9 @@ def call(
 
     async def work(host: Host) -> int:
         host.connect(name)
-        await host.wait_settled({name})
+        await host.wait_started({name})
         if on_login and await host.offer_login(name, on_login):
-            await host.wait_settled({name})
+            await host.wait_started({name})
         definition = next((t for t in host.tools() if (t.server, t.name) == (name, tool)), None)
         if definition is None:
             why = _missing_tool_reason(_state(host, name), tool)
@@ -296,7 +296,7 @@ def _move_to_sandbox(path: Path, name: str, entry: dict[str, Any]) -> None:
 
     async def start(host: Host) -> int:
         host.connect(name)
-        async for _ in host.settled([name]):
+        async for _ in host.iter_started([name]):
             pass
         state = _state(host, name)
         if state.status == "ready":

@@ -219,7 +219,7 @@ class DeclaredTools:
         offered = host_tools if options.tools is None else options.tools
         functions = {form.canonical_name(f.model_name, function=True): f for f in options.functions}
         names = {form.canonical_name(tool.model_name): tool for tool in offered}
-        # Where the format has no namespaces, a client's function ``python`` replaces the hand.
+        # Where the format has no namespaces, a client's function ``python`` replaces the built-in tool.
         tools = {name: tool for name, tool in names.items() if name not in functions}
         schemas = {name: function.argument_schema for name, function in functions.items()}
         schemas |= {name: tool.model_parameters for name, tool in tools.items()}

@@ -34,7 +34,7 @@ async def test_create_runtime_unsandboxed_python_follows_config(
     runtime = bootstrap.create_runtime(LaunchOptions(tools="python"))
     try:
         await runtime.host.start()
-        await runtime.host.wait_settled()
+        await runtime.host.wait_started()
         (state,) = (s for s in runtime.host.server_states() if s.name == "code_interpreter")
         if setting == "false":
             assert state.status == "failed" and "nothing works here" in (state.error or "")

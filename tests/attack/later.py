@@ -50,7 +50,7 @@ async def search(root: Path, toolbox: Toolbox) -> None:
 async def start_servers(root: Path, toolbox: Toolbox) -> None:
     """Start the person's own servers, and wait for what becomes of them."""
     await toolbox.host.start()
-    await toolbox.host.wait_settled(("module", "package", "shadow"))
+    await toolbox.host.wait_started(("module", "package", "shadow"))
 
 
 def complete(root: Path, toolbox: Toolbox) -> None:

@@ -74,7 +74,7 @@ async def _attack(mode: str, does: str, transport: str) -> Attempt:
 async def _use(host: Host) -> str:
     """Start the server and call its tool; returns the result or why there is none."""
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     (state,) = host.server_states()
     tools = [tool for tool in host.tools() if tool.server == "hostile"]
     if not tools:

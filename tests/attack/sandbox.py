@@ -187,7 +187,7 @@ async def _as_server(each: Isolation, folder: Path, line: str) -> str:
     )
     try:
         await host.start()
-        await host.wait_settled()
+        await host.wait_started()
         tool = host.find_tool("meddler.run")
         return (await host.call(tool, {"line": line})).text if tool else str(host.server_states())
     finally:

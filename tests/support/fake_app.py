@@ -292,7 +292,7 @@ class ScreenDriver:
         await self.pilot.resize_terminal(columns, rows)
         messages = self.app.query(AssistantMessage)
         await self.wait_for(
-            lambda: all(message.is_rendered for message in messages if message.item.settled)
+            lambda: all(message.is_rendered for message in messages if message.item.is_complete)
         )
         await self.pilot.pause()
 

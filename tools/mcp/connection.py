@@ -50,7 +50,7 @@ from tools.mcp.http import HttpTransport
 from tools.mcp.limits import structured_content
 from tools.mcp.login import LoginChallenge, LoginRequiredError, logs_in
 from tools.mcp.negotiation import NegotiatingClient
-from tools.mcp.start_patience import StartActivity
+from tools.mcp.start_wait import StartActivity
 from tools.mcp.stdio import StdioTransport
 from tools.results import protocol_failure
 from tools.sanitize import clean_text
@@ -338,8 +338,8 @@ class Connection:
     def _needs_newer_version(self, error: MCPError) -> bool:
         """Return whether the tool asked the person by a result that older versions do not have, as
         FastMCP 4 says in its error."""
-        settled = self.config.protocol or self.protocol >= LISTEN_VERSION
-        return not settled and "InputRequiredResult" in error.message
+        is_fixed = self.config.protocol or self.protocol >= LISTEN_VERSION
+        return not is_fixed and "InputRequiredResult" in error.message
 
     def _failure(self, reason: str, code: int) -> ToolResult:
         return protocol_failure(f"the server {self.config.name} {reason}", code)

@@ -132,16 +132,16 @@ class Host:
             if server.config.builtin is not None:
                 server.connect_soon()
 
-    async def wait_settled(self, names: Collection[str] | None = None) -> None:
+    async def wait_started(self, names: Collection[str] | None = None) -> None:
         """Wait until none of these (None: all) nor a required server starts; each has its timeout."""
         async with asyncio.TaskGroup() as group:
             for name, server in self._servers.items():
                 if names is None or name in names or server.config.required:
-                    group.create_task(server.wait_settled())
+                    group.create_task(server.wait_started())
 
-    async def settled(self, names: Sequence[str]) -> AsyncIterator[str]:
+    async def iter_started(self, names: Sequence[str]) -> AsyncIterator[str]:
         """Yield each of these servers when its start has succeeded or failed."""
-        waits = {asyncio.create_task(self._servers[name].wait_settled()): name for name in names}
+        waits = {asyncio.create_task(self._servers[name].wait_started()): name for name in names}
         while waits:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in [wait for wait in waits if wait in done]:
@@ -158,7 +158,7 @@ class Host:
                 if server.config.required or (
                     (names is None or name in names) and _mentions(text, name)
                 ):
-                    group.create_task(server.wait_settled())
+                    group.create_task(server.wait_started())
                 elif names is None or name in names:
                     group.create_task(server.wait_idle(timeout))
 
@@ -225,7 +225,7 @@ class Host:
         for name, server in self._servers.items():
             wanted = server.config.required or server.config.trusted or _mentions(text, name)
             if wanted and await self.offer_login(name, on_login):
-                await server.wait_settled()
+                await server.wait_started()
 
     async def offer_login(self, name: str, on_login: OnLogin) -> bool:
         """Ask the person for the login that a server wants which failed; return whether it was done."""

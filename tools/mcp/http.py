@@ -17,7 +17,7 @@ from tools.config.servers import ServerConfig
 from tools.mcp.challenge import Challenges
 from tools.mcp.http_bodies import BoundedBody, LargeMessages, content_type
 from tools.mcp.limits import bound_message
-from tools.mcp.start_patience import StartActivity
+from tools.mcp.start_wait import StartActivity
 from tools.safe_fetch import ALL_NETWORKS, GuardedTransport
 
 CONNECT_SECONDS = 30.0

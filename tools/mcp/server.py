@@ -24,7 +24,7 @@ counting as failed, as SSE, unless it has asked for a login. Other servers are t
 handshake of older versions, and after the backoff without it ("newest"), for a server may end when it
 is sent what it does not know.
 
-**Events.** ``settled``: the start is decided, well or badly (stays set until ``restart``).
+**Events.** ``start_decided``: the start is decided, well or badly (stays set until ``restart``).
 ``_state_changed``: pulsed for those who wait in ``live_connection``. ``_wake``: ends the wait for
 the first need of a built-in server, and the backoff.
 """
@@ -43,7 +43,7 @@ from agent.errors import system_refusal
 from tools.config.servers import ServerConfig
 from tools.mcp.context import HostContext
 from tools.mcp.login import LoginChallenge, LoginError
-from tools.mcp.start_patience import StartActivity, StartPatience
+from tools.mcp.start_wait import StartActivity, StartWait
 from tools.results import replace_surrogates
 from tools.sanitize import clean_text
 from tools.types import ConnectionStatus, ServerState, Tool
@@ -77,7 +77,7 @@ class McpServer:
         self._needs_newest = False
         self._state_changed = asyncio.Event()
         self._wake = asyncio.Event()
-        self.settled = asyncio.Event()
+        self.start_decided = asyncio.Event()
         self.error: str | None = config.problem
         self.challenge: LoginChallenge | None = None
         """The login that it wants before it can be connected."""
@@ -87,7 +87,7 @@ class McpServer:
         """For each time that the person was asked for a login: whether it was done."""
         self._stderr = ""
         if not config.enabled or config.problem:
-            self.settled.set()
+            self.start_decided.set()
 
     def problem(self) -> str | None:
         """Return why nothing of the server can be called; None if it can, or is starting."""
@@ -140,19 +140,19 @@ class McpServer:
             return (self._connection and self._connection.transport) or config.transport or "http"
         return "built in" if config.builtin is not None else "stdio"
 
-    async def wait_settled(self) -> None:
-        await self.settled.wait()
+    async def wait_started(self) -> None:
+        await self.start_decided.wait()
 
     async def wait_idle(self, seconds: float | None) -> None:
-        """Wait until its start is decided, as StartPatience says; ``seconds``: None: no limit."""
-        patience, clock = StartPatience(), asyncio.get_running_loop().time
+        """Wait until its start is decided, as StartWait says; ``seconds``: None: no limit."""
+        wait, clock = StartWait(), asyncio.get_running_loop().time
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not self.settled.is_set():
-                    if patience.is_exhausted(await self._activity(), clock()):
+                while not self.start_decided.is_set():
+                    if wait.is_exhausted(await self._activity(), clock()):
                         return
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self.settled.wait(), ACTIVITY_CHECK_SECONDS)
+                        await asyncio.wait_for(self.start_decided.wait(), ACTIVITY_CHECK_SECONDS)
 
     async def _activity(self) -> StartActivity:
         if self._connection is None:
@@ -181,7 +181,7 @@ class McpServer:
             return
         self.config = replace(self.config, enabled=True)
         self._ready, self.error, self.challenge = False, None, None
-        self.settled.clear()
+        self.start_decided.clear()
         if self._task is None:
             self.start()
             return
@@ -216,7 +216,7 @@ class McpServer:
         if self._task is not None:
             await asyncio.wait([self._task])
         self.error = self.error or "is closed"
-        self.settled.set()
+        self.start_decided.set()
         if self.config.builtin is not None:
             await self.config.builtin.close()
 
@@ -224,7 +224,7 @@ class McpServer:
         try:
             if self.config.builtin is not None:
                 await self.config.builtin.start()
-                self.settled.set()  # its definitions were known from the beginning
+                self.start_decided.set()  # its definitions were known from the beginning
                 await self._wake.wait()
                 if self._closing:
                     return
@@ -266,7 +266,7 @@ class McpServer:
         finally:
             self._closing = True
             self._connection = None
-            self._mark_settled()
+            self._mark_started()
 
     async def probe_login(self) -> LoginChallenge | None:
         """Connect once without a stored login; the login that it wants, if any. Raises LoginError."""
@@ -293,7 +293,7 @@ class McpServer:
             self._tools = tools
         self._ready = self._was_ready = True
         self.error = None
-        self._mark_settled()
+        self._mark_started()
         for listener in self._context.listeners:
             listener(self.config.name)
 
@@ -301,13 +301,13 @@ class McpServer:
         if not self._closing:
             log.warning("MCP server %s %s", self.config.name, reason)
         self._ready, self.error = False, reason
-        self._mark_settled()
+        self._mark_started()
         if self.challenge is not None and not self._closing:
             for listener in self._context.login_listeners:
                 listener(self.config.name)
 
-    def _mark_settled(self) -> None:
-        self.settled.set()
+    def _mark_started(self) -> None:
+        self.start_decided.set()
         self._state_changed.set()
 
     async def _back_off(self, seconds: float) -> None:

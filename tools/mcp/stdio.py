@@ -31,7 +31,7 @@ from tools.mcp.limits import (
     check_size,
     parse_message,
 )
-from tools.mcp.start_patience import StartActivity
+from tools.mcp.start_wait import StartActivity
 from tools.sanitize import clean_line
 
 if TYPE_CHECKING:

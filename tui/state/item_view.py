@@ -90,8 +90,7 @@ class ItemView:
         return self.markdown or self.final_text or str(self.text)
 
     @property
-    def settled(self) -> bool:
-        """Whether it is complete."""
+    def is_complete(self) -> bool:
         return self.ended is not None
 
     @property

@@ -75,7 +75,7 @@ class AssistantMessage(Guarded, Widget):
         if self._finished or not self.is_attached:
             return
         new, before = item.text.read_from(self._chunks_read), self._markdown.rows
-        if item.settled:
+        if item.is_complete:
             self._finished = True
             # A stored message never streamed.
             self._markdown.finish(

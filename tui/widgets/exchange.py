@@ -87,7 +87,7 @@ class ExchangeEntries:
                     widget.follow(self.turn.clock())
                 case AssistantMessage() as widget:
                     widget.follow()
-        self._growing = [item for item in self._growing if not item.settled]
+        self._growing = [item for item in self._growing if not item.is_complete]
         for entry in (self._panes, self._footer):
             if isinstance(entry.widget, TurnPanes | TurnFooter):
                 entry.widget.follow()

@@ -136,7 +136,7 @@ class TurnPanes(Vertical):
                     self._follow_call(item)
                 case _:
                     self._follow_message(item)
-            if item.settled:
+            if item.is_complete:
                 self._finished.add(item)
         self._update_titles()
         self._fit()
@@ -202,7 +202,7 @@ class TurnPanes(Vertical):
     def _write_new_text(self, item: ItemView, stream: TextStream) -> None:
         seen = self._chunks_read.get(item, 0)
         new = item.text.read_from(seen)
-        if not seen and not new and item.settled:
+        if not seen and not new and item.is_complete:
             new = item.final_text or ""  # a stored item never streamed
         stream.write(new)
         self._chunks_read[item] = len(item.text)
@@ -259,7 +259,7 @@ class TurnPanes(Vertical):
     def _update_titles(self) -> None:
         turn = self.turn
         last = turn.items[-1] if turn.items and turn.running else None
-        live = last if last and not last.settled else None
+        live = last if last and not last.is_complete else None
         calls = [item for item in turn.items if item.kind == "call"]
         call = calls[-1] if calls else None
         running = call is not None and call.state in ("running", "waiting") and turn.running

@@ -79,7 +79,7 @@ class ReasoningBlock(Guarded, Vertical):
         if not self._toggle.is_attached:
             return
         self._update_title()
-        if self.item.settled and not self._expanded:
+        if self.item.is_complete and not self._expanded:
             if self._stream is not None:
                 self._stream.remove()
                 self._stream = None
@@ -88,7 +88,7 @@ class ReasoningBlock(Guarded, Vertical):
             self._stream, self._chunks_read = TextStream(grows=True), 0
             self.mount(self._stream)
         new = self.item.text.read_from(self._chunks_read)
-        if self.item.settled and not self._stream.text and not new:
+        if self.item.is_complete and not self._stream.text and not new:
             new = self.item.final_text or ""
         self._chunks_read = len(self.item.text)
         if self.item.coloured is not None and not self._stream.text:
@@ -97,8 +97,8 @@ class ReasoningBlock(Guarded, Vertical):
             self._stream.write(new)
 
     def _update_title(self) -> None:
-        arrow = "▾" if self._expanded or not self.item.settled else "▸"
-        if not self.item.settled:
+        arrow = "▾" if self._expanded or not self.item.is_complete else "▸"
+        if not self.item.is_complete:
             spent = format_seconds(max(0.0, self._now - self.item.began)) if self._now else ""
             line = f"{arrow} Thinking {spent}"
         else:

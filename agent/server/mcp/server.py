@@ -210,7 +210,7 @@ class _Service:
         """Answer ``tools/list``, once the servers have started if that does not take long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._startup_seconds):
-                await self._runtime.host.wait_settled()
+                await self._runtime.host.wait_started()
         return T.ListToolsResult(tools=self._list_anew())
 
     async def on_initialized(self, context: _Context, params: object) -> None:

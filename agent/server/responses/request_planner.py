@@ -231,7 +231,7 @@ class TurnPlanner:
                 own = {*exposure.servers()} & {*server_labels(declared)}
                 names = {server.name for server in brought}
                 if names | own:
-                    await host.wait_settled(names | own)
+                    await host.wait_started(names | own)
                 if brought:
                     states = [state for state in host.server_states() if state.name in names]
                     refuse_unauthorized(declared, states, _listed_servers(items, continued))

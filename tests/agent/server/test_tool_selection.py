@@ -427,12 +427,12 @@ async def test_request_waits_for_named_server(
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     gate = os.open(fifo, os.O_RDWR)
-    wait_settled = Host.wait_settled
+    wait_started = Host.wait_started
 
     async def let_it_start(host: Host, names: Collection[str] | None = None) -> None:
         assert names is not None and "plain" in names
         os.write(gate, b"\n")
-        await wait_settled(host, names)
+        await wait_started(host, names)
 
     start = f"read line < {fifo}; exec {plain_option().partition('=')[2]}"
     served = await serve(
@@ -442,7 +442,7 @@ async def test_request_waits_for_named_server(
         mcp=(f"plain=sh -c {shlex.quote(start)}",),
     )
     served.runtime.server_wait_seconds = 0
-    monkeypatch.setattr(Host, "wait_settled", let_it_start)
+    monkeypatch.setattr(Host, "wait_started", let_it_start)
     tool = {"type": "mcp", "server_label": "plain", "server_url": "IGNORED"}
     response = check(await served.stream(input="x", tools=[tool]))
     os.close(gate)

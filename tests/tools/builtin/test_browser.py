@@ -305,7 +305,7 @@ async def test_search_with_tool_of_server() -> None:
     )
     try:
         await box.host.start()
-        await box.host.wait_settled()
+        await box.host.wait_started()
         search = box.host.find_tool("browser.search")
         assert search is not None and search.model_name == "browser.search"
         listed = await box.host.call(search, {"query": "json foxes", "topn": 2})
@@ -330,7 +330,7 @@ async def test_search_denied_by_policy_fails(tmp_path: Path) -> None:
     )
     try:
         await box.host.start()
-        await box.host.wait_settled()
+        await box.host.wait_started()
         search = box.host.find_tool("browser.search")
         assert search is not None
         refused = await box.host.call(search, {"query": "words"})

@@ -41,7 +41,7 @@ async def shared(request: pytest.FixtureRequest, shared_folder: Path) -> AsyncIt
     config = server("plain", protocol=request.param)
     host = Host([config], results_folder=shared_folder / "results", roots=[shared_folder])
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     assert host.server_states()[0].protocol == request.param
     yield host
     await host.close()
@@ -52,7 +52,7 @@ async def plain(request: pytest.FixtureRequest, make_host: MakeHost, tmp_path: P
     config = server("plain", protocol=request.param)
     host = make_host(config, results_folder=tmp_path / "results", roots=[tmp_path])
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     assert host.server_states()[0].protocol == request.param
     return host
 
@@ -111,7 +111,7 @@ async def test_elicitation_stays_in_its_conversation(plain: Host, other: str) ->
 async def test_elicitation_suspends_timeout(make_host: MakeHost) -> None:
     host = make_host(server("plain", tool_timeout_sec=4))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     clock = asyncio.get_running_loop().time
 
     async def answer(request: ElicitationRequest) -> ElicitationResult:
@@ -189,7 +189,7 @@ async def test_server_without_tools_has_prompts(make_host: MakeHost) -> None:
     changed = list[str]()
     host.subscribe(changed.append)
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     (state,) = host.server_states()
     assert (state.status, state.tools, changed) == ("ready", [], ["prompts"])
     assert [prompt.name for prompt in await host.prompts("prompts")] == ["first"]
@@ -225,7 +225,7 @@ async def test_resources_and_prompts_readable(shared: Host) -> None:
 async def test_call_that_needs_page_asks_person(make_host: MakeHost) -> None:
     host = make_host(server("booking"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     requests: list[ElicitationRequest] = []
 
     async def answer(request: ElicitationRequest) -> ElicitationResult:
@@ -251,7 +251,7 @@ async def test_elicitations_beyond_limit_cancelled_and_person_hears_of_it(
 ) -> None:
     host = make_host(server("booking"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     output: list[str] = []
 
     async def answer(request: ElicitationRequest) -> ElicitationResult:

@@ -28,6 +28,6 @@ async def test_describe_exit_quotes_last_lines_of_stderr(
         ServerConfig("noisy", command=sys.executable, args=("-c", code), startup_timeout_sec=3.0)
     )
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     error = host.server_states()[0].error or ""
     assert error.endswith("; last on its stderr: " + "\n".join(map(str, lines)))

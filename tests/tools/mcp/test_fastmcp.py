@@ -41,7 +41,7 @@ async def test_fastmcp_over_stdio(make_host: MakeHost, tmp_path: Path) -> None:
     config = ServerConfig("fast", command=str(PYTHON), args=(SCRIPT,))
     host = make_host(config, results_folder=tmp_path)
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     assert host.server_states()[0].protocol == "2025-11-25"
     reports: list[float] = []
     result = await host.call(
@@ -61,7 +61,7 @@ async def test_fastmcp_over_http_behind_a_login(make_host: MakeHost, tmp_path: P
         config = ServerConfig("fast", url=f"http://127.0.0.1:{port}/mcp")
         host = make_host(config, credentials_file=tmp_path / "logins")
         await host.start()
-        await host.wait_settled()
+        await host.wait_started()
         assert host.server_states()[0].needs_login
         visits: list[asyncio.Task[int]] = []
 
@@ -69,6 +69,6 @@ async def test_fastmcp_over_http_behind_a_login(make_host: MakeHost, tmp_path: P
             visits.append(asyncio.create_task(open_page(url)))
 
         await host.log_in("fast", LoginDialog(show, browser=False))
-        await host.wait_settled()
+        await host.wait_started()
         assert host.server_states()[0].status == "ready"
         await check_questions(host)

@@ -29,7 +29,7 @@ UNKNOWN = Tool("plain", "nothing", "", {})
 async def plain(make_host: MakeHost, tmp_path: Path) -> Host:
     host = make_host(server("plain"), results_folder=tmp_path / "results")
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     return host
 
 
@@ -110,16 +110,16 @@ async def test_hanging_start_times_out_alone(make_host: MakeHost) -> None:
     await host.start()
     assert [one.status for one in host.server_states()] == ["starting", "starting"]
     await wait_until(lambda: host.server_states()[1].status == "ready")
-    await host.wait_settled()
+    await host.wait_started()
     hung = host.server_states()[0]
     assert (hung.status, hung.required) == ("failed", True)
     assert hung.error == "did not answer within 1 s of its start"
 
 
-async def test_wait_settled_only_named_servers(make_host: MakeHost) -> None:
+async def test_wait_started_only_named_servers(make_host: MakeHost) -> None:
     host = make_host(server("hostile", "hang"), server("plain"))
     await host.start()
-    await host.wait_settled({"plain"})
+    await host.wait_started({"plain"})
     assert [one.status for one in host.server_states()] == ["starting", "ready"]
 
 
@@ -150,7 +150,7 @@ async def test_failed_server_states_reason(make_host: MakeHost, tmp_path: Path) 
         server("plain", name="off", enabled=False),
     )
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     errors = {one.name: one.error or "" for one in host.server_states()}
     assert host.server_states()[0].stderr == "cannot find the database"
     assert errors["hostile"] == (
@@ -170,7 +170,7 @@ async def test_failed_server_states_reason(make_host: MakeHost, tmp_path: Path) 
 async def test_failed_server_retried(make_host: MakeHost, tmp_path: Path) -> None:
     host = make_host(server("hostile", "once", str(tmp_path / "mark")))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     assert host.server_states()[0].status == "failed"
     await wait_until(lambda: host.server_states()[0].status == "ready")
     assert (await host.call(tool(host, "hostile__ping"), {})).text == "pong"
@@ -179,7 +179,7 @@ async def test_failed_server_retried(make_host: MakeHost, tmp_path: Path) -> Non
 async def test_reconnected_server_can_fail_again(make_host: MakeHost, tmp_path: Path) -> None:
     host = make_host(server("hostile", "once", str(tmp_path / "mark")))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     host.reconnect("hostile")
     await wait_until(lambda: host.server_states()[0].status == "ready")
     await host.call(tool(host, "hostile__die"), {})
@@ -189,7 +189,7 @@ async def test_reconnected_server_can_fail_again(make_host: MakeHost, tmp_path: 
 async def test_call_server_dies_next_call_works(make_host: MakeHost) -> None:
     host = make_host(server("hostile", "well"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     died = await host.call(tool(host, "hostile__die"), {})
     assert (died.failure, died.code) == ("protocol", -32000)
     assert died.text.startswith("Error: the server hostile ended with exit code 7 before")
@@ -201,7 +201,7 @@ async def test_call_server_dies_next_call_works(make_host: MakeHost) -> None:
 async def test_call_changed_definition_refused(make_host: MakeHost, tmp_path: Path) -> None:
     host = make_host(server("hostile", "change", str(tmp_path / "mark")))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     before = tool(host, "hostile__ping")
     assert before.description == "First." and tool(host, "hostile__ping") is before
     await host.call(tool(host, "hostile__die"), {})
@@ -215,7 +215,7 @@ async def test_call_changed_definition_refused(make_host: MakeHost, tmp_path: Pa
 async def test_killed_server_noticed_and_restarted(make_host: MakeHost) -> None:
     host = make_host(server("hostile", "well"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     first = int((await host.call(tool(host, "hostile__process"), {})).text)
     call = asyncio.create_task(host.call(tool(host, "hostile__hang"), {}))
     await asyncio.sleep(0)
@@ -231,7 +231,7 @@ async def test_killed_server_noticed_and_restarted(make_host: MakeHost) -> None:
 async def test_call_hanging_tool_times_out(make_host: MakeHost) -> None:
     host = make_host(server("hostile", "well", tool_timeout_sec=0.3))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     hung = await host.call(tool(host, "hostile__hang"), {})
     assert (hung.failure, hung.code) == ("protocol", -32001)
     assert hung.text == "Error: the server hostile did not answer within 0.3 s"
@@ -240,14 +240,14 @@ async def test_call_hanging_tool_times_out(make_host: MakeHost) -> None:
 async def test_call_progress_extends_timeout(make_host: MakeHost) -> None:
     host = make_host(server("plain", tool_timeout_sec=4.0))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     assert (await host.call(tool(host, "plain__steps"), {"seconds": 5})).text == "arrived"
 
 
 async def test_call_progress_extends_timeout_not_forever(make_host: MakeHost) -> None:
     host = make_host(server("plain", tool_timeout_sec=0.3))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     endless = await host.call(tool(host, "plain__steps"), {"seconds": 600})
     assert (endless.failure, endless.code) == ("protocol", -32001)
     # On a machine that is busy the pauses between two steps may be too long.
@@ -260,7 +260,7 @@ async def test_call_progress_extends_timeout_not_forever(make_host: MakeHost) ->
 async def test_junk_on_stdout_ignored(make_host: MakeHost) -> None:
     host = make_host(server("hostile", "junk"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     assert (await host.call(tool(host, "hostile__shout"), {})).text == "said"
     assert (await host.call(tool(host, "hostile__ping"), {})).text == "pong"
     died = await host.call(tool(host, "hostile__die"), {})
@@ -273,7 +273,7 @@ async def test_close_leaves_no_process(
     note = tmp_path / "pid"
     host = make_host(server("hostile", "orphan", str(note)), server("plain"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     pids = [int(note.read_text()), *(child.pid for child in children())]
     await host.close()
     await wait_until(lambda: not any(is_alive(pid) for pid in pids))
@@ -286,7 +286,7 @@ async def test_kill_all_ends_servers(
     note = tmp_path / "pid"
     host = make_host(server("hostile", "orphan", str(note)), server("plain"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     pids = [int(note.read_text()), *(child.pid for child in children())]
     assert len(process_groups.active_groups) == 2
     process_groups.kill_all()
@@ -300,7 +300,7 @@ async def test_dead_server_orphan_is_ended(make_host: MakeHost, tmp_path: Path) 
     note = tmp_path / "pid"
     host = make_host(server("hostile", "orphan", str(note)))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     orphan = int(note.read_text())
     assert (await host.call(tool(host, "hostile__die"), {})).failure == "protocol"
     await wait_until(lambda: not is_alive(orphan))
@@ -316,7 +316,7 @@ async def test_close_during_start(make_host: MakeHost, moment: str, children: Ch
         await wait_until(lambda: len(children()) >= 2)
     await host.close()
     await wait_until(lambda: not children())
-    await host.wait_settled()  # does not wait for what will never come
+    await host.wait_started()  # does not wait for what will never come
 
 
 def test_toolbox_does_not_import_sdk() -> None:
@@ -340,7 +340,7 @@ def test_toolbox_does_not_import_sdk() -> None:
 async def test_connect_connects_builtin_server(make_host: MakeHost, tmp_path: Path) -> None:
     host = make_host(ServerConfig("files", builtin=FilesServer(tmp_path)))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     (before,) = host.server_states()
     host.connect("files")
     await wait_until(lambda: host.server_states()[0].protocol)
@@ -350,7 +350,7 @@ async def test_connect_connects_builtin_server(make_host: MakeHost, tmp_path: Pa
 async def test_missing_enabled_tool_reported(make_host: MakeHost) -> None:
     host = make_host(server("plain", enabled_tools=("echo", "ecko"), disabled_tools=("big",)))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     (state,) = host.server_states()
     assert (state.status, state.tools) == ("ready", ["echo"])
     assert state.error == "has no tool ecko"
@@ -365,7 +365,7 @@ async def test_older_server_beside_builtin_server(make_host: MakeHost, tmp_path:
         ServerConfig("files", builtin=FilesServer(tmp_path)),
     )
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     names = [one.model_name for one in host.tools()]
     assert names[:2] == ["time__get_current_time", "time__convert_time"]
     now = await host.call(tool(host, "time__get_current_time"), {"timezone": "Europe/Berlin"})
@@ -390,7 +390,7 @@ async def test_builtin_server_with_problem_not_offered(make_host: MakeHost, tmp_
     bare = PythonServer(isolation=Isolation("none", "nothing works here", False))
     host = make_host(ServerConfig(bare.name, builtin=bare, required=True))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     (state,) = host.server_states()
     assert (state.status, state.error) == ("failed", "is not available: nothing works here")
     assert list(host.tools()) == []

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.slow
 async def odd_host(make_host: MakeHost) -> Host:
     host = make_host(server("odd"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     assert host.server_states()[0].status == "ready", host.server_states()
     return host
 
@@ -65,7 +65,7 @@ async def test_definitions_hidden_characters_removed(odd_host: Host) -> None:
 async def test_result_of_7_mb_saved_in_file(make_host: MakeHost, tmp_path: Path) -> None:
     host = make_host(server("hostile", "well"), results_folder=tmp_path)
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     huge = await host.call(tool(host, "hostile__huge"), {})
     assert huge.failure == "none" and len(huge.text) <= 32_000
     assert huge.full_text_path is not None and Path(huge.full_text_path).stat().st_size == 7_000_000
@@ -75,7 +75,7 @@ async def test_result_of_7_mb_saved_in_file(make_host: MakeHost, tmp_path: Path)
 async def test_progress_and_output_flood_bounded(make_host: MakeHost) -> None:
     host = make_host(server("hostile", "well"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     reports: list[float] = []
     output: list[str] = []
     flooded = await host.call(
@@ -106,7 +106,7 @@ async def test_tool_list_changes_are_throttled(
     monkeypatch.setattr(listing, "list_tools", counted)
     host = make_host(server("versions", protocol="2026-07-28"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     result = await host.call(tool(host, "versions__restless"), {})
     assert result.text == "still the same"
     await wait_until(lambda: reads > 1)
@@ -116,7 +116,7 @@ async def test_tool_list_changes_are_throttled(
 async def test_too_many_tools_fail_server(make_host: MakeHost) -> None:
     host = make_host(server("hostile", "many"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     (state,) = host.server_states()
     assert state.status == "failed" and "lists more than 5,000 tools" in (state.error or "")
 
@@ -124,7 +124,7 @@ async def test_too_many_tools_fail_server(make_host: MakeHost) -> None:
 async def test_result_not_fitting_schema_fails(make_host: MakeHost) -> None:
     host = make_host(server("hostile", "well"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     wrong = await host.call(tool(host, "hostile__shapeless"), {})
     assert wrong.failure != "none" and "number" in wrong.text
 
@@ -132,7 +132,7 @@ async def test_result_not_fitting_schema_fails(make_host: MakeHost) -> None:
 async def test_close_kills_deaf_server(make_host: MakeHost, children: Children) -> None:
     host = make_host(server("hostile", "deaf"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     pids = [child.pid for child in children()]
     assert pids
     await asyncio.wait_for(host.close(), HANG_SECONDS)
@@ -210,7 +210,7 @@ async def test_hostile_messages_are_cut_off(
 ) -> None:
     host = make_host(await serve_raw(transport, behaviour))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     for name, reason in {
         "million_blocks": TOO_LONG,
         "million_lists": TOO_MANY,
@@ -254,7 +254,7 @@ async def test_hostile_http_start_ends(
     host = make_host(await serve_raw("http", behaviour, startup_timeout_sec=seconds))
     async with bounded_load(), asyncio.timeout(HANG_SECONDS):
         await host.start()
-        await host.wait_settled()
+        await host.wait_started()
     (state,) = host.server_states()
     assert state.status == "failed" and reason in (state.error or "")
 
@@ -268,7 +268,7 @@ async def test_endless_events_end_with_call(
     settings = {"tool_timeout_sec": 2.0}
     host = make_host(await serve_raw(transport, behaviour, **settings), server("plain"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     async with bounded_load(), asyncio.timeout(HANG_SECONDS):
         flooded = asyncio.create_task(host.call(tool(host, "raw__ping"), {}))
         echoed = await host.call(tool(host, "plain__echo"), {"text": "meanwhile"})
@@ -308,7 +308,7 @@ async def test_http_status_of_a_call_is_named(
 ) -> None:
     host = make_host(await serve_raw("http", status))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     result = await host.call(tool(host, "raw__ping"), {})
     assert result.text == f"Error: the server raw answered with HTTP {status}"
 
@@ -318,7 +318,7 @@ async def test_question_without_session_is_named_as_the_reason(
 ) -> None:
     host = make_host(await serve_raw("http", "asks", tool_timeout_sec=4.0))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
 
     async def accept(request: ElicitationRequest) -> ElicitationResult:
         return ElicitationResult("accept", {})
@@ -339,7 +339,7 @@ async def test_client_servers_together_bounded(
     brought = [replace(config, name=f"raw{number}") for number in range(16)]
     host = make_host().with_client_servers(brought)
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     async with bounded_load(MAX_TOGETHER_BYTES), asyncio.timeout(HANG_SECONDS):
         endless = [host.call(tool(host, f"raw{number}__endless"), {}) for number in range(15)]
         results = await asyncio.gather(*endless, host.call(tool(host, "raw15__ascii_text"), {}))
@@ -356,7 +356,7 @@ async def test_client_server_slow_large_message_makes_way(
     brought = [replace(config, name=name) for name in ("slow", "fast")]
     host = make_host().with_client_servers(brought)
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     slow = asyncio.create_task(host.call(tool(host, "slow__stalling"), {}))
     fast = await host.call(tool(host, "fast__ascii_text"), {})
     assert fast.failure == "none"
@@ -371,7 +371,7 @@ async def test_schema_nested_too_deep_is_the_reason(
 ) -> None:
     host = make_host(await serve_raw("stdio", "nested", startup_timeout_sec=600.0))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     assert host.server_states()[0].error == TOO_DEEP
 
 
@@ -380,7 +380,7 @@ async def test_tool_names_with_line_breaks_left_out(
 ) -> None:
     host = make_host(await serve_raw("stdio", "names"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     names = [offered.name for offered in host.tools() if offered.server == "raw"]
     assert names[0] == "ping" and all(re.fullmatch(r"\w+", name) for name in names)
 

@@ -51,7 +51,7 @@ async def test_http_transports_call_and_notify(
     url = f"http://127.0.0.1:{port}/{path}"
     host = make_host(ServerConfig("plain", url=url, transport=configured))  # type: ignore[arg-type]
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     assert host.server_states()[0].status == "ready", host.server_states()
     seen: list[float] = []
     counted = await host.call(
@@ -79,7 +79,7 @@ async def test_http_server_restart_reconnects(make_host: MakeHost, serve: Serve,
     first = await serve("http")
     host = make_host(ServerConfig("plain", url=f"http://127.0.0.1:{port}/mcp"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     echo = tool(host, "plain__echo")
     first.kill()
     first.wait()
@@ -96,12 +96,12 @@ async def test_http_unreachable_and_404_reported(
 ) -> None:
     host = make_host(ServerConfig("plain", url=f"http://127.0.0.1:{port}/mcp"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     assert "cannot be reached" in (host.server_states()[0].error or "")
     await serve("http")
     other = make_host(ServerConfig("plain", url=f"http://127.0.0.1:{port}/nothing"))
     await other.start()
-    await other.wait_settled()
+    await other.wait_started()
     error = other.server_states()[0].error
     assert error == f"answered its start with HTTP 404 at http://127.0.0.1:{port}/nothing"
 
@@ -113,7 +113,7 @@ async def test_http_lost_session_call_repeated(
     first = await serve("http")
     host = make_host(ServerConfig("plain", url=f"http://127.0.0.1:{port}/mcp", transport="http"))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     assert host.server_states()[0].protocol == "2025-11-25"
     echo = tool(host, "plain__echo")
     first.kill()

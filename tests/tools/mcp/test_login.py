@@ -65,7 +65,7 @@ class Person:
 async def start(make_host: MakeHost, config: ServerConfig, store: Path) -> Host:
     host = make_host(config, credentials_file=store)
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     return host
 
 
@@ -100,7 +100,7 @@ async def test_login_wanted_late_is_offered(
     if method == "tools/list":
         assert LOGIN in (host.server_states()[0].error or "")
         assert await host.offer_login("guarded", person.log_in)
-        await host.wait_settled()
+        await host.wait_started()
     else:
         refused = await call(host, "read")
         assert f"requires a login (HTTP 401): {LOGIN}" in refused.text
@@ -160,7 +160,7 @@ async def test_step_up_asks_for_all_scopes(
     oauth.challenge_scope, oauth.scopes = "read", {"read": "read", "write": "write"}
     host, person = await start(make_host, oauth.config, store), Person()
     assert await host.offer_login("guarded", person.log_in)
-    await host.wait_settled()
+    await host.wait_started()
     refused = await call(host, "write")
     assert f"with the scope write (HTTP 403): {LOGIN} --scope write" in refused.text
     assert (await call(host, "write", person.log_in)).text == "write is done"
@@ -190,7 +190,7 @@ async def test_login_with_scope_joins_what_the_server_names(
         host = await start(make_host, oauth.config, store)
         await host.log_in("guarded", Person().dialog(), scopes=["write"])
         assert oauth.issuer.requests[0]["scope"].split() == ["write", "read"]
-        await host.wait_settled()
+        await host.wait_started()
         assert (await call(host, "read")).text == "read is done"
         oauth.grants = lambda scope: "read"
         with pytest.raises(LoginError, match="the scope write was not granted"):
@@ -227,7 +227,7 @@ async def test_revoked_token_is_renewed_or_wanted_again(
 ) -> None:
     host, person = await start(make_host, oauth.config, store), Person()
     await host.log_in("guarded", person.dialog())
-    await host.wait_settled()
+    await host.wait_started()
     oauth.tokens.clear()
     assert (await call(host, "read")).text == "read is done"
     oauth.tokens.clear()
@@ -245,8 +245,8 @@ async def test_expired_token_renewed_by_another_process_is_used(
     host, other = [await start(make_host, oauth.config, store) for _ in range(2)]
     await host.log_in("guarded", Person().dialog())
     other.reconnect("guarded")
-    await host.wait_settled()
-    await other.wait_settled()
+    await host.wait_started()
+    await other.wait_started()
     oauth.tokens.clear()
     assert (await call(host, "read")).text == (await call(other, "read")).text == "read is done"
     renewals = [r for r in oauth.issuer.requests if r.get("grant_type") == "refresh_token"]
@@ -264,7 +264,7 @@ async def test_authorization_server_change_registers_anew(
 ) -> None:
     host, person = await start(make_host, oauth.config, store), Person()
     await host.log_in("guarded", person.dialog())
-    await host.wait_settled()
+    await host.wait_started()
     (first,) = oauth.issuer.clients
     second = oauth.use_issuer("/as2")
     oauth.tokens.clear()
@@ -287,7 +287,7 @@ async def test_client_of_settings_is_used(
     config = replace(oauth.config, oauth=settings)
     host = await start(make_host, config, store)
     await host.log_in("guarded", Person().dialog())
-    await host.wait_settled()
+    await host.wait_started()
     oauth.tokens.clear()
     assert (await call(host, "read")).text == "read is done"
     page, token, renewal = oauth.issuer.requests
@@ -340,7 +340,7 @@ async def test_device_login(oauth: OAuthServer, make_host: MakeHost, store: Path
         await host.log_in("guarded", person.dialog(device=True))
     oauth.device, oauth.device_pending, oauth.challenge_scope = True, 2, "read"
     await host.log_in("guarded", person.dialog(device=True))
-    await host.wait_settled()
+    await host.wait_started()
     assert person.pages == [(f"{oauth.base}/enter", "ABCD-EFGH")]
     assert (await call(host, "read")).text == "read is done"
     assert set(oauth.tokens.values()) == {"read"}
@@ -368,7 +368,7 @@ async def test_pasted_result_of_another_machine(
         visits.append(asyncio.create_task(visit(url)))
 
     await host.log_in("guarded", LoginDialog(show, lines.get, browser=False))
-    await host.wait_settled()
+    await host.wait_started()
     assert (await call(host, "read")).text == "read is done"
 
 
@@ -393,7 +393,7 @@ async def test_pasted_text_without_code_does_not_end_login(
             visits.append(asyncio.create_task(open_page(pages[0])))
 
     await host.log_in("guarded", LoginDialog(show, lines.get, browser=False, warn=warn))
-    await host.wait_settled()
+    await host.wait_started()
     assert (await call(host, "read")).text == "read is done"
     assert "that is the login page" in warnings[0] and "no code in that" in warnings[1]
     with pytest.raises(LoginError, match="the login to guarded failed: that is the login page"):

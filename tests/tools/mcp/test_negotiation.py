@@ -47,7 +47,7 @@ for line in sys.stdin:
 async def started(make_host: MakeHost, config: ServerConfig) -> tuple[Host, ServerState]:
     host = make_host(config)
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     return host, host.server_states()[0]
 
 

@@ -33,7 +33,7 @@ async def test_login_stored_and_renewed(
     file = tmp_path / "state" / "tokens.json"
     locked = make_host(oauth_server, credentials_file=file)
     await locked.start()
-    await locked.wait_settled()
+    await locked.wait_started()
     assert locked.server_states()[0].error == "requires a login (HTTP 401): agent mcp login guarded"
 
     pages: list[str] = []
@@ -50,7 +50,7 @@ async def test_login_stored_and_renewed(
     await host.start()
     if stored["tokens"]["expires_in"] == 1:
         await wait_until(lambda: time.time() > stored["expires_at"])
-    await host.wait_settled()
+    await host.wait_started()
     assert (await host.call(tool(host, "guarded__secret"), {})).text.startswith("the treasure")
     if stored["tokens"]["expires_in"] == 1:
         (renewed,) = json.loads(file.read_text()).values()
@@ -59,7 +59,7 @@ async def test_login_stored_and_renewed(
     log_out(oauth_server, CredentialStore(file))
     again = make_host(oauth_server, credentials_file=file)
     await again.start()
-    await again.wait_settled()
+    await again.wait_started()
     assert "requires a login" in (again.server_states()[0].error or "")
 
 

@@ -38,7 +38,7 @@ def npm(name: str, *args: str, **env: str) -> ServerConfig:
 async def up(make_host: MakeHost, config: ServerConfig, folder: Path) -> Host:
     host = make_host(config, results_folder=folder / "results", roots=[folder])
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     assert host.server_states()[0].status == "ready", host.server_states()
     return host
 

@@ -76,7 +76,7 @@ def connect(best: str, make_host: MakeHost, tmp_path: Path) -> Connect:
     async def connect(config: ServerConfig) -> Server:
         host = make_host(config, sandbox=shared)
         await host.start()
-        await host.wait_settled()
+        await host.wait_started()
         return Server(host, shared)
 
     return connect
@@ -234,7 +234,7 @@ async def test_project_server_gets_nothing_outside_of_its_folder(tmp_path: Path)
         user_config=tmp_path / "none",
     )  # fmt: skip
     await box.host.start()
-    await box.host.wait_settled()
+    await box.host.wait_started()
     server = Server(box.host, ServerSandbox())
     assert "a note" in await server("read", path=str(root / "inside"))
     assert "hunter2" not in await server("read", path=str(tmp_path / "secret"))

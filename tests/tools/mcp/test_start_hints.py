@@ -43,7 +43,7 @@ async def test_server_that_talks_on_stdout_named(make_host: MakeHost) -> None:
     code = "print('Welcome to my server!', flush=True)"
     host = make_host(ServerConfig("chatty", command=sys.executable, args=("-c", code)))
     await host.start()
-    await host.wait_settled()
+    await host.wait_started()
     error = host.server_states()[0].error or ""
     assert "writes to stdout, which is for MCP's messages alone: 'Welcome to my server!'" in error
 

@@ -51,7 +51,7 @@ async def test_report_mcp_program_has_the_rights_of_the_person(tmp_path: Path) -
         root=tmp_path,
     )
     await toolbox.host.start()
-    await toolbox.host.wait_settled()
+    await toolbox.host.wait_started()
     report = safety_report(toolbox.host, toolbox.policy)
     assert report["Can run"] == [
         "everything that you can: plain is a program that runs with your rights"

@@ -22,7 +22,7 @@ class StartActivity(NamedTuple):
     """Whether it has answered as an MCP server does: then it is about to be ready."""
 
 
-class StartPatience:
+class StartWait:
     """Watches one server; time in which it works makes up for as much in which it does not."""
 
     def __init__(self) -> None:

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from tools.mcp.start_patience import StartActivity, StartPatience
+from tools.mcp.start_wait import StartActivity, StartWait
 
 STEP_SECONDS = 0.2
 
 
 def seconds_waited(activity: Callable[[int], StartActivity]) -> float:
     """Return how long a server is waited for; ``activity``: what it does at a step; at most 60 s."""
-    patience = StartPatience()
+    wait = StartWait()
     for step in range(int(60 / STEP_SECONDS)):
-        if patience.is_exhausted(activity(step), step * STEP_SECONDS):
+        if wait.is_exhausted(activity(step), step * STEP_SECONDS):
             return step * STEP_SECONDS
     return 60.0
 
@@ -43,7 +43,7 @@ def seconds_waited(activity: Callable[[int], StartActivity]) -> float:
         "answered_then_nothing",
     ],
 )
-def test_patience_is_longer_for_servers_that_work(
+def test_wait_is_longer_for_servers_that_work(
     activity: Callable[[int], StartActivity], seconds: float
 ) -> None:
     assert seconds <= seconds_waited(activity) <= seconds + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import AsyncMock
 
 import pytest
 from textual.geometry import Size
@@ -37,7 +38,7 @@ def many_turns_session() -> FakeSession:
         emit_message(turn, lines).close(True)
         turn.end()
         stored.append(StoredTurn(f"question {number}", turn.log.events[-1].response, number))  # type: ignore[union-attr]
-    session.stored_turns = lambda: stored  # type: ignore[method-assign]
+    session.stored_turns = AsyncMock(return_value=stored)  # type: ignore[method-assign]
     return session
 
 
@@ -123,7 +124,7 @@ def single_turn_session() -> FakeSession:
     emit_message(turn, "the answer").close(True)
     turn.end()
     stored = StoredTurn("the question", turn.log.events[-1].response, 0)  # type: ignore[union-attr]
-    session.stored_turns = lambda: [stored]  # type: ignore[method-assign]
+    session.stored_turns = AsyncMock(return_value=[stored])  # type: ignore[method-assign]
     return session
 
 

@@ -84,7 +84,7 @@ async def test_client_info_has_name_and_version(shared: Host) -> None:
 @shares_server
 async def test_elicitation_without_handler_declined_with_note(shared: Host) -> None:
     result = await shared.call(tool(shared, "plain__ask"), {})
-    assert result.text.startswith("decline -\n[The server asked the user: 'Who are you?'; nobody")
+    assert result.text.startswith("decline -\n[The server asked the user: 'Who are you?'; there")
 
 
 @pytest.mark.parametrize("other", ["a", "b"])

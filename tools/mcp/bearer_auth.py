@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider
@@ -95,12 +96,16 @@ class BearerAuth(OAuthClientProvider):
             await self._storage.drop_tokens()
 
 
+def json_object(body: bytes) -> dict[str, Any] | None:
+    """Parse a body; None: it is not a JSON object."""
+    try:
+        value = from_json(body)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def oauth_error(body: bytes) -> tuple[str, str]:
     """Return error and description of an OAuth error (RFC 6749, section 5.2); empty without."""
-    try:
-        values = from_json(body)
-    except ValueError:
-        return "", ""
-    if not isinstance(values, dict):
-        return "", ""
+    values = json_object(body) or {}
     return str(values.get("error") or ""), str(values.get("error_description") or "")

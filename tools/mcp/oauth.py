@@ -14,11 +14,10 @@ from mcp.client.auth import OAuthClientProvider
 from mcp.client.auth.exceptions import OAuthFlowError
 from mcp.client.auth.utils import union_scopes
 from mcp.shared.auth import AuthorizationCodeResult
-from pydantic_core import from_json
 
 from agent.util.programs import open_in_browser
 from tools.config.servers import ServerConfig
-from tools.mcp.bearer_auth import client_metadata, oauth_error
+from tools.mcp.bearer_auth import client_metadata, json_object, oauth_error
 from tools.mcp.credentials import CredentialStore
 from tools.mcp.device_login import DeviceLogin
 from tools.mcp.login import LoginChallenge, LoginDialog, LoginError
@@ -205,10 +204,10 @@ class _LoginFlow(OAuthClientProvider):
         body = response.content
         if request.method == "GET":
             if response.status_code == 200 and any(p in request.url.path for p in _METADATA_PATHS):
-                values = _json_object(body) or {}
+                values = json_object(body) or {}
                 self._device_endpoint = str(values.get("device_authorization_endpoint") or "")
             return
-        if response.status_code in (200, 201) and _json_object(body) is not None:
+        if response.status_code in (200, 201) and json_object(body) is not None:
             return
         what = "does not register this program" if registers else "gives no token"
         error, description = oauth_error(body)
@@ -282,11 +281,3 @@ class _LoginFlow(OAuthClientProvider):
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         fields, headers = self.context.prepare_token_auth(fields, headers)
         return httpx2.Request("POST", url, data=fields, headers=headers)
-
-
-def _json_object(body: bytes) -> dict[str, Any] | None:
-    try:
-        value = from_json(body)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None

@@ -26,7 +26,7 @@ from agent.server.batch.jobs import (
     status_of,
 )
 from agent.server.http.clients import Clients, as_client, current_client
-from agent.server.http.errors import ApiError
+from agent.server.http.errors import ApiError, internal_error
 from agent.util import private_files
 from agent.util.ids import new_id
 
@@ -210,7 +210,6 @@ class BatchQueue:
     def _break_off(self, batch: Json) -> None:
         """End a batch that cannot continue; its results so far are filed."""
         results = self._results(batch)
-        message = "Something went wrong inside this server; its log file has the details."
         try:
             if results.exists():
                 self._file_results(batch, results)
@@ -218,7 +217,7 @@ class BatchQueue:
             raise
         except Exception:
             log.exception("the results of batch %s cannot be filed", batch["id"])
-        self._fail(batch, [WrongLine(None, ApiError(500, message, code="server_error"))])
+        self._fail(batch, [WrongLine(None, internal_error())])
         self._discard_work(batch)
 
     async def _process(self, batch: Json) -> None:

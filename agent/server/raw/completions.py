@@ -40,7 +40,7 @@ from agent.server.raw.completion_choices import (
 )
 from agent.server.responses.request_planner import resolve_model_name
 from agent.server.responses.service import ResponseService
-from agent.server.responses.sse import DONE_MESSAGE
+from agent.server.responses.sse import DONE_MESSAGE, wait_disconnected
 from agent.turn.stop_sequences import TextPiece
 from agent.util.ids import new_id
 
@@ -363,12 +363,7 @@ async def _gather(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
 
 async def _until_disconnected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
     """Do the work, which ends when the client disconnects."""
-
-    async def disconnected() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    task, watch = asyncio.create_task(work), asyncio.create_task(disconnected())
+    task, watch = asyncio.create_task(work), asyncio.create_task(wait_disconnected(receive))
     try:
         await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():

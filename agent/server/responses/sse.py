@@ -197,8 +197,12 @@ async def stop_on_disconnect(
             service.abandon(turn)
 
 
-async def _stop_when_disconnected(turns: Sequence[Turn], receive: Receive) -> None:
+async def wait_disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _stop_when_disconnected(turns: Sequence[Turn], receive: Receive) -> None:
+    await wait_disconnected(receive)
     for turn in turns:
         turn.stop()

@@ -6,7 +6,9 @@ import math
 import os
 import re
 import tomllib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, get_args
 
@@ -317,3 +319,9 @@ def find_entry(models: dict[str, Model], name: str) -> Model | None:
     if found is not None and found.problem is not None:
         raise EngineError(found.problem)
     return found
+
+
+def unused_name(names: Sequence[str], taken: Collection[str]) -> str:
+    """The first name that is not ``taken``, in lower case, or the last one with a number."""
+    numbered = (f"{names[-1]}-{number}" for number in count(2))
+    return next(name for name in chain(names, numbered) if name.lower() not in taken)

@@ -9,13 +9,12 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, count
 from pathlib import Path
 
 from agent.engine.placement import gguf_header
 from agent.engine.placement.memory_estimate import split_files
 from agent.engine.protocol import EngineError
-from agent.models.catalog import Model
+from agent.models.catalog import Model, unused_name
 
 OLLAMA_ARCHITECTURE = "gptoss"
 """The architecture of Ollama's own gpt-oss files; its tensors are Ollama's own too."""
@@ -62,11 +61,7 @@ def discover(catalog: dict[str, Model]) -> list[DiscoveredModel]:
             continue
         seen_files.add(resolved)
         slug = source.lower().replace(" ", "").replace(".", "")
-        names = chain(
-            (discovered.name, f"{discovered.name}@{slug}"),
-            (f"{discovered.name}@{slug}-{number}" for number in count(2)),
-        )
-        unused = next(name for name in names if name.lower() not in taken_names)
+        unused = unused_name((discovered.name, f"{discovered.name}@{slug}"), taken_names)
         taken_names.add(unused.lower())
         models.append(replace(discovered, name=unused))
     return models

@@ -7,13 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, count
 from pathlib import PurePosixPath
 from typing import Any
 
 from agent.config.paths import Paths
 from agent.errors import UserError
-from agent.models.catalog import Model, load_catalog, models_folder
+from agent.models.catalog import Model, load_catalog, models_folder, unused_name
 from agent.models.discovery import QUANTISATION, SPLIT
 from agent.models.download import PullError, find_pullable, hub_address, hub_errors, hub_host
 from agent.models.machine import FitEstimate, Machine, estimate_fit, inspect_machine
@@ -181,7 +180,11 @@ def hub_model(repo: str, quantisation: Quantisation, paths: Paths) -> Model:
         if (model.repo, model.file) == (repo, quantisation.file):
             return model
     stem = SPLIT.sub("", PurePosixPath(quantisation.file).stem)
-    name = _unused_name(re.sub(r"[^\w:.@+-]", "-", stem), repo, catalog)
+    name, owner = re.sub(r"[^\w:.@+-]", "-", stem), repo.partition("/")[0]
+    # In any case of letters: folders of two models must not be the same.
+    taken = {known.lower() for m in catalog.values() for known in (m.name, *m.aliases)}
+    names = (name, f"{name}@{owner}", f"{name}@{repo.replace('/', '-')}")
+    name = unused_name(names, taken)
     return Model(
         name=name,
         description=f"{repo}, {quantisation.name}",
@@ -190,17 +193,6 @@ def hub_model(repo: str, quantisation: Quantisation, paths: Paths) -> Model:
         path=models_folder(paths) / name / quantisation.file,
         download_size=quantisation.size,
     )
-
-
-def _unused_name(name: str, repo: str, catalog: dict[str, Model]) -> str:
-    """A name that no entry has, in any case: folders of two models must not be the same."""
-    taken = {known.lower() for m in catalog.values() for known in (m.name, *m.aliases)}
-    owner, _, repository = repo.partition("/")
-    names = chain(
-        (name, f"{name}@{owner}", f"{name}@{owner}-{repository}"),
-        (f"{name}@{owner}-{repository}-{number}" for number in count(2)),
-    )
-    return next(name for name in names if name.lower() not in taken)
 
 
 def find_model(name: str, paths: Paths) -> Model:

@@ -1,4 +1,4 @@
-"""Several turns that answer one request, as one stream of server-sent events or as one body."""
+"""Several turns that answer one request, as one stream of server-sent events."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ChoicesStream(Response):
                 if chunk := b"".join(map(encode, batch)):
                     await stream.write(chunk)
 
-        headers = _headers_of(turns, self._service)
+        headers = ignored_header(self._service.running[turns[0]].ignored)  # all have the same
         async with stop_on_disconnect(turns, receive, self._service):
             await stream.begin((name.encode(), value.encode()) for name, value in headers.items())
             async with asyncio.TaskGroup() as group:
@@ -67,31 +67,3 @@ class ChoicesStream(Response):
                     group.create_task(follow(turn, self._encoder(index)))
             end = self._encode_end([turn.response for turn in turns])
             await stream.end(end + DONE_MESSAGE)
-
-
-class ChoicesBody(Response):
-    """Sends one body once all turns have ended."""
-
-    def __init__(
-        self,
-        turns: Sequence[Turn],
-        service: ResponseService,
-        shape: Callable[[Sequence[ev.Response]], bytes],
-    ) -> None:
-        """``shape``: makes the body; may raise ApiError."""
-        super().__init__(media_type="application/json")
-        self._turns, self._service, self._shape = turns, service, shape
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = _headers_of(self._turns, self._service)
-        async with stop_on_disconnect(self._turns, receive, self._service):
-            responses = [await turn.done() for turn in self._turns]
-            for turn in self._turns:
-                self._service.finish(turn)
-        body = Response(self._shape(responses), media_type=self.media_type, headers=headers)
-        await body(scope, receive, send)
-
-
-def _headers_of(turns: Sequence[Turn], service: ResponseService) -> dict[str, str]:
-    """The header that names what was passed over; the choices of a request have the same."""
-    return ignored_header(service.running[turns[0]].ignored)

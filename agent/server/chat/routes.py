@@ -10,12 +10,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent.server.chat.answers import ChatAnswer, ChatChunkEncoder
-from agent.server.chat.choices import ChoicesBody, ChoicesStream
+from agent.server.chat.choices import ChoicesStream
 from agent.server.chat.requests import chat_params, parse_chat
 from agent.server.http.request_body import read_body
 from agent.server.input.parsing import parse_json_object
 from agent.server.input.schemas import CreateResponse
 from agent.server.responses.service import ResponseService
+from agent.server.responses.sse import FinalResponse
 from agent.turn.loop import Turn
 
 
@@ -34,7 +35,7 @@ def route(service: ResponseService) -> Route:
                 return await _begin_all(service, requests)
 
         if not chat.stream:
-            return ChoicesBody(await begin(), service, answer.body)
+            return FinalResponse(await begin(), service, answer.body)
         encoder = partial(ChatChunkEncoder, answer)
         return ChoicesStream(begin(), service, encoder, answer.usage_chunk)
 

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from agent import events as ev
 from agent.conversation.compaction import LATEST_TURNS_SHARE
 from agent.server.http.errors import ApiError, invalid, rate_limited, unsupported
-from agent.server.http.json_response import JsonResponse, error_response
+from agent.server.http.json_response import JsonResponse
 from agent.server.http.request_body import read_body
 from agent.server.input.compaction_token import encode_summary
 from agent.server.input.listed_items import list_input
@@ -51,7 +51,7 @@ def route(service: ResponseService) -> Route:
         new = list_input(wanted.origin.sent_input) if wanted.input else ()
         items = [*await _input_history(service, wanted.previous_response_id), *new]
         return FinalResponse(
-            turn, service, lambda response: _compaction_response(response, job.text, items, turn)
+            [turn], service, lambda ended: _compaction_json(ended[0], job.text, items, turn)
         )
 
     return Route("/v1/responses/compact", compact, methods=["POST"])
@@ -66,20 +66,21 @@ async def _input_history(service: ResponseService, previous: str | None) -> list
     return [item for items in reversed(inputs) for item in items]
 
 
-def _compaction_response(
+def _compaction_json(
     response: ev.Response, summary: str, items: list[dict[str, Any]], turn: Turn
-) -> Response:
+) -> bytes:
+    """The body of the answer. Raises ApiError if there is no summary."""
     if response.error is not None:
         code, message = response.error.code, response.error.message
         if code == RATE_LIMIT:
-            return error_response(rate_limited(message))
+            raise rate_limited(message)
         status = {"invalid_prompt": 400, "no_summary": 422}.get(code, 500)
-        return error_response(ApiError(status, message, code=code))
+        raise ApiError(status, message, code=code)
     if response.status != "completed" or response.usage is None:
-        return error_response(ApiError(499, "The compaction was stopped.", code="cancelled"))
+        raise ApiError(499, "The compaction was stopped.", code="cancelled")
     token = encode_summary(summary)
     compaction = {"id": new_id("cmp"), "type": "compaction", "encrypted_content": token}
-    return JsonResponse(
+    answer = JsonResponse(
         {
             "id": response.id,
             "object": "response.compaction",
@@ -88,6 +89,7 @@ def _compaction_response(
             "usage": response.usage.model_dump(mode="json"),
         }
     )
+    return bytes(answer.body)
 
 
 def _latest_user_messages(items: list[dict[str, Any]], turn: Turn) -> list[dict[str, Any]]:

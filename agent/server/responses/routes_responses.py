@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from agent import events as ev
 from agent.server.http.clients import current_client
-from agent.server.http.errors import ApiError, invalid
+from agent.server.http.errors import ApiError, failed, invalid
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.list_page import included, list_page
 from agent.server.http.request_body import read_body
@@ -57,11 +57,10 @@ class _ResponseRoutes:
                 headers_of=lambda turn: ignored_header(service.running[turn].ignored),
             )
         turn = await service.begin(wanted)
-        background = service.running[turn].background
-        headers = ignored_header(service.running[turn].ignored)
-        if background:
-            return _response_body(_as_created(turn), headers)
-        return FinalResponse(turn, service, headers=headers)
+        plan = service.running[turn]
+        if plan.background:
+            return _response_body(_as_created(turn), ignored_header(plan.ignored))
+        return FinalResponse([turn], service, _final_json)
 
     async def input_tokens(self, request: Request) -> Response:
         """POST /v1/responses/input_tokens: how long the prompt would be; nothing is begun."""
@@ -177,6 +176,14 @@ async def _begun(turn: Turn) -> Turn:
 
 def _response_body(response: ev.Response, headers: Mapping[str, str] | None = None) -> Response:
     return Response(response_json(response), media_type="application/json", headers=headers)
+
+
+def _final_json(responses: Sequence[ev.Response]) -> bytes:
+    """The only response of a request. Raises ApiError if it failed."""
+    (response,) = responses
+    if response.error is not None:
+        raise failed(response.error.code, response.error.message)
+    return response_json(response)
 
 
 def _not_existing(response_id: str) -> ApiError:

@@ -13,8 +13,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from agent import events as ev
-from agent.server.http.errors import ApiError, failed
+from agent.server.http.errors import ApiError
 from agent.server.http.live_stream import LiveStream
+from agent.server.input.field_rules import ignored_header
 from agent.server.responses.service import ResponseService
 from agent.turn.loop import Turn
 
@@ -132,33 +133,27 @@ class EventStream(Response):
 
 
 class FinalResponse(Response):
-    """Sends the final response once the turn has ended: what the stream's last event contains."""
+    """Sends one body once all turns that answer a request have ended."""
 
     def __init__(
         self,
-        turn: Turn,
+        turns: Sequence[Turn],
         service: ResponseService,
-        shape: Callable[[ev.Response], bytes | Response] | None = None,
-        *,
-        headers: Mapping[str, str] | None = None,
+        shape: Callable[[Sequence[ev.Response]], bytes],
     ) -> None:
-        """``shape``: makes the body, or the whole HTTP response where its status may not be 200; by
-        default the response's JSON. A failed one has an error's status."""
+        """``shape``: makes the body; may raise ApiError."""
         super().__init__(media_type="application/json")
-        self._turn, self._service, self._shape = turn, service, shape
-        self._more_headers = headers
+        self._turns, self._service, self._shape = turns, service, shape
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        turn = self._turn
-        async with stop_on_disconnect([turn], receive, self._service):
-            response = await turn.done()
-            self._service.finish(turn)
-        if self._shape is None and response.error is not None:
-            raise failed(response.error.code, response.error.message)
-        shaped = (self._shape or response_json)(response)
-        if not isinstance(shaped, Response):
-            shaped = Response(shaped, media_type=self.media_type, headers=self._more_headers)
-        await shaped(scope, receive, send)
+        # The turns of a request have passed over the same.
+        headers = ignored_header(self._service.running[self._turns[0]].ignored)
+        async with stop_on_disconnect(self._turns, receive, self._service):
+            responses = [await turn.done() for turn in self._turns]
+            for turn in self._turns:
+                self._service.finish(turn)
+        body = Response(self._shape(responses), media_type=self.media_type, headers=headers)
+        await body(scope, receive, send)
 
 
 async def official_batches(

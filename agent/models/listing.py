@@ -7,7 +7,7 @@ from typing import Any
 
 from agent.config.paths import Paths
 from agent.engine.protocol import EngineError
-from agent.errors import UserError
+from agent.errors import user_errors
 from agent.models.catalog import Model, load_catalog, pulled_folder
 from agent.models.discovery import discover
 from agent.models.machine import FitEstimate, Machine, estimate_fit
@@ -60,10 +60,8 @@ class ModelRow:
 
 def list_models(paths: Paths) -> list[ModelRow]:
     """All models: the entries of models.toml, then other programs' files. Raises UserError."""
-    try:
+    with user_errors(EngineError):
         catalog = load_catalog(paths)
-    except EngineError as error:
-        raise UserError(str(error)) from error
     default_model = default_name(paths, catalog)
     rows = [
         ModelRow(

@@ -1,4 +1,5 @@
-"""Reads JSON before it is parsed: one byte of it can become hundreds of bytes of objects."""
+"""Reads JSON before it is parsed, as one byte of it can become hundreds of bytes of objects; and names
+the types of its values."""
 
 from __future__ import annotations
 
@@ -19,3 +20,22 @@ class StringSkipper:
         outside = b"".join(parts[self._in_string :: 2])
         self._in_string ^= len(parts) % 2 == 0
         return outside
+
+
+def json_type(value: object) -> str:
+    """The name of a parsed value's type in JSON Schema."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"

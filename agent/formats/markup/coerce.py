@@ -11,6 +11,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from agent.util.json_text import json_type
+
 _MAX_REFERENCE_DEPTH = 8
 """Nested references and unions that are followed for a type."""
 _MAX_LITERAL_CHARS = 20_000
@@ -43,7 +45,7 @@ def _schema_types(schema: object, root: Mapping[str, Any], depth: int) -> set[st
                     out |= _schema_types(option, root, depth + 1)
         if not out:
             values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-            out |= {_json_type(value) for value in values if isinstance(values, list)}
+            out |= {json_type(value) for value in values if isinstance(values, list)}
     return out
 
 
@@ -52,24 +54,6 @@ def _resolve_path(root: Mapping[str, Any], path: list[str]) -> object:
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
-
-
-def _json_type(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"
 
 
 def coerce_value(text: str, types: frozenset[str]) -> str:
@@ -86,7 +70,7 @@ def coerce_value(text: str, types: frozenset[str]) -> str:
         if value is None:
             return json.dumps(text, ensure_ascii=False)
         plain = json.dumps(value, ensure_ascii=False)
-    kind = _json_type(value)
+    kind = json_type(value)
     if kind in types or (kind == "integer" and "number" in types):
         return plain if kind != "string" else json.dumps(value, ensure_ascii=False)
     if kind == "number" and "integer" in types and value.is_integer():  # JSON has no infinity

@@ -20,6 +20,7 @@ from agent.server.http.unsupported import (
     UNSUPPORTED_ITEMS,
 )
 from agent.turn.endings import RATE_LIMIT
+from agent.util.json_text import json_type
 
 RETRY_AFTER_SECONDS = "5"
 """The ``Retry-After`` header of status 429."""
@@ -114,6 +115,10 @@ _EXPECTED = {
     "model_type": "an object",
     "model_attributes_type": "an object",
 }
+_JSON_TYPES = {
+    "null": "null", "boolean": "a boolean", "integer": "an integer", "number": "a decimal",
+    "string": "a string", "array": "an array", "object": "an object",
+}  # fmt: skip
 _LIMITS = {
     "greater_than_equal": (
         "{number}_below_min_value",
@@ -209,10 +214,8 @@ def _field_error(param: str | None, alternatives: Sequence[ErrorDetails]) -> Api
         code, message = "missing_required_parameter", f"Missing required parameter: {where}."
     elif all(kind in _EXPECTED for kind in kinds):
         known = " or ".join(dict.fromkeys(_EXPECTED[kind] for kind in kinds))
-        code = "invalid_type"
-        message = (
-            f"Invalid type for {where}: expected {known}, but got {_json_type(value)} instead."
-        )
+        code, given = "invalid_type", _JSON_TYPES[json_type(value)]
+        message = f"Invalid type for {where}: expected {known}, but got {given} instead."
     elif "extra_forbidden" in kinds:
         code, message = "unknown_parameter", f"Unknown parameter: {where}."
         field = re.sub(r"\[\d+\]", "[]", param or "").removeprefix("input[].")
@@ -241,24 +244,6 @@ def _field_error(param: str | None, alternatives: Sequence[ErrorDetails]) -> Api
     else:
         message = f"Invalid value for {where}: {first['msg']}."
     return ApiError(400, message, code=code, param=param)
-
-
-def _json_type(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int():
-            return "an integer"
-        case float():
-            return "a decimal"
-        case str():
-            return "a string"
-        case list():
-            return "an array"
-        case _:
-            return "an object"
 
 
 def _abbreviated(value: object) -> str:

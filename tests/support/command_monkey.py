@@ -155,6 +155,7 @@ class CommandMonkey:
         home = self._folder / f"{number}"
         work = home / "work"
         shutil.copytree(self._template, work, symlinks=True)
+        (work / "locked").mkdir(mode=0)  # not in the template: only root could copy it
         call = Call(
             number,
             self._words(chance),
@@ -275,7 +276,6 @@ class CommandMonkey:
     def _make_files(self, folder: Path) -> None:
         """The folder that the commands run in."""
         (folder / "folder").mkdir(parents=True)
-        (folder / "locked").mkdir(mode=0)
         (folder / "loop").symlink_to("loop")
         (folder / "empty").touch()
         (folder / "file.txt").write_text("a text\n")

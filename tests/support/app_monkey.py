@@ -104,7 +104,8 @@ class AppMonkey:
         app.prompt.focus()
         app.prompt.clear()
         await pilot.press("q")
-        assert app.prompt.text == "q", state
+        # A prompt that could not be sent may have gone back into the input, before what is typed.
+        assert app.prompt.text.endswith("q"), f"{app.prompt.text!r} in the prompt\n{state}"
         app.prompt.clear()
 
     def _recent(self) -> str:

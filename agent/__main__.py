@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import signal
 
-from agent.util.process import exit_at_once_on, exiting_at_once
+from agent.util.process import exit_at_once_on
 
-exit_at_once_on(signal.SIGTERM, signal.SIGHUP)
-with exiting_at_once(signal.SIGINT):
-    # Imports can take a while, and Python would print a traceback.
-    import os
-    import sys
-    from typing import Any
+# Imports can take a while, and Python would print a traceback. The command takes over (`run_guarded`).
+exit_at_once_on(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-    from agent.cli.process import require_app_terminal, run_guarded
-    from agent.util import gc_tuning
+import os  # noqa: E402
+import sys  # noqa: E402
+from typing import Any  # noqa: E402
+
+from agent.cli.process import require_app_terminal, run_guarded  # noqa: E402
+from agent.util import gc_tuning  # noqa: E402
 
 TEXT_OPTIONS = ("--model", "--tools", "--approve", "--system")
 """Options of the app whose value is taken as it is written."""

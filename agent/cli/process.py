@@ -21,6 +21,7 @@ from agent.util.process import (
     exit_on_signals,
     exiting_at_once,
     is_terminal_gone,
+    raise_at_interrupt,
     termination_signals,
 )
 from agent.util.sanitize import echo
@@ -38,6 +39,7 @@ def run_guarded(command: Callable[[], object]) -> None:
     _open_missing_streams()
     provide_home()
     try:
+        raise_at_interrupt()
         with exiting_at_once(signal.SIGTERM, signal.SIGHUP):
             _require_files()
             command()

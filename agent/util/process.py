@@ -47,6 +47,12 @@ def exit_at_once_on(*numbers: int) -> dict[int, Any]:
     return before
 
 
+def raise_at_interrupt() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt again after `exit_at_once_on`."""
+    if signal.getsignal(signal.SIGINT) is _exit_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextmanager
 def exiting_at_once(*numbers: int) -> Iterator[None]:
     """Let these signals end the process with their exit codes meanwhile; ignored ones stay so."""

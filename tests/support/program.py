@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from agent.engine.placement import cpu_probe
+from agent.formats.harmony.encoding import RANKS_FILE
 from agent.models.loader import EMBEDDED_TENSOR_TYPES
 from agent.store import reserve
-from agent.tiny import expand
+from agent.tiny import expand, vocabulary
 from tests.support import forks
 from tests.support.waiting import HANG_SECONDS
 
@@ -51,7 +52,8 @@ def model_cache(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
     if expanded != cache:
         for file in (gguf, gguf.with_suffix(".json")):
             (cache / file.name).symlink_to(file)
-    (cache / "vocabulary").mkdir()  # the first program writes it
+    (cache / "vocabulary").mkdir()
+    (cache / "vocabulary" / RANKS_FILE).write_bytes(vocabulary.ranks())
     same = cpu_probe.Speed(100.0, 100.0)
     cpu_probe.store_result(cache, EMBEDDED_TENSOR_TYPES, cpu_probe.ProbeResult(same, same))
     return cache

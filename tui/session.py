@@ -198,9 +198,7 @@ class Session:
         if conversation == name and response_id in ended:
             return ended[response_id]
         turns = {turn.response.id: turn for turn in await self.stored_turns()}
-        ended = {
-            name: turn for name, turn in turns.items() if turn.response.status != "in_progress"
-        }
+        ended = {key: turn for key, turn in turns.items() if turn.response.status != "in_progress"}
         self._turns_read = name, ended
         return turns.get(response_id)
 

@@ -32,10 +32,11 @@ from agent.turn.tool_calls import ToolCallRunner
 from agent.util.process import EXIT_USAGE
 
 
-def _alternatives(options: TurnOptions) -> int | None:
-    """With how many alternatives the engine reports log probabilities; None: not at all."""
+def _alternatives(options: TurnOptions, hedge: Hedge | None) -> int | None:
+    """The number of alternatives for which the engine reports log probabilities; None: it reports
+    none at all."""
     if not options.token_probabilities:
-        return 0 if options.logprobs is None and options.hedge_below else options.logprobs
+        return 0 if options.logprobs is None and hedge is not None else options.logprobs
     return max(OTHER_CHOICES + 1, options.logprobs or 0)
 
 
@@ -134,7 +135,7 @@ class GenerationRunner:
             limit,
             self._context.format.stop_ids,
             options.sampling,
-            logprobs=_alternatives(options),
+            logprobs=_alternatives(options, self._hedge),
             probabilities=options.token_probabilities,
             constraint=constraint,
             constraint_spec=None

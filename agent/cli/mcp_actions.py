@@ -290,9 +290,8 @@ def add(
 
 
 def _move_to_sandbox(path: Path, name: str, entry: dict[str, Any]) -> None:
-    """Have a server of the person start in the sandbox, if it does."""
+    """Let a server start in the sandbox from now on, if it does so now."""
     edit.add(path, {name: entry | {"sandbox": True}}, replace=True)
-    host = create_host(Path(), trust=False)
 
     async def start(host: Host) -> int:
         host.connect(name)
@@ -302,11 +301,15 @@ def _move_to_sandbox(path: Path, name: str, entry: dict[str, Any]) -> None:
         if state.status == "ready":
             echo(f"It runs in the sandbox from now on, with {len(state.tools)} tools.")
             return EXIT_DONE
-        edit.add(path, {name: entry}, replace=True)
-        echo(f"It keeps all your rights, for in the sandbox it does not start: {state.error}.")
+        echo(f"It keeps all your rights; it does not start in the sandbox: {state.error}.")
         return EXIT_FAILED
 
-    run_with(host, start)
+    code = EXIT_FAILED
+    try:
+        code = run_with(create_host(Path(), trust=False), start)
+    finally:
+        if code != EXIT_DONE:  # also after Ctrl-C
+            edit.add(path, {name: entry}, replace=True)
 
 
 def _split_command(command: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A store that has much to do: another program that writes to it, a long conversation."""
+"""Stores that another program has locked, or that hold a long conversation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent.events import Response
 from agent.store.conversations import Store
 
 ENTRY_COUNT, ENTRY_TOKENS = 80, 250_000
-"""Of a conversation of 80 MB."""
+"""The size of a conversation of 80 MB."""
 
 
 @contextmanager
@@ -23,13 +23,13 @@ def locked(path: Path) -> Iterator[sqlite3.Connection]:
         yield other
 
 
-async def set_patience(store: Store, seconds: float) -> None:
-    """Have writes wait so long for another program."""
+async def set_busy_timeout(store: Store, seconds: float) -> None:
+    """Set the seconds that a write waits for another program."""
     await store.run(lambda: store.db.execute(f"pragma busy_timeout = {int(seconds * 1000)}"))
 
 
 def store_long_conversation(path: Path) -> str:
-    """Store a conversation of 80 MB; its id."""
+    """Store a conversation of 80 MB; return its id."""
     store, talk = Store(path), Conversation("conv_" + "7" * 32)
     response = Response(id="resp_long", created_at=0, model="tiny", status="completed")
     store.begin(talk, "Long", response)

@@ -17,7 +17,7 @@ from textual.screen import Screen
 
 from agent.errors import UserError
 from tests.support.fake_app import ScreenDriver
-from tests.support.locked_store import locked, set_patience, store_long_conversation
+from tests.support.locked_store import locked, set_busy_timeout, store_long_conversation
 from tests.support.waiting import HANG_SECONDS
 from tui.app import AgentApp
 from tui.session import Session
@@ -203,7 +203,7 @@ async def test_app_works_while_another_program_writes_to_the_store(
 ) -> None:
     async with open_app() as driver:
         app, store = driver.app, driver.app.session.store
-        await set_patience(store, HANG_SECONDS)
+        await set_busy_timeout(store, HANG_SECONDS)
         with locked(home / "state/store.sqlite") as other:
             await driver.pilot.press(*"hello", "enter")
             await driver.expect_text("Fine.")
@@ -255,7 +255,7 @@ async def test_turn_ends_if_another_program_writes_to_the_store_for_too_long(
 ) -> None:
     async with open_app() as driver:
         app, store = driver.app, driver.app.session.store
-        await set_patience(store, 0)
+        await set_busy_timeout(store, 0)
         with locked(home / "state/store.sqlite"):
             await driver.pilot.press(*"hello", "enter")
             await driver.expect_text("Fine.", "could not be stored: database is locked.")

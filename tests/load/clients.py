@@ -63,9 +63,12 @@ class SimulatedClients:
         }  # fmt: skip
 
     async def run_action(self) -> None:
-        """Run a random action. Raises ServerFaultError."""
+        """Run a random action, first those that have not run yet. Raises ServerFaultError."""
         weights = self.action_weights()
-        (action,) = self.rng.choices(list(weights), list(weights.values()))
+        if unused := [action for action in weights if not self.counts[action.__name__]]:
+            action = self.rng.choice(unused)
+        else:
+            (action,) = self.rng.choices(list(weights), list(weights.values()))
         self.counts[action.__name__] += 1
         async with asyncio.timeout(HANG_SECONDS):
             if response_id := await action():

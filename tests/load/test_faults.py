@@ -50,7 +50,7 @@ def test_kill_at_any_moment_finished_items_stored() -> None:
     lines = [line.split(None, 1) for line in ran.stdout.splitlines()]
     counts = {label: int(number.replace(",", "")) for number, label in lines}
     assert counts["kills"] + counts["kills over HTTP"] == 20
-    assert counts["finished items, all kept"] > 20
+    assert counts["finished items, all kept"] >= 20
 
 
 @pytest.mark.long

@@ -39,9 +39,9 @@ def main(
     resume: str | None = None,
     serving: Serving | None = None,
     replay: float | None = None,
+    first_prompt: str = "",
 ) -> int:
-    """Run the app and return the exit code. ``resume``: a conversation's id, or empty: a list.
-    ``serving``: an HTTP server in the same event loop. ``replay``: play it first, at this speed."""
+    """Run the app and return the exit code; the options are those of `Session`."""
     from agent.config.paths import user_paths
     from agent.config.settings import save_setting
 
@@ -63,6 +63,7 @@ def main(
                 resume=resume,
                 serving=serving,
                 replay=replay,
+                first_prompt=first_prompt,
             )
             app = AgentApp(
                 session,

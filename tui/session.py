@@ -68,9 +68,12 @@ class Session:
         resume: str | None = None,
         serving: Serving | None = None,
         replay: float | None = None,
+        first_prompt: str = "",
     ) -> None:
-        """``resume``: a conversation's id, or empty: a list. ``replay``: play it at that speed."""
-        self.launch, self.serving = launch, serving
+        """``resume``: a conversation's id, or empty: a list. ``serving``: an HTTP server in the same
+        event loop. ``replay``: play the conversation first, at this speed. ``first_prompt``: send it.
+        """
+        self.launch, self.serving, self.first_prompt = launch, serving, first_prompt
         self._continue_latest, self._resume = continue_latest, resume
         self.replay_speed = replay
         self.first_start = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import sys
@@ -74,6 +75,8 @@ PROGRAM_OPTIONS = (
     "--help", "-h", "--version", "-V", "--install-completion", "--show-completion"
 )  # fmt: skip
 """Options of the program itself; any other one without a command belongs to the app."""
+PROMPT_COMMANDS = ("agent chat", "agent run")
+"""Commands whose argument is a prompt."""
 app.add_typer(models_app, name="models")
 app.add_typer(sessions_app, name="sessions")
 app.add_typer(mcp_app, name="mcp")
@@ -206,11 +209,14 @@ def _serving(launch: LaunchOptions, options: ServerOptions) -> Serving:
 
 
 @app.command(
-    epilog="Examples: agent  ·  agent chat --continue  ·  agent --tools all,shell --root ~/project\n\n"
+    epilog="Examples: agent  ·  agent 'What is 12*34?'  ·  agent --continue  ·  agent --tools all,shell --root ~/project\n\n"
     "Keys: Enter sends, Ctrl-J is a new line, Esc interrupts, Ctrl-Q quits."
 )
 @takes_launch_options
 def chat(
+    prompt: Annotated[
+        str | None, typer.Argument(help="The first prompt, which is sent at once.")
+    ] = None,
     *,
     continue_latest: Annotated[
         bool, typer.Option("--continue", "-c", help="Continue the latest conversation.")
@@ -225,7 +231,10 @@ def chat(
     allow_origin: OriginOption = None,
     launch: LaunchOptions,
 ) -> None:
-    """Talk with the model in the app (the default command)."""
+    """Talk with the model in the app.
+
+    The default command: agent 'What is 12*34?' is short for agent chat 'What is 12*34?'.
+    """
     if continue_latest and resume is not None:
         raise UserError("--continue and --resume exclude each other.")
     require_app_terminal()
@@ -240,7 +249,13 @@ def chat(
         expose_tools=launch.tools is not None,
     )
     serving = _serving(launch, options) if serve else None
-    code = run_app(launch, continue_latest=continue_latest, resume=resume, serving=serving)
+    code = run_app(
+        launch,
+        continue_latest=continue_latest,
+        resume=resume,
+        serving=serving,
+        first_prompt=prompt or "",
+    )
     raise typer.Exit(code)
 
 
@@ -441,14 +456,24 @@ def _invoke(arguments: list[str]) -> None:
             print(message, file=sys.stderr)
             sys.exit(EXIT_USAGE)
         command = getattr(getattr(error, "ctx", None), "command_path", "agent")
-        if command == "agent" and message.startswith("No such command") and " " in arguments[0]:
-            raise UserError(f"{message} To answer a prompt: agent run '…'.") from error
         if message.startswith("No such option") and any(
             re.match(r"-\S* |-\d", argument) for argument in arguments
         ):
             raise UserError(f"{message}. A text that begins with - comes behind --.") from error
+        if message.startswith("Got unexpected extra argument") and command in PROMPT_COMMANDS:
+            message += "; quote a prompt of several words"
         ending = "" if message.endswith((".", "?")) else "."
         raise UserError(f"{message}{ending} See {command} --help.") from error
+
+
+def _is_for_app(argument: str) -> bool:
+    """Whether a command line that begins with this argument has no command: an option of the app, or
+    its first prompt. A word that resembles a command is a misspelled command."""
+    if argument.startswith("-"):
+        return argument not in PROGRAM_OPTIONS
+    callbacks = [command.callback.__name__ for command in app.registered_commands if command.callback]
+    groups = [str(group.name) for group in app.registered_groups]
+    return not difflib.get_close_matches(argument, callbacks + groups)
 
 
 def main() -> None:
@@ -456,7 +481,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     if COMPLETION_VARIABLE in os.environ:
         name_app_command(os.environ, PROGRAM_OPTIONS)
-    elif not arguments or (arguments[0].startswith("-") and arguments[0] not in PROGRAM_OPTIONS):
+    elif arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    elif not arguments or _is_for_app(arguments[0]):
         arguments = ["chat", *arguments]
     if arguments[:1] == ["chat"]:
         arguments = _complete_resume(arguments)

@@ -168,10 +168,29 @@ def test_doctor_says_ok_only_of_what_works(agent: RunAgent, tmp_path: Path) -> N
     assert wrong.code == 1 and "WRONG      chosen model" in wrong.out
 
 
-def test_prompt_in_place_of_command_names_run(agent: RunAgent) -> None:
-    ran = agent("fix this")
-    assert ran.code == 2
-    assert ran.err == "agent: No such command 'fix this'. To answer a prompt: agent run '…'.\n"
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fix this"], "The app needs a terminal to read from; use agent run here."),
+        (["hello", "--tools", "none"], "The app needs a terminal to read from; use agent run here."),
+        (["sesions"], "No such command 'sesions'. Did you mean 'sessions'? See agent --help."),
+        (
+            ["fix", "this"],
+            "Got unexpected extra argument(s) (this); quote a prompt of several words."
+            " See agent chat --help.",
+        ),
+    ],
+)
+def test_prompt_without_command_is_for_the_app(
+    agent: RunAgent, arguments: list[str], message: str
+) -> None:
+    ran = agent(*arguments)
+    assert (ran.code, ran.err) == (2, f"agent: {message}\n")
+
+
+def test_help_as_command_prints_help(agent: RunAgent) -> None:
+    assert agent("help").out == agent("--help").out
+    assert agent("help", "run").out == agent("run", "--help").out
 
 
 def test_doctor_broken_settings_one_sentence(agent: RunAgent, home: Path) -> None:

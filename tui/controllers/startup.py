@@ -45,6 +45,12 @@ class Startup:
 
         app = self._app
         gc_tuning.resume()
+        if text := app.session.first_prompt:
+            app.prompt.prompt_history.add(text)
+            if app.session.choose_conversation:  # the prompt belongs to the one that is chosen
+                app.prompt.put_before(text)
+            else:
+                await self._chat.submit(text)  # it waits in the queue
         try:
             await app.session.begin()
         except UserError as error:

@@ -1,0 +1,43 @@
+"""The prompt of ``agent 'PROMPT'``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+async def test_first_prompt_is_sent_with_its_files(open_app: Any, tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("bread")
+    async with open_app(launch={"root": tmp_path}, first_prompt="What is in @list.txt?") as driver:
+        await driver.expect_text("❯ What is in @list.txt?", "Fine.")
+        assert driver.app.chat.turn_view.raw_prompt.endswith("bread\n</file>")
+        await driver.pilot.press("up")
+        assert driver.app.prompt.text == "What is in @list.txt?"
+
+
+async def test_first_prompt_continues_conversation(open_app: Any) -> None:
+    async with open_app(first_prompt="One?") as driver:
+        await driver.expect_text("Fine.")
+        name = driver.app.session.conversation.id
+    async with open_app(continue_latest=True, first_prompt="Two?") as driver:
+        await driver.expect_text("❯ One?", "❯ Two?")
+        await driver.wait_for(lambda: driver.app.status.activity == "ready")
+        assert driver.app.session.conversation.id == name
+        assert len(await driver.app.session.stored_turns()) == 2
+
+
+async def test_first_prompt_waits_in_input_while_conversation_is_chosen(open_app: Any) -> None:
+    async with open_app(first_prompt="One?") as driver:
+        await driver.expect_text("Fine.")
+    async with open_app(resume="", first_prompt="Two?") as driver:
+        await driver.expect_text("Conversations", "❯ One?")
+        await driver.pilot.press("enter")
+        await driver.expect_text("Fine.", "Two?")
+        assert driver.app.prompt.text == "Two?"
+
+
+async def test_first_prompt_command_is_run_and_unknown_one_given_back(open_app: Any) -> None:
+    async with open_app(first_prompt="/effort high") as driver:
+        await driver.wait_for(lambda: driver.app.session.options.effort == "high")
+    async with open_app(first_prompt="/nosuch command") as driver:
+        await driver.wait_for(lambda: driver.app.prompt.text == "/nosuch command")

@@ -209,7 +209,7 @@ def _serving(launch: LaunchOptions, options: ServerOptions) -> Serving:
 
 
 @app.command(
-    epilog="Examples: agent  ·  agent 'What is 12*34?'  ·  agent --continue  ·  agent --tools all,shell --root ~/project\n\n"
+    epilog="Examples: agent  ·  agent 'What is 12*34?'  ·  agent --tools all,shell --root ~/project\n\n"
     "Keys: Enter sends, Ctrl-J is a new line, Esc interrupts, Ctrl-Q quits."
 )
 @takes_launch_options
@@ -471,7 +471,9 @@ def _is_for_app(argument: str) -> bool:
     its first prompt. A word that resembles a command is a misspelled command."""
     if argument.startswith("-"):
         return argument not in PROGRAM_OPTIONS
-    callbacks = [command.callback.__name__ for command in app.registered_commands if command.callback]
+    callbacks = [
+        command.callback.__name__ for command in app.registered_commands if command.callback
+    ]
     groups = [str(group.name) for group in app.registered_groups]
     return not difflib.get_close_matches(argument, callbacks + groups)
 

@@ -172,7 +172,10 @@ def test_doctor_says_ok_only_of_what_works(agent: RunAgent, tmp_path: Path) -> N
     ("arguments", "message"),
     [
         (["fix this"], "The app needs a terminal to read from; use agent run here."),
-        (["hello", "--tools", "none"], "The app needs a terminal to read from; use agent run here."),
+        (
+            ["hello", "--tools", "none"],
+            "The app needs a terminal to read from; use agent run here.",
+        ),
         (["sesions"], "No such command 'sesions'. Did you mean 'sessions'? See agent --help."),
         (
             ["fix", "this"],

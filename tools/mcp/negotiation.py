@@ -53,6 +53,9 @@ class NegotiatingClient(Client):
         send, handshake = session._dispatcher.send_raw_request, session.initialize
 
         async def send_raw_request(*args: Any, **settings: Any) -> dict[str, Any]:
+            if args[0] == "server/discover" and self.forced_version:
+                # The SDK waits 10 s and then tries an older version; a server may start for longer.
+                args[2].pop("timeout", None)
             try:
                 raw = await send(*args, **settings)
             except MCPError as error:

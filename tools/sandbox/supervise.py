@@ -23,6 +23,8 @@ import threading
 import time
 from typing import Any
 
+SPARE_TASKS = 4096
+"""Threads that the user's other programs may start while the command runs."""
 POLL_SECONDS = 0.05
 """Pause between two checks of the limits."""
 BUSY_POLL_SECONDS = 0.01
@@ -109,14 +111,18 @@ def load(name: str) -> Any:
 
 
 def limit_processes(processes: int) -> None:
-    """Let the kernel refuse more processes too; for root it does not."""
+    """Let the kernel refuse processes before the machine has none left; for root it does not.
+
+    It counts the user's threads everywhere, so that a limit without room to spare would refuse a
+    command's own processes once the user starts another program.
+    """
     running = 0
     for entry in os.scandir("/proc") if sys.platform == "linux" else ():
         with contextlib.suppress(OSError):  # it ended meanwhile
             if entry.name.isdigit() and entry.stat().st_uid == os.getuid():
                 running += len(os.listdir(f"{entry.path}/task"))  # noqa: PTH208
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    limit = running + processes
+    limit = running + processes + SPARE_TASKS
     limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
     os.nice(5)  # the supervisor goes first

@@ -72,9 +72,9 @@ async def test_keepalives_are_not_stored(serve: Serve, tmp_path: Path) -> None:
     served = await serve(hold(HELLO, 5, tmp_path / "go"), server=QUICK)
     body = {"input": "x", "background": True}
     read = await read_until_silent(served, tmp_path / "go", "/responses", body)
-    name = json.loads(read[0].split("data: ")[1])["response"]["id"]
-    replayed = events_of((await served.get(f"/v1/responses/{name}?stream=true")).text)
     sent = events_of("\n\n".join([*read, ""]))
+    name = next(event for event in sent if event["type"] == "response.created")["response"]["id"]
+    replayed = events_of((await served.get(f"/v1/responses/{name}?stream=true")).text)
     assert replayed == [event for event in sent if event["type"] != "keepalive"]
 
 

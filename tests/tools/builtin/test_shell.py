@@ -28,9 +28,6 @@ LONG = f"4711.{os.getpid()}"
 """Seconds to sleep, as no other process of this machine does."""
 
 
-REFUSED_FORKS = ("Resource temporarily unavailable",) if os.geteuid() else ()
-
-
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
     path = tmp_path / "secret"
@@ -56,7 +53,8 @@ async def test_exec_home_that_is_full_ends_it(shell: Commands) -> None:
     shell.builtin._limits = replace(LIMITS, written_files=50)
     line = 'for i in $(seq 100); do : > "$HOME/$i"; done; sleep 60'
     assert re.search("more than 50 (files in its home|new files since it began)", await shell(line))
-    assert await shell("sleep 0.2") == "[exit code 0]"
+    # Other tests create files on the file system meanwhile.
+    assert "in its home" not in await shell("sleep 0.2")
 
 
 async def test_exec_odd_arguments_are_taken_or_refused(shell: Commands) -> None:
@@ -275,8 +273,7 @@ async def test_exec_deep_home_is_deleted(
 @pytest.mark.slow
 async def test_exec_fork_and_memory_bombs_bounded(shell: Commands, children: Children) -> None:
     forks = await shell("for i in $(seq 200); do setsid sleep 20 & done; wait")
-    # Of a user but root, the kernel refuses more.
-    assert any(text in forks for text in ("more than 40 processes", *REFUSED_FORKS))
+    assert "more than 40 processes" in forks
     assert "MemoryError" in await shell("python3 -c 'bytearray(1 << 30)'")
     hold = "python3 -c 'import time; x = b\"x\" * (150 << 20); time.sleep(20)'"
     many = await shell(f"for i in 1 2 3 4 5; do {hold} & done; wait")
@@ -291,8 +288,7 @@ async def test_exec_supervisor_cannot_be_stopped(shell: Commands, children: Chil
         wait = "until [ -e go ]; do :; done; rm go"
         text = await shell(f"setsid bash -c '{forks}' & {wait}; kill -{stop} 0; wait")
         # Killed, its first process takes the others along.
-        bounded = any(each in text for each in ("more than 40 processes", *REFUSED_FORKS))
-        assert bounded or (stop == "KILL" and "code 137" in text)
+        assert "more than 40 processes" in text or (stop == "KILL" and "code 137" in text)
         assert not children()
 
 

@@ -448,7 +448,7 @@ async def test_turns_are_read_once_however_often_the_cursor_rests(open_app: Any)
         app.session._turns_read = ("", {})
         for _ in range(3):
             await driver.pilot.press("left")
-            await driver.wait_for(lambda: view._panel.has_alternatives)
+            await driver.wait_for(lambda: reads and view._panel.has_alternatives)
         position = view._position
         assert position is not None and len(reads) == 1
         numbers = range(position.number - position.log.generations[-1].count)

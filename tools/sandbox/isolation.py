@@ -23,6 +23,7 @@ from typing import Any
 from agent.util.programs import require_program
 from agent.util.temporary_folders import process_folder
 from tools.sandbox.protection import Protection
+from tools.sandbox.toolchains import find_toolchains
 
 SANDBOX_FOLDER = Path(__file__).parent
 PROBE_TIMEOUT_SECONDS = 15.0
@@ -146,9 +147,13 @@ def probe(name: str) -> str | None:
 def environment(work_folder: Path, *, programs: bool = False) -> dict[str, str]:
     """Return all environment variables that a script gets; ``programs``: it may start some."""
     threads = str(min(os.cpu_count() or 1, 4))
-    own = f":{Path(sys.executable).parent}" if programs else ""
-    return (certificate_variables() if programs else {}) | {
-        "PATH": f"/usr/local/bin:/usr/bin:/bin{own}",
+    path, more = ["/usr/local/bin", "/usr/bin", "/bin"], {}
+    if programs:
+        toolchains = find_toolchains()
+        path = [*toolchains.path, *path, str(Path(sys.executable).parent)]
+        more = certificate_variables() | toolchains.variables
+    return more | {
+        "PATH": os.pathsep.join(path),
         "HOME": str(work_folder),
         "TMPDIR": str(work_folder),
         "LANG": "C.UTF-8",
@@ -218,7 +223,7 @@ def shell_command(
     """
     limits, protection = limits or ResourceLimits(), protection or Protection()
     spec = _spec(limits)
-    seen = [*_readable(), *_COMMAND_READABLE]
+    seen = [*_readable(), *_COMMAND_READABLE, *find_toolchains().readable]
     readable = [*readable, *certificate_variables().values()]  # programs refuse a missing one
     for path in sorted(set(readable) - set(seen)):  # folders before what is in them
         if not any(path.startswith(f"{p}/") and not Path(p).is_symlink() for p in seen):
@@ -271,7 +276,8 @@ OWN_NAMES = ("agent", "tools", "tui", "packaging", "models.toml", "pyproject.tom
 """The packages that are imported, the catalog, and what an installation is made of."""
 _COMMAND_READABLE = (
     "/etc/alternatives", "/etc/group", "/etc/nsswitch.conf", "/etc/gitconfig", "/etc/ssl/openssl.cnf",
-    "/opt",
+    "/opt", "/etc/os-release", "/etc/lsb-release", "/etc/debian_version", "/etc/redhat-release",
+    "/etc/fedora-release", "/etc/arch-release", "/etc/alpine-release", "/etc/SuSE-release",
 )  # fmt: skip
 """Files that commands may read in addition to those that Python scripts may read."""
 _NETWORK_READABLE = (
@@ -364,6 +370,7 @@ def _sandbox_exec(
 
     system = ["/usr", "/bin", "/System", "/Library", "/private/etc", "/private/var/db/timezone"]
     system += ["/opt/homebrew", "/dev", *_readable()]
+    system += find_toolchains().readable if protection else ()
     own = " ".join(f"(subpath {quoted(str(path))})" for path in writable)
     readable = " ".join([*(f"(subpath {quoted(path)})" for path in system), own])
     literal = [str(SANDBOX_FOLDER / "confine.py"), "/", *map(str, scripts)]

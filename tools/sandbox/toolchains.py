@@ -33,7 +33,7 @@ VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Toolchains:
-    """What commands need to run the user's compilers and interpreters."""
+    """The paths and variables with which commands run the compilers and interpreters of the user."""
 
     readable: tuple[str, ...]
     """Folders, absolute; of those that are links also what they lead to."""

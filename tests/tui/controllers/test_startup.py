@@ -36,7 +36,7 @@ async def test_first_prompt_waits_in_input_while_conversation_is_chosen(open_app
         assert driver.app.prompt.text == "Two?"
 
 
-async def test_first_prompt_command_is_run_and_unknown_one_given_back(open_app: Any) -> None:
+async def test_first_prompt_command_is_run_and_unknown_one_returned(open_app: Any) -> None:
     async with open_app(first_prompt="/effort high") as driver:
         await driver.wait_for(lambda: driver.app.session.options.effort == "high")
     async with open_app(first_prompt="/nosuch command") as driver:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from agent.errors import AgentError
-from tools.types import Access, OnOutput, Requirement, Source, Tool
+from tools.types import Access, OnOutput, Requirement, Source, Tool, error_text
 
 if TYPE_CHECKING:
     from mcp.server import Server
@@ -24,8 +24,12 @@ conversation_id: ContextVar[str] = ContextVar("conversation_id", default="")
 class ToolError(AgentError):
     """The tool failed; the model reads the message."""
 
-    structured: dict[str, Any] | None = None
-    """Data for programs, as of a result."""
+    def __init__(
+        self, sentence: str, printed: str = "", structured: dict[str, Any] | None = None
+    ) -> None:
+        """``printed``: output before the failure, whole lines. ``structured``: data for programs."""
+        super().__init__(f"{printed}{error_text(sentence)}" if printed else sentence)
+        self.structured = structured
 
 
 def object_schema(required: list[str], **properties: Any) -> dict[str, Any]:
@@ -153,7 +157,7 @@ def as_mcp_server(builtin: BuiltinServer) -> Server[Any]:
         try:
             tool = known.get(params.name)
             if tool is None:
-                raise ToolError(f"Error: no such tool: {params.name}")
+                raise ToolError(f"no such tool: {params.name}")
             arguments = params.arguments or {}
             check_arguments(tool.parameters, arguments)
             result = await builtin.call(params.name, arguments)
@@ -165,7 +169,7 @@ def as_mcp_server(builtin: BuiltinServer) -> Server[Any]:
             text, failed, structured = str(error), True, error.structured
         except OSError as error:  # a full disk, a folder that cannot be written
             where = "" if error.filename is None else f"{error.filename}: "
-            text, failed, structured = f"Error: {where}{error.strerror or error}", True, None
+            text, failed, structured = f"{where}{error.strerror or error}", True, None
         content = T.TextContent(text=text)
         return T.CallToolResult(content=[content], structured_content=structured, is_error=failed)
 
@@ -187,15 +191,15 @@ def check_arguments(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
     properties = schema["properties"]
     for name in schema.get("required", ()):
         if name not in arguments:
-            raise ToolError(f"Error: missing argument: {name}")
+            raise ToolError(f"missing argument: {name}")
     for name, value in arguments.items():
         if name not in properties:
-            raise ToolError(f"Error: unknown argument: {name}; known: {', '.join(properties)}")
+            raise ToolError(f"unknown argument: {name}; known: {', '.join(properties)}")
         kinds = properties[name]["type"]
         kinds = [kinds] if isinstance(kinds, str) else kinds
         if not any(_has_type(kind, value) for kind in kinds):
             expected = " or ".join(_JSON_TYPES[kind][1] for kind in kinds)
-            raise ToolError(f"Error: {name} must be {expected}")
+            raise ToolError(f"{name} must be {expected}")
 
 
 def _has_type(kind: str, value: Any) -> bool:

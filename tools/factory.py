@@ -186,6 +186,6 @@ async def _call_search_tool(toolbox: Toolbox, tool: Tool, arguments: dict[str, A
     text = json.dumps(arguments, ensure_ascii=False)
     if config is None or decision == "deny" or (decision == "ask" and config.from_project):
         policy.log_decision(tool, text, "refused", "policy", why="searching with it is not allowed")
-        raise ToolError(f"Error: searching with {tool.server}.{tool.name} is not allowed")
+        raise ToolError(f"searching with {tool.server}.{tool.name} is not allowed")
     policy.log_decision(tool, text, "allowed", "policy", why="it is named to search with")
     return await host.call(tool, arguments)

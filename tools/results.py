@@ -50,7 +50,7 @@ class ResultBuilder:
         if not content and structured is not None:
             text = replace_surrogates(json.dumps(structured, ensure_ascii=False))
         if failed and not text:
-            text = "Error: the tool failed and gave no reason"
+            text = "the tool failed and gave no reason"
         path = None
         if len(text) > self.max_chars:
             path = self._save(text.encode(), ".txt")
@@ -141,7 +141,7 @@ def _suffix(kind: str) -> str:
 
 def protocol_failure(sentence: str, code: int) -> ToolResult:
     """Return the result of a call that could not be run; ``code`` is a JSON-RPC error code."""
-    text = replace_surrogates(f"Error: {sentence}")
+    text = replace_surrogates(sentence)
     return ToolResult(text, "protocol", code, content=[{"type": "text", "text": text}])
 
 

@@ -125,15 +125,15 @@ async def fetch(
         ):
             return await _read(response)
     except BlockedAddressError as error:
-        raise ToolError(f"Error: {error}") from None
+        raise ToolError(str(error)) from None
     except TimeoutError:
-        raise ToolError(f"Error: {url} did not answer within {timeout:g} s") from None
+        raise ToolError(f"{url} did not answer within {timeout:g} s") from None
     except httpx2.TooManyRedirects:
-        raise ToolError(f"Error: {url} redirects more than {MAX_REDIRECTS} times") from None
+        raise ToolError(f"{url} redirects more than {MAX_REDIRECTS} times") from None
     except (httpx2.InvalidURL, UnicodeError):  # the latter: half of a pair of UTF-16
-        raise ToolError(f"Error: not an address: {url}") from None
+        raise ToolError(f"not an address: {url}") from None
     except httpx2.HTTPError as error:
-        raise ToolError(f"Error: cannot open {url}: {error or type(error).__name__}") from None
+        raise ToolError(f"cannot open {url}: {error or type(error).__name__}") from None
 
 
 def _site(host: str) -> str:
@@ -143,13 +143,13 @@ def _site(host: str) -> str:
 async def _read(response: httpx2.Response) -> FetchedPage:
     url = str(response.url)
     if response.status_code >= 400:
-        raise ToolError(f"Error: {url} answered {response.status_code} {response.reason_phrase}")
+        raise ToolError(f"{url} answered {response.status_code} {response.reason_phrase}")
     kind = response.headers.get("content-type", "text/html").partition(";")[0].strip().lower()
     if not kind.startswith(TEXT_TYPES) and not kind.endswith(("+xml", "+json")):
-        raise ToolError(f"Error: {url} is {kind}, which cannot be read as text")
+        raise ToolError(f"{url} is {kind}, which cannot be read as text")
     data = bytearray()
     async for chunk in response.aiter_bytes(1 << 16):
         data += chunk
         if len(data) > MAX_PAGE_BYTES:
-            raise ToolError(f"Error: {url} is larger than {MAX_PAGE_BYTES // 1_000_000} MB")
+            raise ToolError(f"{url} is larger than {MAX_PAGE_BYTES // 1_000_000} MB")
     return FetchedPage(url, kind, response.charset_encoding, bytes(data))

@@ -64,12 +64,17 @@ class Access:
     """Commands that run in the background."""
 
 
+def error_text(sentence: str) -> str:
+    """Return what a model reads of a call that failed."""
+    return f"Error: {sentence}"
+
+
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     """The outcome of a call; a failure is a result too, never an exception."""
 
     text: str
-    """The text for the model: at most the configured size, head and tail of a longer one."""
+    """At most of the configured size, head and tail of a longer one."""
     failure: Literal["none", "execution", "protocol"] = "none"
     """execution: the tool itself reports that it failed; protocol: it could not be run."""
     code: int = 0
@@ -79,6 +84,15 @@ class ToolResult:
     structured: Any = None
     full_text_path: str | None = None
     """Path of the file that has the full text where ``text`` was shortened."""
+
+    @property
+    def failed(self) -> bool:
+        return self.failure != "none"
+
+    @property
+    def model_text(self) -> str:
+        """The text as the model reads it."""
+        return error_text(self.text) if self.failed else self.text
 
 
 @dataclass(frozen=True, slots=True)

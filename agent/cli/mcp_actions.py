@@ -216,13 +216,13 @@ def call(
                 on_elicitation=forms.answer,
                 on_login=on_login,
             )
-        failed = result.failure != "none" or forms.problem is not None
+        failed = result.failed or forms.problem is not None
         if forms.problem is not None:
             echo(f"agent: {forms.problem}", file=sys.stderr)
         if as_json:
             print_json(result_object(result))
         elif piped or not sys.stderr.isatty() or "".join(shown).strip() != result.text.strip():
-            echo(result.text, file=sys.stderr if failed else sys.stdout)
+            echo(result.model_text, file=sys.stderr if failed else sys.stdout)
         return EXIT_FAILED if failed else EXIT_DONE
 
     return run_with(host, work)

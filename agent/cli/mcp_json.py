@@ -75,12 +75,12 @@ def inspection_object(
 def result_object(result: ToolResult) -> dict[str, Any]:
     """Describe a result as MCP's CallToolResult; ``text`` names the files that hold binary data."""
     described: dict[str, Any] = {
-        "isError": result.failure != "none",
+        "isError": result.failed,
         "content": result.content,
         "text": result.text,
     }
     if result.failure == "protocol":
-        described["error"] = {"code": result.code, "message": result.text.removeprefix("Error: ")}
+        described["error"] = {"code": result.code, "message": result.text}
     if result.structured is not None:
         described["structuredContent"] = result.structured
     return described

@@ -37,6 +37,7 @@ from agent.conversation.messages import (
 )
 from agent.formats.protocol import Format, PromptHeader, SegmentKind, SingleMessageFormat
 from agent.util.prefix import common_prefix_length
+from tools.types import error_text
 
 
 @dataclass(slots=True)
@@ -214,8 +215,9 @@ class Conversation:
             case ToolCallMessage(tool, arguments, json, function):
                 recipient = form.canonical_name(tool, function=function)
                 ids = form.tool_call(recipient, arguments, json=json)
-            case ToolResultMessage(tool, text, function, late):
+            case ToolResultMessage(tool, text, function, late, failed):
                 recipient = form.canonical_name(tool, function=function)
+                text = error_text(text) if failed else text
                 if late is None or not self._replace_missing_result(form, recipient, text, late):
                     self.add_result(form, recipient, text)
                 return
@@ -242,7 +244,7 @@ class Conversation:
     ) -> bool:
         """Put a result in the place of the `NO_RESULT` that stands for it; false if that is not in the
         prompt any more."""
-        missing = form.tool_result(recipient, NO_RESULT)
+        missing = form.tool_result(recipient, error_text(NO_RESULT))
         found = [at for at, entry in enumerate(self.entries) if entry.ids == missing]
         number, count = late
         if len(found) != count or found[number] < (self.compacted.end if self.compacted else 0):

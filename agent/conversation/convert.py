@@ -45,7 +45,9 @@ def convert_vocabulary(
                     label = (item.server_label, item.name)
                     name = tool_names.get(label) or "__".join(label)
                     conversation.add(form, _call(name, item.arguments))
-                    conversation.add(form, ToolResultMessage(name, _result(item)))
+                    text = item.output or "" if item.error is None else item.error.text
+                    failed = item.error is not None
+                    conversation.add(form, ToolResultMessage(name, text, failed=failed))
                 case _:
                     pass
     return conversation
@@ -58,9 +60,3 @@ def _call(name: str, arguments: str) -> ToolCallMessage:
             return ToolCallMessage(name, code, json=False)
         case _:
             return ToolCallMessage(name, arguments)
-
-
-def _result(call: McpCallItem) -> str:
-    if call.error is not None:
-        return f"Error: {call.error.text}"
-    return call.output or ""

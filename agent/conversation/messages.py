@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-NO_RESULT = "Error: the call was not run: there is no result"
-"""The result of a client's call that was not answered."""
+NO_RESULT = "the call was not run: there is no result"
+"""Why there is no result of a client's call that was not answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,8 @@ class ToolResultMessage:
     """Whether the tool is a function that the client runs."""
     late: tuple[int, int] | None = None
     """For a result that replaces a `NO_RESULT`: its index and the number of its tool's results."""
+    failed: bool = False
+    """Whether ``text`` says why the call failed."""
 
 
 @dataclass(frozen=True, slots=True)

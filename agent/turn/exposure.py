@@ -12,9 +12,9 @@ from agent.formats.protocol import Format
 from tools.config.servers import ServerConfig
 from tools.mcp.host import Host
 from tools.policy.taint import Exposure
-from tools.types import Tool
+from tools.types import Tool, error_text
 
-UNKNOWN_TOOL_ERROR = "Error: there is no tool named"
+UNKNOWN_TOOL_ERROR = error_text("there is no tool named")
 """Beginning of the result of a call whose tool does not exist."""
 
 

@@ -58,6 +58,7 @@ from agent.util.process import (
 from tools.builtin_server import conversation_id as current_conversation
 from tools.mcp.host import Host
 from tools.policy.approvals import Policy
+from tools.types import error_text
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -264,7 +265,7 @@ class Turn:
         conversation.set_header(form, header)
         for tool in conversation.unanswered:  # its client was to run them, and did not continue
             recipient = form.canonical_name(tool, function=True)
-            conversation.add_result(form, recipient, NO_RESULT)
+            conversation.add_result(form, recipient, error_text(NO_RESULT))
         conversation.unanswered.clear()
         for message in self.prompt:
             conversation.add(form, message)

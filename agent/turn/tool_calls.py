@@ -68,7 +68,7 @@ from agent.turn.options import ApprovedCall, DeclaredTools
 from agent.turn.output import MessageWriter, Output
 from tools.builtin_server import PartlyConfigured
 from tools.results import aborted_text
-from tools.types import Tool, ToolResult
+from tools.types import Tool, ToolResult, error_text
 
 _BUILTIN_RECIPIENTS = Recipients(BUILTIN_TOOL_SERVERS, {"code_interpreter": PYTHON_TOOL})
 """GPT-OSS's own tools, also where they are not declared."""
@@ -216,8 +216,8 @@ class ToolCall:
         if self.result_text is not None:
             return self.result_text
         if self.output_chunks is None:
-            return f"Error: {why} before it ran"
-        return aborted_text("".join(self.output_chunks), f"Error: {why} while it ran")
+            return error_text(f"{why} before it ran")
+        return aborted_text("".join(self.output_chunks), error_text(f"{why} while it ran"))
 
     def delta(self, text: str) -> None:
         """Add to the body: JSON arguments, code, or a custom tool's text."""
@@ -514,10 +514,7 @@ class ToolCallRunner:
 
     def _set_result(self, call: ToolCall, result: ToolResult) -> None:
         writer, text = call.server_writer, result.text
-        call.failed = result.failure != "none"
-        call.result_text = (
-            f"Error: {text}" if call.failed and not text.startswith("Error") else text
-        )
+        call.failed, call.result_text = result.failed, result.model_text
         self._emit_changes(call, result)
         match result.failure:
             case "none":
@@ -551,7 +548,7 @@ class ToolCallRunner:
         )
 
     def _set_error(self, call: ToolCall, text: str) -> None:
-        call.failed, call.result_text = True, f"Error: {text}"
+        call.failed, call.result_text = True, error_text(text)
 
     def _fail(self, call: ToolCall, code: int, text: str) -> None:
         self._set_error(call, text)

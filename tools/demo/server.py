@@ -38,7 +38,7 @@ def time() -> MCPServer:
         """Get current time in a specific timezone"""
         zone = find_zone(timezone)
         if zone is None:
-            raise ToolError(f"Error: there is no timezone {timezone}")
+            raise ToolError(f"there is no timezone {timezone}")
         now = datetime.now(ZoneInfo(zone))
         result = {
             "timezone": zone,

@@ -276,7 +276,7 @@ class Host:
             try:
                 check_arguments(tool.parameters, arguments)
             except ToolError as error:
-                return str(error).removeprefix("Error: ")
+                return str(error)
         return None
 
     async def call(

@@ -154,7 +154,7 @@ class SandboxedServer:
                 try:
                     self._guards.append(guard.begin(changes_git=False))
                 except Exception as error:
-                    raise SandboxError(0, str(error).removeprefix("Error: ")) from None
+                    raise SandboxError(0, str(error)) from None
                 parts.append(self._guards[-1].protection)
         return Protection(
             [path for part in parts for path in part.read_only],

@@ -42,7 +42,7 @@ class RootGuard:
         named = self.named_files()
         folders = {form for folder in named.folders for form in _forms(folder)}
         if self.root in self._own_paths or any(map(self.root.is_relative_to, folders)):
-            raise ToolError(f"Error: {self.root} is a part of this program; choose another --root")
+            raise ToolError(f"{self.root} is a part of this program; choose another --root")
         for folder in folders:
             if folder.is_relative_to(self.root):
                 with contextlib.suppress(OSError):  # what this program cannot make, no command can
@@ -62,7 +62,7 @@ class CommandGuard:
         self._run_later = self._settings(guard.finder.run_later)
         if guard.root in self._repositories:
             raise ToolError(
-                f"Error: {guard.root} is a git repository's own folder: this needs changes_git"
+                f"{guard.root} is a git repository's own folder: this needs changes_git"
             )
         named = [path for each in self._repositories for path in configured_files(each)]
         run_later = [form for path in named_files.paths for form in _forms(path)]
@@ -79,7 +79,7 @@ class CommandGuard:
         self.protection = protect(guard.root, paths, keys)
         if self.protection.is_too_large:
             raise ToolError(
-                f"Error: {guard.root} holds too many files that run later to protect them all;"
+                f"{guard.root} holds too many files that run later to protect them all;"
                 " choose a smaller folder with --root"
             )
         self.notes: list[str] = []

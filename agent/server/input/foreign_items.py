@@ -20,6 +20,7 @@ from agent.server.input.schemas import (
     RequestTool,
 )
 from agent.util.images import CANNOT_SEE
+from tools.types import error_text
 
 UNSEEN_IMAGE = f"[There was an image here; {CANNOT_SEE}.]"
 CALLS: dict[str, tuple[str, Callable[[InputForeignItem], Any]]] = {
@@ -58,7 +59,7 @@ def own_result(item: InputForeignItem) -> str | None:
         case InputForeignItem(type="file_search_call"):
             return "[The results of this search were not sent.]"
         case InputForeignItem(type="image_generation_call", error={"message": str(message)}):
-            return f"Error: {message}"
+            return error_text(message)
         case InputForeignItem(type="image_generation_call"):
             return UNSEEN_IMAGE
         case _:

@@ -8,7 +8,7 @@ it would have read anyway. An example of such an input, and the messages that it
     {"type": "reasoning", …}                  left out: an answer or a user follows
     {"role": "assistant", …}                  Assistant, commentary: a call follows before the answer
     {"type": "function_call", "call_id": 1}   ToolCallMessage
-    {"type": "function_call", "call_id": 2}   ToolCallMessage, ToolResultMessage "Error: … not run":
+    {"type": "function_call", "call_id": 2}   ToolCallMessage, ToolResultMessage, failed:
                                               no item has its output
     {"type": "function_call_output", 1}       ToolResultMessage
     {"role": "assistant", …}                  Assistant, final_answer
@@ -277,7 +277,9 @@ class ItemReader:
         for call_id, tool in [*history.pending_calls.items(), *unapproved.items()]:
             result = _no_result(tool)
             if call_id in unapproved:
-                result = ToolResultMessage(tool, "Error: the call was not run: it was not approved")
+                result = ToolResultMessage(
+                    tool, "the call was not run: it was not approved", failed=True
+                )
             if call_id in self._calls_of_input:
                 missing[id(self._calls_of_input[call_id])] = [result]
             else:
@@ -474,9 +476,9 @@ class ItemReader:
                 ToolCallMessage(PYTHON_TOOL, item.code or "", json=False),
                 ToolResultMessage(PYTHON_TOOL, logs),
             ]
-        result = item.output if item.error is None else f"Error: {_error_text(item.error)}"
+        result = item.output if item.error is None else _error_text(item.error)
         call = self._call_message(item.server_label, item.name, item.arguments)
-        returned = ToolResultMessage(call.tool, result or "")
+        returned = ToolResultMessage(call.tool, result or "", failed=item.error is not None)
         approved = [
             waiting
             for waiting in self.history.approved
@@ -506,7 +508,7 @@ class ItemReader:
         why = f": {answer.reason}" if answer.reason else ""
         name = self._call_message(pending.server, pending.name, pending.arguments).tool
         self.history.messages.append(
-            ToolResultMessage(name, f"Error: the user refused the call{why}")
+            ToolResultMessage(name, f"the user refused the call{why}", failed=True)
         )
 
 
@@ -516,7 +518,7 @@ def _unnamed_call(kind: str) -> str:
 
 
 def _no_result(tool: str) -> ToolResultMessage:
-    return ToolResultMessage(tool, NO_RESULT, function=True)
+    return ToolResultMessage(tool, NO_RESULT, function=True, failed=True)
 
 
 def abandoned_calls(items: Iterable[Mapping[str, Any]], pending: Iterable[str] = ()) -> set[str]:

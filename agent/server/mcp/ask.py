@@ -18,7 +18,7 @@ from agent import events as ev
 from agent.errors import AgentError
 from agent.turn.loop import Turn
 from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
-from tools.types import Answer, Tool
+from tools.types import Answer, Tool, error_text
 
 ANSWER_SECONDS = 600.0
 """Timeout of the answer to a question that the client got as a result."""
@@ -174,7 +174,7 @@ def _step(event: ev.Event) -> str | None:
 def result_of(response: ev.Response, conversation_id: str) -> T.CallToolResult:
     text = response.output_text
     if response.error is not None:
-        text = f"Error: {response.error.message}"
+        text = error_text(response.error.message)
     elif response.status != "completed":
         text += f"\n[The answer is {response.status}.]"
     structured = {"answer": text, "conversation": conversation_id, "status": response.status}

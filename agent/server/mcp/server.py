@@ -33,7 +33,7 @@ from agent.util.ids import new_id
 from agent.util.json_schema import find_violation
 from tools.builtin_server import conversation_id as current_conversation
 from tools.mcp.host import Host
-from tools.types import Tool
+from tools.types import Tool, error_text
 from tools.version import program_version
 
 log = logging.getLogger(__name__)
@@ -252,7 +252,7 @@ class _Service:
                 raise AskError(f"{problem}.")
             return await self._ask(context, params, arguments)
         except (AskError, StoreError) as error:
-            content = T.TextContent(text=f"Error: {error}")
+            content = T.TextContent(text=error_text(str(error)))
             return T.CallToolResult(content=[content], is_error=True)
 
     async def _run_python(self, arguments: dict[str, Any]) -> T.CallToolResult:
@@ -261,7 +261,7 @@ class _Service:
         current_conversation.set("mcp")
         result = await self._runtime.host.call(tool, arguments)
         content = T.TextContent(text=result.text)
-        return T.CallToolResult(content=[content], is_error=result.failure != "none")
+        return T.CallToolResult(content=[content], is_error=result.failed)
 
     async def _ask(
         self, context: _Context, params: T.CallToolRequestParams, arguments: dict[str, Any]

@@ -169,8 +169,8 @@ async def test_browser_search_open_scroll_find(browser: Browsing, site: str) -> 
     again = await browser("find", pattern="no such words")
     assert again.startswith("[4] ") and "No matches." in again
     assert "404 Not Found" in await browser.fails("open", id=0, cursor=1)
-    assert await browser.fails("open", id=7, cursor=0) == "Error: the page [0] has no link 7"
-    assert await browser.fails("open", cursor=99) == "Error: there is no page [99]"
+    assert await browser.fails("open", id=7, cursor=0) == "the page [0] has no link 7"
+    assert await browser.fails("open", cursor=99) == "there is no page [99]"
     assert (await browser("search", query="nothing")).endswith("No results.")
 
 
@@ -363,7 +363,7 @@ def test_citations_resolve_to_sources() -> None:
 @pytest.mark.parametrize("wrong", ["http://\u2100@host/", "http://[", "http://[1.2.3.4]/"])
 async def test_address_that_is_none(browser: Browsing, wrong: str) -> None:
     """Opened it is named; of a page or of search results the rest is shown."""
-    assert await browser.fails("open", id=wrong) == f"Error: not an http address: {wrong}"
+    assert await browser.fails("open", id=wrong) == f"not an http address: {wrong}"
     page = text_page("https://a.example/", "", f"[one]({wrong}) [two](/x)")
     assert [link.url for link in page.links] == ["https://a.example/x"] and "one" in page.lines[0]
     found = results_page("q", [("Bad", wrong, "x"), ("Good", "https://b.example/", "y")])

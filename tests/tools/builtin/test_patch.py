@@ -139,7 +139,7 @@ def test_write_then_undo(files: Workspace) -> None:
     assert files("undo") == "deleted deep/er/c.txt"
     assert files("undo") == "changed a.txt"
     assert a.read_text() == "one\ntwo\n" and stat.S_IMODE(a.stat().st_mode) == 0o640
-    assert files.fails("undo") == "Error: nothing to undo in this conversation"
+    assert files.fails("undo") == "nothing to undo in this conversation"
     assert sorted(path.name for path in files.root.iterdir()) == [
         ".git", "a.txt", "b.bin", "deep", "out", "up",
     ]  # fmt: skip
@@ -175,7 +175,7 @@ def test_patch_disk_full_restores_files(files: Workspace, monkeypatch: pytest.Mo
     with pytest.raises(ToolError, match="no space left on device"):
         files.patch("*** Add File: first.txt", "+1", "*** Add File: second.txt", "+2")
     assert not (files.root / "first.txt").exists()
-    assert files.fails("undo") == "Error: nothing to undo in this conversation"
+    assert files.fails("undo") == "nothing to undo in this conversation"
 
 
 def test_undo_refuses_files_changed_since(files: Workspace) -> None:
@@ -202,22 +202,20 @@ def test_undo_steps_are_bounded(files: Workspace, tmp_path: Path) -> None:
 )
 def test_write_outside_root_or_git_refused(files: Workspace, tmp_path: Path, path: str) -> None:
     before = sorted(tmp_path.rglob("*"))
-    assert files.fails("write", path=path, content="x").startswith("Error: ")
+    assert files.fails("write", path=path, content="x")
     text = f"*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch"
-    assert files.fails("apply_patch", input=text).startswith("Error: ")
+    assert files.fails("apply_patch", input=text)
     moved = f"*** Begin Patch\n*** Update File: a.txt\n*** Move to: {path}\n*** End Patch"
-    assert files.fails("apply_patch", input=moved).startswith("Error: ")
+    assert files.fails("apply_patch", input=moved)
     assert sorted(tmp_path.rglob("*")) == before
     assert (tmp_path / "outside").read_text() == "secret\n"
 
 
 def test_write_binary_pipe_large_refused(files: Workspace, tmp_path: Path) -> None:
     update = "*** Begin Patch\n*** Update File: {}\n@@\n-x\n+y\n*** End Patch"
-    assert (
-        files.fails("apply_patch", input=update.format("b.bin")) == "Error: not a text file: b.bin"
-    )
+    assert files.fails("apply_patch", input=update.format("b.bin")) == "not a text file: b.bin"
     os.mkfifo(files.root / "pipe")
-    assert files.fails("write", path="pipe", content="x") == "Error: not a file: pipe"
+    assert files.fails("write", path="pipe", content="x") == "not a file: pipe"
     with pytest.raises(ToolError, match="more than"):
         changes.plan_write(RootFolder(files.root, max_file_bytes=10), "a.txt", "x" * 11)
 

@@ -237,7 +237,7 @@ async def test_call_that_needs_page_asks_person(make_host: MakeHost) -> None:
     page = "https://example.org/login?next=tables"
     assert requests == [ElicitationRequest("booking", "Log in first.", url=page)]
     assert shown.text == (
-        "Error: the server booking has shown the user a page; call it again once they are done"
+        "the server booking has shown the user a page; call it again once they are done"
         f" there: Log in first. {page}"
     )
     declined = await host.call(log_in, {}, on_elicitation=answer)

@@ -64,7 +64,7 @@ async def test_call_result_kinds(plain: Host, tmp_path: Path) -> None:
     assert (gone.failure, gone.code) == ("protocol", -32602)
     assert "nothing" in gone.text
     nowhere = await plain.call(Tool("nowhere", "x", "", {}), {})
-    assert (nowhere.failure, nowhere.text) == ("protocol", "Error: no such server: nowhere")
+    assert (nowhere.failure, nowhere.text) == ("protocol", "no such server: nowhere")
 
 
 async def test_call_result_of_5_mb_shortened_and_saved(plain: Host) -> None:
@@ -192,7 +192,7 @@ async def test_call_server_dies_next_call_works(make_host: MakeHost) -> None:
     await host.wait_started()
     died = await host.call(tool(host, "hostile__die"), {})
     assert (died.failure, died.code) == ("protocol", -32000)
-    assert died.text.startswith("Error: the server hostile ended with exit code 7 before")
+    assert died.text.startswith("the server hostile ended with exit code 7 before")
     assert "out of cheese" in died.text
     assert host.tools()  # a conversation's tools do not come and go
     assert (await host.call(tool(host, "hostile__ping"), {})).text == "pong"
@@ -206,7 +206,7 @@ async def test_call_changed_definition_refused(make_host: MakeHost, tmp_path: Pa
     assert before.description == "First." and tool(host, "hostile__ping") is before
     await host.call(tool(host, "hostile__die"), {})
     changed = await host.call(before, {})
-    assert changed.text == "Error: the server hostile has just changed ping; call it again"
+    assert changed.text == "the server hostile has just changed ping; call it again"
     now = tool(host, "hostile__ping")
     assert now.description == "Second." and await host.refresh_definition(before) is now
     assert (await host.call(now, {})).text == "pong"
@@ -234,7 +234,7 @@ async def test_call_hanging_tool_times_out(make_host: MakeHost) -> None:
     await host.wait_started()
     hung = await host.call(tool(host, "hostile__hang"), {})
     assert (hung.failure, hung.code) == ("protocol", -32001)
-    assert hung.text == "Error: the server hostile did not answer within 0.3 s"
+    assert hung.text == "the server hostile did not answer within 0.3 s"
 
 
 async def test_call_progress_extends_timeout(make_host: MakeHost) -> None:
@@ -252,8 +252,8 @@ async def test_call_progress_extends_timeout_not_forever(make_host: MakeHost) ->
     assert (endless.failure, endless.code) == ("protocol", -32001)
     # On a machine that is busy the pauses between two steps may be too long.
     assert endless.text in (
-        "Error: the server plain did not answer within 3 s, in spite of its progress",
-        "Error: the server plain reported no progress for 0.3 s",
+        "the server plain did not answer within 3 s, in spite of its progress",
+        "the server plain reported no progress for 0.3 s",
     )
 
 
@@ -383,7 +383,7 @@ async def test_non_utf8_file_names_listed(make_host: MakeHost, tmp_path: Path) -
         found = await host.call(tool(host, f"files__{name}"), arguments)
         assert found.text.startswith("?.txt")
     missing = await host.call(tool(host, "files__read"), {"path": "\udcff"})
-    assert missing.text == "Error: no such file: ?"
+    assert missing.text == "no such file: ?"
 
 
 async def test_builtin_server_with_problem_not_offered(make_host: MakeHost, tmp_path: Path) -> None:
@@ -396,9 +396,7 @@ async def test_builtin_server_with_problem_not_offered(make_host: MakeHost, tmp_
     assert list(host.tools()) == []
     refused = await host.call(PythonServer.tools[0], {"code": "1"})
     assert (refused.failure, refused.code) == ("protocol", -32000)
-    assert refused.text == (
-        "Error: the server code_interpreter is not available: nothing works here"
-    )
+    assert refused.text == ("the server code_interpreter is not available: nothing works here")
 
 
 async def test_builtin_server_output_streams(make_host: MakeHost) -> None:
@@ -415,4 +413,4 @@ async def test_builtin_server_output_streams(make_host: MakeHost) -> None:
     failed = await host.call(PythonServer.tools[0], {"code": "1/0"})
     assert (failed.failure, failed.code) == ("execution", 0)
     missing = await host.call(PythonServer.tools[0], {})
-    assert missing.text == "Error: missing argument: code"
+    assert missing.text == "missing argument: code"

@@ -219,7 +219,7 @@ async def test_hostile_messages_are_cut_off(
     }.items():
         async with bounded_load():
             result = await host.call(tool(host, f"raw__{name}"), {})
-        assert result.text == f"Error: the server raw {reason}"
+        assert result.text == f"the server raw {reason}"
         assert (await host.call(tool(host, "raw__ping"), {})).text == "pong"
     many = await host.call(tool(host, "raw__blocks"), {})
     assert many.text.endswith("\n[4,000 more content blocks are left out]")
@@ -273,7 +273,7 @@ async def test_endless_events_end_with_call(
         flooded = asyncio.create_task(host.call(tool(host, "raw__ping"), {}))
         echoed = await host.call(tool(host, "plain__echo"), {"text": "meanwhile"})
         assert echoed.text == "meanwhile" and not flooded.done()
-        assert (await flooded).text == "Error: the server raw did not answer within 2 s"
+        assert (await flooded).text == "the server raw did not answer within 2 s"
 
 
 @pytest.mark.parametrize(("behaviour", "status"), [("silent", "starting"), ("drops", "failed")])
@@ -310,7 +310,7 @@ async def test_http_status_of_a_call_is_named(
     await host.start()
     await host.wait_started()
     result = await host.call(tool(host, "raw__ping"), {})
-    assert result.text == f"Error: the server raw answered with HTTP {status}"
+    assert result.text == f"the server raw answered with HTTP {status}"
 
 
 async def test_question_without_session_is_named_as_the_reason(
@@ -325,7 +325,7 @@ async def test_question_without_session_is_named_as_the_reason(
 
     result = await host.call(tool(host, "raw__ping"), {}, on_elicitation=accept)
     assert result.text == (
-        "Error: the server raw did not answer within 4 s;"
+        "the server raw did not answer within 4 s;"
         " it asked a question, but keeps no session in which answers arrive"
     )
 
@@ -361,7 +361,7 @@ async def test_client_server_slow_large_message_makes_way(
     fast = await host.call(tool(host, "fast__ascii_text"), {})
     assert fast.failure == "none"
     assert (await slow).text == (
-        "Error: the server slow was cut off: it sent a large message for more than 0.5 s"
+        "the server slow was cut off: it sent a large message for more than 0.5 s"
     )
     await host.close()
 

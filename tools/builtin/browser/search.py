@@ -47,7 +47,7 @@ class SearXNG:
                 answer = await client.get(self._endpoint, params={"q": query, "format": "json"})
             if answer.status_code == 403:
                 raise ToolError(
-                    "Error: SearXNG does not answer in JSON; add json to search.formats in its settings"
+                    "SearXNG does not answer in JSON; add json to search.formats in its settings"
                 )
             answer.raise_for_status()
             results = answer.json()["results"] if len(answer.content) < MAX_ANSWER_BYTES else []
@@ -60,9 +60,7 @@ class SearXNG:
             raise self._failed("it gave no list of results") from None
 
     def _failed(self, why: str) -> ToolError:
-        return ToolError(
-            f"Error: the search at {private_files.redact_url(self._endpoint)} failed: {why}"
-        )
+        return ToolError(f"the search at {private_files.redact_url(self._endpoint)} failed: {why}")
 
 
 class ToolSearch:
@@ -74,13 +72,13 @@ class ToolSearch:
     async def __call__(self, query: str, max_results: int) -> Page:
         tool = self._find(self._name)
         if tool is None:
-            raise ToolError(f"Error: there is no tool {self._name} to search with")
+            raise ToolError(f"there is no tool {self._name} to search with")
         known = tool.parameters.get("properties", {})
         query_key = next((key for key in ("query", "q", "search", "text") if key in known), "query")
         counts = {key: max_results for key in COUNT_ARGUMENTS if key in known}
         result = await self._call(tool, {query_key: query, **dict(list(counts.items())[:1])})
-        if result.failure != "none":
-            raise ToolError(f"Error: {self._name} failed: {result.text[:500]}")
+        if result.failed:
+            raise ToolError(f"{self._name} failed: {result.text[:500]}")
         try:
             return results_page(
                 query, _parse_results(_find_list(json.loads(result.text)))[:max_results]

@@ -167,7 +167,7 @@ class BrowserServer:
 
     async def _search(self, query: str, topn: float = 10, source: str = "") -> str:
         if not query.strip():
-            raise ToolError("Error: the query is empty")
+            raise ToolError("the query is empty")
         count = max(1, min(int(topn), MAX_RESULTS))
         page = await self._search_backend()(query.strip(), count)
         page.wanted = _decoded(query)
@@ -180,7 +180,7 @@ class BrowserServer:
             return SearXNG(self.settings.searxng)
         if self.settings.search and self._search_tools:
             return ToolSearch(self.settings.search, *self._search_tools)
-        raise ToolError(f"Error: {NO_SEARCH}")
+        raise ToolError(f"{NO_SEARCH}")
 
     async def _open(
         self,
@@ -203,7 +203,7 @@ class BrowserServer:
                 at = self._add(page)
             return page.view(at, first, count)
         if int(id) >= len(page.links):
-            raise ToolError(f"Error: the page [{at}] has no link {int(id)}")
+            raise ToolError(f"the page [{at}] has no link {int(id)}")
         link = page.links[int(id)]
         if link.url == page.url and page.title.startswith("Find: "):
             earlier = self._page_before(at, link.url)
@@ -215,7 +215,7 @@ class BrowserServer:
         from tools.builtin.browser.page import matches_page
 
         if not pattern.strip():
-            raise ToolError("Error: the pattern is empty")
+            raise ToolError("the pattern is empty")
         at = self._last_cursor() if cursor < 0 else int(cursor)
         page = self._page(at)
         if page.title.startswith("Find: "):
@@ -240,7 +240,7 @@ class BrowserServer:
                 about, fetched.data, self._isolation, max_bytes=self._max_extract_bytes
             )
         except ExtractionError as error:
-            raise ToolError(f"Error: {fetched.url} cannot be read: {error}") from None
+            raise ToolError(f"{fetched.url} cannot be read: {error}") from None
         page = await asyncio.to_thread(_parse_answer, answer, fetched.url, view_source)
         page.wanted = _decoded(url.removeprefix(f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"))
         return page
@@ -269,14 +269,14 @@ class BrowserServer:
         try:
             return Page.load(json.loads((self._folder() / f"{cursor}.json").read_text("utf-8")))
         except (OSError, ValueError, KeyError, TypeError):
-            raise ToolError(f"Error: there is no page [{cursor}]") from None
+            raise ToolError(f"there is no page [{cursor}]") from None
 
     def _last_cursor(self, default: int | None = None) -> int:
         """Return the newest page's cursor; without pages the default, or raises ToolError."""
         folder = self._folder()
         cursors = [int(path.stem) for path in folder.glob("*.json")] if folder.exists() else []
         if not cursors and default is None:
-            raise ToolError("Error: no page is open; search, or open an address")
+            raise ToolError("no page is open; search, or open an address")
         return max(cursors) if cursors else default or 0
 
     def _page_before(self, at: int, url: str) -> int:
@@ -285,7 +285,7 @@ class BrowserServer:
             page = self._page(cursor)
             if page.url == url and not page.title.startswith("Find: "):
                 return cursor
-        raise ToolError(f"Error: there is no page of {url} any more")
+        raise ToolError(f"there is no page of {url} any more")
 
 
 def _complete_url(text: str) -> str:
@@ -297,7 +297,7 @@ def _complete_url(text: str) -> str:
     except ValueError:
         scheme = ""
     if scheme not in ("http", "https"):
-        raise ToolError(f"Error: not an http address: {text}")
+        raise ToolError(f"not an http address: {text}")
     return text
 
 
@@ -315,7 +315,7 @@ def _parse_answer(answer: bytes, url: str, source: bool) -> Page:
     try:
         result = json.loads(answer)
         if "error" in result:
-            raise ToolError(f"Error: {url} cannot be read: {result['error']}")
+            raise ToolError(f"{url} cannot be read: {result['error']}")
         return text_page(url, str(result["title"]), str(result["text"]), source=source)
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ToolError(f"Error: {url} cannot be read: its text could not be found in it") from None
+        raise ToolError(f"{url} cannot be read: its text could not be found in it") from None

@@ -38,7 +38,7 @@ def plan_write(root: RootFolder, path: str, content: str) -> list[FileChange]:
     """Plan to write a file; raises ToolError."""
     data = content.encode("utf-8", "replace")
     if len(data) > root.max_file_bytes:
-        raise ToolError(f"Error: more than {root.max_file_bytes // 1_000_000} MB")
+        raise ToolError(f"more than {root.max_file_bytes // 1_000_000} MB")
     real = root.writable(path)
     return [FileChange(real, root.content(real), data)]
 
@@ -59,11 +59,11 @@ def plan_patch(root: RootFolder, text: str) -> list[FileChange]:
         before = current(real)
         if file.kind == "add":
             if before is not None:
-                raise ToolError(f"Error: it is there already: {file.path}; update it instead")
+                raise ToolError(f"it is there already: {file.path}; update it instead")
             put(real, "".join(f"{line}\n" for line in file.lines).encode("utf-8", "replace"))
             continue
         if before is None:
-            raise ToolError(f"Error: no such file: {file.path}")
+            raise ToolError(f"no such file: {file.path}")
         if file.kind == "delete":
             put(real, None)
             continue
@@ -71,7 +71,7 @@ def plan_patch(root: RootFolder, text: str) -> list[FileChange]:
         target = root.writable(file.move_to) if file.move_to else real
         if target != real:
             if current(target) is not None:
-                raise ToolError(f"Error: it is there already: {file.move_to}")
+                raise ToolError(f"it is there already: {file.move_to}")
             put(real, None)
         put(target, after)
     return list(changes.values())
@@ -91,7 +91,7 @@ def refuse_repositories(root: RootFolder, changes: list[FileChange]) -> None:
             name.casefold() for name in _REPOSITORY_NAMES if root.entry(folder / name) is not None
         }
         if "head" in there and ({"objects", "refs"} <= there or "commondir" in there):
-            raise ToolError(f"Error: this makes a git repository of {root.name(folder)}")
+            raise ToolError(f"this makes a git repository of {root.name(folder)}")
 
 
 _REPOSITORY_NAMES = ("HEAD", "objects", "refs", "commondir")
@@ -103,7 +103,7 @@ def _decode(data: bytes, path: str) -> str:
             return data.decode()
     except UnicodeDecodeError:
         pass
-    raise ToolError(f"Error: not a text file: {path}")
+    raise ToolError(f"not a text file: {path}")
 
 
 def diff(root: RootFolder, changes: list[FileChange]) -> str:
@@ -167,20 +167,20 @@ class UndoJournal:
         """Plan to undo the last change; raises ToolError if a file was changed since."""
         entries = self._entries()
         if not entries:
-            raise ToolError("Error: nothing to undo in this conversation")
+            raise ToolError("nothing to undo in this conversation")
         reverse = []
         for number, record in enumerate(json.loads((entries[-1] / "files.json").read_text())):
             # As it was when the change was made: a folder on it may be a link since.
             path = Path(record["path"])
             if not path.is_relative_to(self._root.path):
-                raise ToolError(f"Error: outside the root folder: {path}")
+                raise ToolError(f"outside the root folder: {path}")
             saved = entries[-1] / str(number)
             now = None
             if self._root.entry(path) is not None:
                 with self._root.open(path) as file:
                     now = file.read()
             if _digest(now) != record["after"]:
-                raise ToolError(f"Error: not undone: {path} was changed since by someone else")
+                raise ToolError(f"not undone: {path} was changed since by someone else")
             reverse.append(FileChange(path, now, saved.read_bytes() if saved.exists() else None))
         return reverse
 

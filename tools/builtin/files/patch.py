@@ -63,18 +63,18 @@ def parse_patch(text: str) -> list[FilePatch]:
     starts = [number for number, line in enumerate(lines) if line.strip() == BEGIN]
     ends = [number for number, line in enumerate(lines) if line.strip() == END]
     if not starts:
-        raise ToolError(f"Error: a patch begins with the line {BEGIN!r}")
+        raise ToolError(f"a patch begins with the line {BEGIN!r}")
     files: list[FilePatch] = []
     stop = ends[-1] if ends else len(lines)
     for number, line in enumerate(lines[starts[0] + 1 : stop], starts[0] + 2):
         if not _parse_header(line.rstrip(), files):
             _parse_line(line, number, files)
     if not files:
-        raise ToolError("Error: the patch names no file")
+        raise ToolError("the patch names no file")
     for file in files:
         file.chunks = [chunk for chunk in file.chunks if chunk.old or chunk.new]
         if file.kind == "update" and not file.chunks and file.move_to is None:
-            raise ToolError(f"Error: the patch changes nothing in {file.path}")
+            raise ToolError(f"the patch changes nothing in {file.path}")
     return files
 
 
@@ -94,7 +94,7 @@ def _parse_line(line: str, number: int, files: list[FilePatch]) -> None:
     """Take a line of the last file; raises ToolError."""
     if not files:
         if line.strip():
-            raise ToolError(f"Error: line {number} of the patch is before any file: {line}")
+            raise ToolError(f"line {number} of the patch is before any file: {line}")
         return
     file = files[-1]
     match file.kind:
@@ -123,7 +123,7 @@ def _parse_line(line: str, number: int, files: list[FilePatch]) -> None:
         case _:
             if line.strip():
                 raise ToolError(
-                    f"Error: line {number} of the patch must begin with '+', '-' or a space: {line}"
+                    f"line {number} of the patch must begin with '+', '-' or a space: {line}"
                 )
 
 
@@ -173,7 +173,7 @@ def _locate(chunk: PatchChunk, lines: Sequence[str], path: str) -> tuple[int, Pa
     for anchor in chunk.after:
         at = _find([anchor], lines, start)
         if at is None:
-            raise ToolError(f"Error: {path} has no line {anchor!r} below the last change")
+            raise ToolError(f"{path} has no line {anchor!r} below the last change")
         start = at + 1
     if not chunk.old:
         return start, chunk
@@ -196,7 +196,7 @@ def _locate(chunk: PatchChunk, lines: Sequence[str], path: str) -> tuple[int, Pa
             if at is not None and (variant in variants[:2] or at + len(variant.old) == len(lines)):
                 return at, variant
     excerpt = "\n".join(chunk.old[:5])
-    raise ToolError(f"Error: these lines are not in {path} below the last change:\n{excerpt}")
+    raise ToolError(f"these lines are not in {path} below the last change:\n{excerpt}")
 
 
 def _find(wanted: Sequence[str], lines: Sequence[str], start: int) -> int | None:

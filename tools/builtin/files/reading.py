@@ -57,10 +57,10 @@ class FileReader:
     def read(self, path: str, first_line: int | None = None, last_line: int | None = None) -> str:
         """Return a text file, or its lines from ``first_line`` (from 1) to ``last_line``."""
         if (first_line is not None and first_line < 1) or (last_line is not None and last_line < 1):
-            raise ToolError("Error: lines are counted from 1")
+            raise ToolError("lines are counted from 1")
         with self.root.open(self.root.existing(path)) as file:
             if b"\0" in file.peek(8192)[:8192]:  # type: ignore[attr-defined]
-                raise ToolError(f"Error: not a text file: {path}")
+                raise ToolError(f"not a text file: {path}")
             if first_line is None and last_line is None:
                 data = file.read(self._max_read_bytes + 1)
             else:
@@ -71,16 +71,14 @@ class FileReader:
                 data = _join_up_to(lines, self._max_read_bytes + 1)
         if len(data) > self._max_read_bytes:
             limit = f"{self._max_read_bytes // 1_000_000} MB"
-            raise ToolError(
-                f"Error: more than {limit}: {path}; read a part with first_line and last_line"
-            )
+            raise ToolError(f"more than {limit}: {path}; read a part with first_line and last_line")
         return data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
 
     def list(self, path: str = ".") -> str:
         """List a folder's entries, one a line; folders end with a slash."""
         folder = self.root.existing(path)
         if not self.root.is_folder(folder):
-            raise ToolError(f"Error: not a folder: {path}")
+            raise ToolError(f"not a folder: {path}")
         with self.root.scan(folder) as entries:
             names = sorted(
                 entry.name + "/" * (_entry_folder(self.root, entry, folder) is not None)
@@ -94,7 +92,7 @@ class FileReader:
         """Return the paths that fit a pattern, sorted, at most MAX_PATHS; hidden ones if named."""
         parts = Path(pattern.strip()).parts
         if not parts or ".." in parts or Path(pattern.strip()).is_absolute():
-            raise ToolError("Error: the pattern must be one below a folder, like src/**/*.py")
+            raise ToolError("the pattern must be one below a folder, like src/**/*.py")
         folder = self.root.existing(path)
         hidden = any(part.startswith(".") for part in parts)
         matches: list[str] = []
@@ -116,7 +114,7 @@ class FileReader:
     ) -> str:
         """Return lines with a text, ``path:line: text``, at most MAX_MATCHES; lower case fits both."""
         if not query.strip():
-            raise ToolError("Error: the query is empty")
+            raise ToolError("the query is empty")
         start = self.root.existing(path)
         cancellation = cancellation or SearchCancellation()
         lines = self._matching_lines(query, start, cancellation)

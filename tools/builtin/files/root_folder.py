@@ -45,7 +45,7 @@ class RootFolder:
             real = self.real(spelled)
             if self.entry(real) is not None:
                 return real
-        raise ToolError(f"Error: no such file: {path}")
+        raise ToolError(f"no such file: {path}")
 
     def real(self, path: str) -> Path:
         """Return the real path, which need not exist; raises ToolError if it is outside."""
@@ -53,11 +53,11 @@ class RootFolder:
             # Joined first: an absolute path is fine as long as it is below the root.
             real = (self.path / Path(path).expanduser()).resolve()
         except (OSError, ValueError, RuntimeError):  # a loop of links, a NUL, no such user
-            raise ToolError(f"Error: not a path: {path!r}") from None
+            raise ToolError(f"not a path: {path!r}") from None
         if not real.is_relative_to(self.path):
-            raise ToolError(f"Error: outside the root folder: {path}")
+            raise ToolError(f"outside the root folder: {path}")
         if any(map(real.is_relative_to, self._keys)):
-            raise ToolError(f"Error: files with keys are neither read nor changed: {path}")
+            raise ToolError(f"files with keys are neither read nor changed: {path}")
         return real
 
     def writable(self, path: str) -> Path:
@@ -65,14 +65,14 @@ class RootFolder:
         real = self.real(path.strip())
         entry = self.entry(real)
         if real == self.path or (entry and stat.S_ISDIR(entry.st_mode)):
-            raise ToolError(f"Error: a folder, not a file: {path}")
+            raise ToolError(f"a folder, not a file: {path}")
         if ".git" in map(str.casefold, real.relative_to(self.path).parts):
             # Git runs hooks and configuration from there, outside of any sandbox.
-            raise ToolError(f"Error: files of git itself are not changed: {path}")
+            raise ToolError(f"files of git itself are not changed: {path}")
         if any(real.is_relative_to(os.path.realpath(folder)) for folder in self._own_folders):
-            raise ToolError(f"Error: files of this program are not changed: {path}")
+            raise ToolError(f"files of this program are not changed: {path}")
         if entry and not stat.S_ISREG(entry.st_mode):
-            raise ToolError(f"Error: not a file: {path}")
+            raise ToolError(f"not a file: {path}")
         return real
 
     @contextmanager
@@ -97,7 +97,7 @@ class RootFolder:
             if error.errno != errno.ELOOP:
                 raise
             name = self.name(real)
-            raise ToolError(f"Error: {name} was replaced by a link meanwhile; try again") from None
+            raise ToolError(f"{name} was replaced by a link meanwhile; try again") from None
 
     def entry(self, real: Path) -> os.stat_result | None:
         """Return the status of a real path; None if it does not exist. Raises OSError, ToolError."""
@@ -128,19 +128,19 @@ class RootFolder:
         """Open a regular file, by its real path, for reading; raises ToolError, OSError."""
         name = self.name(real)
         if any(map(real.is_relative_to, self._keys)):  # what a search comes upon
-            raise ToolError(f"Error: files with keys are not read: {name}")
+            raise ToolError(f"files with keys are not read: {name}")
         try:
             with self.parent(real) as (folder, entry):
                 # O_NONBLOCK: a pipe is not waited for.
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
                 fd = os.open(entry, flags, dir_fd=folder)
         except PermissionError:
-            raise ToolError(f"Error: no permission to read: {name}") from None
+            raise ToolError(f"no permission to read: {name}") from None
         mode = os.fstat(fd).st_mode
         if not stat.S_ISREG(mode):
             os.close(fd)
             reason = "a folder, not a file" if stat.S_ISDIR(mode) else "not a text file"
-            raise ToolError(f"Error: {reason}: {name}")
+            raise ToolError(f"{reason}: {name}")
         return os.fdopen(fd, "rb")
 
     def content(self, real: Path) -> bytes | None:
@@ -151,7 +151,7 @@ class RootFolder:
             data = file.read(self.max_file_bytes + 1)
         if len(data) > self.max_file_bytes:
             limit = f"{self.max_file_bytes // 1_000_000} MB"
-            raise ToolError(f"Error: larger than {limit}: {self.name(real)}")
+            raise ToolError(f"larger than {limit}: {self.name(real)}")
         return data
 
     def name(self, path: Path) -> str:

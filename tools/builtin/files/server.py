@@ -154,7 +154,7 @@ class FilesServer:
             # A thread continues when its caller is cancelled: files are not left half changed.
             return await asyncio.to_thread(self._change, name, arguments)
         except OSError as error:
-            raise ToolError(f"Error: {(error.strerror or str(error)).lower()}") from None
+            raise ToolError(f"{(error.strerror or str(error)).lower()}") from None
 
     async def _read(self, name: str, arguments: dict[str, Any]) -> str:
         reader = self._reader

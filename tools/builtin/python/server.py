@@ -117,9 +117,9 @@ class PythonServer:
         """Run code in the conversation's session; raises ToolError."""
         await self.start()
         if self._closed:
-            raise ToolError("Error: python is closed")
+            raise ToolError("python is closed")
         if problem := self.problem():
-            raise ToolError(f"Error: python {problem}")
+            raise ToolError(f"python {problem}")
         key = conversation_id.get()
         session = await self._session(key)
         try:
@@ -161,7 +161,7 @@ class PythonServer:
             idle = [other for other in self._sessions.values() if other.alive and not other.busy]
             alive = sum(other.alive or other.busy for other in self._sessions.values())
             if alive >= self._max_workers and not idle:
-                raise ToolError("Error: too many other conversations use python now; try again")
+                raise ToolError("too many other conversations use python now; try again")
             if alive >= self._max_workers:
                 await idle[0].end("was ended to make room for other conversations")
         return session

@@ -59,7 +59,7 @@ class PythonSession:
                 done, _ = await asyncio.wait([run], timeout=self._timeout)
                 if not done:
                     await self._stop(worker, run)
-                    error = f"Error: stopped after {self._timeout:g} s; "
+                    error = f"stopped after {self._timeout:g} s; "
                     error += self._drop_dead(worker) if worker.dead else "variables are kept"
                     raise self._failed(worker, error)
             except asyncio.CancelledError:
@@ -69,7 +69,7 @@ class PythonSession:
                 stopping.add_done_callback(self._ending.discard)
                 raise
             if worker.dead:
-                raise self._failed(worker, f"Error: {self._drop_dead(worker)}")
+                raise self._failed(worker, self._drop_dead(worker))
             if not run.result():
                 raise self._failed(worker)
             warning, self._warning = self._warning, ""
@@ -78,7 +78,8 @@ class PythonSession:
     def _failed(self, worker: WorkerProcess, error: str = "") -> ToolError:
         """Make the error of a run; it says if variables were lost before, which may be why."""
         note, self._note, self._warning = self._note, "", ""
-        return ToolError(_joined(note, worker.take_output(), error))
+        printed = _joined(note, worker.take_output())
+        return ToolError(error, printed and f"{printed}\n") if error else ToolError(printed)
 
     async def end(self, reason: str = "was ended") -> None:
         """Kill the worker; the next error says with ``reason`` why the variables are gone."""
@@ -109,7 +110,7 @@ class PythonSession:
         if self._worker is None:
             self._worker = await self._launch()
         if self._closed:
-            raise ToolError("Error: python is closed")
+            raise ToolError("python is closed")
         return self._worker
 
     async def _launch(self) -> WorkerProcess:

@@ -74,7 +74,7 @@ class WorkerProcess:
         except TimeoutError:
             await self.kill()
         if self.dead:
-            raise ToolError(f"Error: Python did not start: it {self.death()}")
+            raise ToolError(f"Python did not start: it {self.death()}")
         self._watch = await asyncio.to_thread(
             WorkerWatch, self._limits, work_folder, self._process.pid
         )

@@ -87,12 +87,12 @@ class BackgroundCommands:
                 del self._commands[entry.id]
         if len(self.listed(conversation)) >= MAX_PER_CONVERSATION:
             raise ToolError(
-                f"Error: {MAX_PER_CONVERSATION} commands run in the background; stop one of them"
+                f"{MAX_PER_CONVERSATION} commands run in the background; stop one of them"
             )
         if len(self._commands) >= MAX_COMMANDS:
             oldest = min(self._commands.values(), key=lambda entry: entry.used_at)
             if not oldest.ended and time.monotonic() - oldest.used_at < IDLE_SECONDS:
-                raise ToolError("Error: other conversations run too many commands; try again later")
+                raise ToolError("other conversations run too many commands; try again later")
             self.drop(oldest)
         entry = BackgroundCommand(f"bg{next(self._numbers)}", conversation, line, network)
         self._commands[entry.id] = entry
@@ -122,7 +122,7 @@ class BackgroundCommands:
         entry = self._commands.get(id)
         if entry is None or entry.conversation != conversation:
             names = ", ".join(each.id for each in self.listed(conversation))
-            raise ToolError(f"Error: no command {id} runs here; there is: {names or 'none'}")
+            raise ToolError(f"no command {id} runs here; there is: {names or 'none'}")
         entry.used_at = time.monotonic()
         return entry
 

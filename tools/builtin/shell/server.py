@@ -234,13 +234,13 @@ class ShellServer:
         from tools.networks import LOOPBACK, HostError, HostRule
 
         if not has_isolation:
-            raise ToolError(f"Error: commands reach no network here: it needs {NETWORK_ISOLATION}")
+            raise ToolError(f"commands reach no network here: it needs {NETWORK_ISOLATION}")
         if len(named) > MAX_HOSTS:
-            raise ToolError(f"Error: network may name {MAX_HOSTS} hosts")
+            raise ToolError(f"network may name {MAX_HOSTS} hosts")
         try:
             hosts = [str(HostRule.parse(host)) for host in named if host != LOOPBACK]
         except HostError as error:
-            raise ToolError(f"Error: network: {error}") from None
+            raise ToolError(f"network: {error}") from None
         return NetworkAccess(loopback=True, hosts=tuple(dict.fromkeys(hosts)))
 
     def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
@@ -293,15 +293,15 @@ class ShellServer:
             return await self._files.call("apply_patch", self._patch_arguments(patch, arguments))
         await self.start()
         if problem := self.problem():
-            raise ToolError(f"Error: shell {problem}")
+            raise ToolError(f"shell {problem}")
         words = arguments["cmd"]
         if not words or any("\0" in word for word in words):
-            raise ToolError("Error: cmd must name a program")
+            raise ToolError("cmd must name a program")
         folder = self._folder(arguments.get("workdir") or ".")
         network, is_background = self._network(arguments), arguments.get("background") is True
         changes_git = arguments.get("changes_git") is True
         if is_background and changes_git:
-            raise ToolError("Error: a command in the background cannot have changes_git")
+            raise ToolError("a command in the background cannot have changes_git")
         guard = await asyncio.to_thread(self._guard.begin, changes_git=changes_git)
         if is_background:
             return await self._start_background(words, folder, guard, network, arguments)
@@ -314,7 +314,7 @@ class ShellServer:
             seconds = max(seconds, self._min_timeout)
             is_done = await command.wait(seconds)
             await asyncio.shield(command.end())
-            ended = command.exit_line if is_done else f"Error: stopped after {seconds:g} s"
+            ended = command.exit_line if is_done else f"stopped after {seconds:g} s"
         finally:
             if not ended:
                 await asyncio.shield(command.end())
@@ -325,13 +325,10 @@ class ShellServer:
                 output.notify([*_listed_changes(guard.changes), *guard.notes])
         notes = guard.notes
         notes = [*notes, *self._explain_refusal(guard, output.text()), *command.refused]
-        text = "\n".join([f"{output.text()}{ended}", *notes])
-        structured = {"changes": guard.changes}
+        ended, structured = "\n".join([ended, *notes]), {"changes": guard.changes}
         if not is_done:
-            error = ToolError(text)
-            error.structured = structured
-            raise error
-        return StructuredText(text, structured)
+            raise ToolError(ended, output.text(), structured)
+        return StructuredText(f"{output.text()}{ended}", structured)
 
     def _new_command(self, words: Sequence[str], on_output: OnOutput) -> SandboxedCommand:
         return SandboxedCommand(words, on_output, lambda contact: self.note_contact(contact, words))
@@ -396,7 +393,7 @@ class ShellServer:
                 assert entry.command is not None
                 await entry.command.write(arguments["text"])
             except OSError as error:
-                raise ToolError(f"Error: {entry.id} takes no input: {error}") from None
+                raise ToolError(f"{entry.id} takes no input: {error}") from None
         seconds = arguments.get("timeout", FIRST_READ_SECONDS * 1000) / 1000
         return await self.background.read(entry, seconds)
 
@@ -434,11 +431,11 @@ class ShellServer:
         try:
             folder = (self.root / path).resolve()
         except (OSError, ValueError, RuntimeError):  # a NUL, a loop of links
-            raise ToolError(f"Error: not a path: {path!r}") from None
+            raise ToolError(f"not a path: {path!r}") from None
         if not folder.is_relative_to(self.root):
-            raise ToolError(f"Error: outside the root folder: {path}")
+            raise ToolError(f"outside the root folder: {path}")
         if not folder.is_dir():
-            raise ToolError(f"Error: no such folder: {path}")
+            raise ToolError(f"no such folder: {path}")
         return folder
 
 

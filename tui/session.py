@@ -384,10 +384,6 @@ class Session:
         before = self.conversation
         self.conversation = branch = before.branch(new_id("conv"), start)
         self.runtime.host.end_conversation(before.id, branch.id)
-        if self._store is not None and not before.revision:
-            # It is a branch of what that one, which was never stored, branched from.
-            branch.parent, branch.shared = before.parent, min(branch.shared, before.shared)
-            branch.saved = branch.shared
 
     @property
     def next_entry(self) -> int:
@@ -397,24 +393,10 @@ class Session:
     async def branches_at(self, start: int) -> tuple[int, list[str]]:
         """The conversations that differ from entry ``start`` on, the oldest first, and this one's
         number, from 1; (0, []): there is only one. An unstored branch is the last of its origin's."""
+        if self._store is None:
+            return 0, []
         conversation = self.conversation
-        name, parent, shared = conversation.id, conversation.parent, conversation.shared
-
-        def read(store: Store) -> tuple[int, list[str]]:
-            if lineage := store.lineage(name):
-                branches = store.alternatives(name, start)
-            elif parent is not None and start <= shared:
-                lineage = [name, *store.lineage(parent)]
-                branches = store.alternatives(parent, start)
-                branches += [name] if start == shared else []
-            else:
-                branches = []
-            if len(branches) < 2:
-                return 0, []
-            own = next((branch for branch in lineage if branch in branches), None)
-            return (branches.index(own) + 1, branches) if own else (0, [])
-
-        return await self.read_store(read) if self._store is not None else (0, [])
+        return await self.read_store(lambda store: store.branches_at(conversation, start))
 
     # --- what the prompt has ---
 

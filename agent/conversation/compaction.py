@@ -277,8 +277,9 @@ class _Compaction:
         conversation, form = self._conversation, self._generator.format
         limit = min(LONG_RESULT_TOKENS, self._generator.context_length // 16)
         note = f"; the whole: agent sessions show {conversation.id}"
+        saved_count = conversation.saved_count
         return {
-            at: shorten_entry(form, entry, limit, note if at < conversation.saved else "")
+            at: shorten_entry(form, entry, limit, note if at < saved_count else "")
             for at, entry in enumerate(conversation.entries[self._base : end], self._base)
             if entry.recipient and not entry.pinned and len(entry.prompt_ids) > 2 * limit
         }

@@ -83,6 +83,29 @@ class CompactedPrefix:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedEntries:
+    """The entries that a store has of a conversation, which do not change any more."""
+
+    conversation_id: str
+    """The conversation that they were saved for: this one, or the one that it branched from."""
+    messages: tuple[SavedMessage, ...]
+
+    def count_in(self, entries: Sequence[Entry]) -> int:
+        """Count the leading entries that are saved as they are."""
+        count = 0
+        for (ids, *rest), entry in zip(self.messages, entries, strict=False):
+            is_same = entry.ids is ids or entry.ids == ids
+            if not is_same or rest != [entry.reasoning, entry.role, entry.recipient]:
+                break
+            count += 1
+        return count
+
+
+SavedMessage = tuple[list[int], bool, Role | None, str | None]
+"""The fields of an entry that are saved: ids, reasoning, role, recipient."""
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """A message among the ids of a generation: from ``start`` to ``end``, exclusive."""
 
@@ -113,25 +136,24 @@ class Conversation:
     header: PromptHeader | None = None
     vocabulary: str | None = None
     """Name of the vocabulary that the ids are of; None before the first turn."""
-    saved: int = 0
-    """Number of entries that are in the store, and do not change any more."""
     compacted: CompactedPrefix | None = None
-    parent: str | None = None
-    """The conversation that this one branched from."""
-    shared: int = 0
-    """Number of entries that the parent has too."""
-    revision: int = 0
-    """Number of writes by the store; where the stored number differs, another process continued it."""
+    saved: SavedEntries | None = field(default=None, compare=False)
+    """What a store has of it; set by the store. Copies and branches keep it."""
     unanswered: list[str] = field(default_factory=list)
     """Tools whose calls, the last messages, are the client's to run, and have no result yet."""
     finished_reasoning: list[tuple[int, Entry]] = field(default_factory=list)
     """The reasoning of the turn that ended last, with its places among the entries before `end_turn`
-    dropped it. It is in no prompt; the store keeps it with the turn."""
+    dropped it. It is in no prompt."""
     _header_ids: list[int] = field(default_factory=list)
     _ending: Entry | None = None
     """The closing entry of a message that came in parts; a further part is put before it."""
     _results: Entry | None = None
     """The entry with the latest results; a further one of the same generation is appended to it."""
+
+    @property
+    def saved_count(self) -> int:
+        """Number of leading entries that are in a store, and do not change any more."""
+        return 0 if self.saved is None else self.saved.count_in(self.entries)
 
     def ids(self) -> list[int]:
         """The ids of the prompt, without the generation prompt."""
@@ -173,16 +195,13 @@ class Conversation:
             compacted = None
             for entry in entries:
                 entry.shortened_ids = None
-        shared = min(before, self.saved)
         return Conversation(
             conversation_id,
             entries,
             self.header,
             self.vocabulary,
-            saved=shared,
-            compacted=compacted,
-            parent=self.id,
-            shared=shared,
+            compacted,
+            self.saved,
             _header_ids=self._header_ids,
         )
 
@@ -252,7 +271,6 @@ class Conversation:
         at = found[number]
         ids = form.tool_result(recipient, text)
         self.entries[at] = Entry(ids, role="result", recipient=recipient)
-        self.saved, self.shared = min(self.saved, at), min(self.shared, at)
         return True
 
     def add_generated(self, form: Format, ids: Sequence[int], spans: Sequence[Span]) -> None:
@@ -270,8 +288,8 @@ class Conversation:
 
     def _is_last_unsaved(self, entry: Entry | None) -> bool:
         """Whether an entry is the last one and not in the store yet, so that it may change."""
-        last = self.entries[-1] if self.saved < len(self.entries) else None
-        return last is not None and last is entry
+        is_last = bool(self.entries) and self.entries[-1] is entry
+        return is_last and self.saved_count < len(self.entries)
 
     def _add_part(self, form: SingleMessageFormat, ids: list[int], reasoning: bool) -> None:
         """Add reasoning, a text or a call to the last message, if it is the assistant's, or begin one.
@@ -336,7 +354,6 @@ class Conversation:
     def truncate(self, mark: int) -> None:
         """Remove the entries from index ``mark`` on."""
         del self.entries[mark:]
-        self.saved = min(self.saved, mark)
 
     def end_turn(self) -> None:
         """Drop the reasoning, once the turn's answer is complete."""
@@ -347,5 +364,4 @@ class Conversation:
         if self.compacted is not None:
             dropped = sum(entry.reasoning for entry in self.entries[: self.compacted.end])
             self.compacted = replace(self.compacted, end=self.compacted.end - dropped)
-        self.saved = min(self.saved, reasoning[0][0])
         self.entries = [entry for entry in self.entries if not entry.reasoning]

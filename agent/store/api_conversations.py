@@ -18,7 +18,7 @@ from agent.store.damage import READ_ERRORS
 from agent.store.event_codec import read_record
 from agent.store.recovery import mark_lost_turns, recover
 from agent.store.schema import give_back_pages
-from agent.store.tree import PATH
+from agent.store.tree import PATH, position_of
 
 
 def copy_id(turn_id: str) -> str:
@@ -166,7 +166,7 @@ class ApiConversationStore:
         with self._db:
             self._db.execute("begin immediate")
             self.store.tree.check_unchanged(conversation)
-            self._copy_turns_to_branches(name, conversation.saved)
+            self._copy_turns_to_branches(name, position_of(conversation).saved)
             self.store.tree.add(conversation, turns[0].prompt if turns else "", "", "http")
             self.store.tree.write(conversation)
             for turn in turns:
@@ -193,7 +193,7 @@ class ApiConversationStore:
             " served = excluded.served",
             (turn.id, turn.conversation, turn.prompt, turn.response["status"],
              json.dumps(turn.response), os.getpid(), began, turn.start, turn.events, turn.upto,
-             conversation.revision, turn.served and json.dumps(turn.served)),
+             position_of(conversation).revision, turn.served and json.dumps(turn.served)),
         )  # fmt: skip
         self._db.execute("delete from pending_entries where turn = ?", (turn.id,))
         self._db.execute("delete from turn_items where turn = ?", (turn.id,))

@@ -25,7 +25,7 @@ from agent.store.reading import StoreReader
 from agent.store.records import Source, StoredTurn, title_from
 from agent.store.recovery import begun_here, cut_impossible_parents, mark_lost_turns, recover
 from agent.store.schema import connect, connect_memory, give_back_pages
-from agent.store.tree import ConversationTree
+from agent.store.tree import ConversationTree, position_of
 from agent.util.ids import new_id
 
 T = TypeVar("T")
@@ -158,7 +158,7 @@ class Store(StoreReader):
             self._db.execute("delete from journal where turn = ?", (response.id,))
             if response.abandons_conversation:
                 self._tree.fork_abandoned(conversation, response)
-            if conversation.entries or conversation.revision:
+            if conversation.entries or position_of(conversation).revision:
                 self._tree.fork_on_conflict(conversation, response)
                 self._tree.write(conversation)
             upto = sum(not entry.reasoning for entry in conversation.entries)
@@ -166,7 +166,8 @@ class Store(StoreReader):
             self._db.execute(
                 "update turns set status = ?, response = ?, events = ?, upto = ?, revision = ?,"
                 " served = ? where id = ?",
-                (response.status, response.model_dump_json(), events, upto, conversation.revision,
+                (response.status, response.model_dump_json(), events, upto,
+                 position_of(conversation).revision,
                  None if served is None else json.dumps(served), response.id),
             )  # fmt: skip
             if served is not None:
@@ -189,7 +190,8 @@ class Store(StoreReader):
         query = "select 1 from conversations where id = ? and revision = ? and not hidden"
         with self._db:
             self._db.execute("begin immediate")
-            if self._db.execute(query, (conversation.id, conversation.revision)).fetchone():
+            revision = position_of(conversation).revision
+            if self._db.execute(query, (conversation.id, revision)).fetchone():
                 self._tree.write_prompt_choices(conversation)
 
     def discard(self, conversation: Conversation, response_id: str) -> None:

@@ -19,7 +19,7 @@ from agent.store.damage import READ_ERRORS, DamageLog
 from agent.store.event_codec import TimedEvent, read_record, unpack_events
 from agent.store.records import ConversationSummary, ServedTurn, StoredTurn, TurnRecord
 from agent.store.schema import ids_from_blob
-from agent.store.tree import PATH, ConversationTree
+from agent.store.tree import PATH, ConversationTree, TreePosition, position_of, set_position
 
 SERVED_FIELDS = {"history", "inputs", "request_bytes"}
 """Fields of what the endpoint stored with a response."""
@@ -59,11 +59,8 @@ class StoreReader:
             entries,
             vocabulary=vocabulary,
             compacted=self._compacted(name, len(entries)),
-            parent=parent,
-            shared=shared,
-            revision=revision,
         )
-        conversation.saved = len(entries)
+        set_position(conversation, TreePosition(parent, shared, len(entries), revision))
         return conversation, flaw is None
 
     def _compacted(self, name: str, entry_count: int) -> CompactedPrefix | None:
@@ -169,8 +166,21 @@ class StoreReader:
         ).fetchone()[0]
         return number
 
-    def alternatives(self, conversation_id: str, start: int) -> list[str]:
-        return self._tree.alternatives(conversation_id, start)
+    def branches_at(self, conversation: Conversation, start: int) -> tuple[int, list[str]]:
+        """The conversations that differ from entry ``start`` on, the oldest first, and this one's
+        number, from 1; (0, []): there is only one. An unstored branch is the last of its origin's."""
+        name, position = conversation.id, position_of(conversation)
+        parent, shared = position.parent, position.shared
+        if lineage := self.lineage(name):
+            branches = self._tree.alternatives(name, start)
+        elif parent is not None and start <= shared:
+            lineage = [name, *self.lineage(parent)]
+            branches = self._tree.alternatives(parent, start)
+            branches += [name] if start == shared else []
+        else:
+            branches = []
+        own = next((branch for branch in lineage if branch in branches), None)
+        return (branches.index(own) + 1, branches) if own and len(branches) > 1 else (0, [])
 
     def lineage(self, conversation_id: str) -> list[str]:
         return self._tree.lineage(conversation_id)
@@ -237,12 +247,13 @@ class StoreReader:
             first = min(first, position - start)
         return first
 
-    def served_turn(self, response_id: str) -> ServedTurn | None:
-        """A turn that answered a request, with its conversation as it was then."""
+    def served_turn(self, response_id: str, *, is_latest: bool = False) -> ServedTurn | None:
+        """A turn that answered a request, with its conversation as it was then. ``is_latest``: the
+        conversation ends with it."""
         row = self._db.execute(
-            "select conversation, response, coalesce(upto, start, 0), revision, served, events"
-            " from turns where id = ? and served is not null",
-            (response_id,),
+            "select conversation, response, coalesce(upto, start, 0), iif(?, null, revision), served,"
+            " events from turns where id = ? and served is not null",
+            (is_latest, response_id),
         ).fetchone()
         try:
             if row is None or json.loads(row[4]).get("deleted"):
@@ -266,19 +277,22 @@ class StoreReader:
         conversation, served = self.read(name), json.loads(stored)
         if not isinstance(served, dict) or (served and not served.keys() >= SERVED_FIELDS):
             raise ValueError("fields of its request are missing")
-        if revision is not None:
-            conversation.revision = revision
-        self._rewind(conversation, response_id, upto)
+        self._rewind(conversation, response_id, upto, revision)
         answer = Response.model_validate_json(response)
         return ServedTurn(answer, conversation, served, events or b"")
 
-    def _rewind(self, conversation: Conversation, response_id: str, upto: int) -> None:
+    def _rewind(
+        self, conversation: Conversation, response_id: str, upto: int, revision: int | None
+    ) -> None:
+        """``revision``: that of the conversation then; None: that of now."""
         first = next((at for at, e in enumerate(conversation.entries) if e.reasoning), upto)
         conversation.entries = [e for e in conversation.entries if not e.reasoning][:upto]
         if len(conversation.entries) < upto:
             raise ValueError("messages of its conversation are missing")
-        conversation.saved = min(first, upto)
         reasoning = self._insert_reasoning(conversation.entries, response_id)
-        conversation.saved = min(conversation.saved, reasoning)
+        position = position_of(conversation)
+        revision = position.revision if revision is None else revision
+        position = replace(position, saved=min(first, upto, reasoning), revision=revision)
+        set_position(conversation, position)
         if conversation.compacted is not None and conversation.compacted.end > upto:
             conversation.compacted = None

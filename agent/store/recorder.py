@@ -107,22 +107,15 @@ def _write(
     work: Callable[[Conversation], object],
     done: Callable[[BaseException | None], None],
 ) -> asyncio.Future[None]:
-    """Have a copy of a conversation written, and take over the position at which it is stored, while
-    the conversation continues. ``done``: called with the error, if there was one, before the future is
+    """Have a copy of a conversation written, and take over what is stored of it, while the conversation
+    continues. ``done``: called with the error, if there was one, before the future is
     done."""
-    saved, shared = conversation.saved, conversation.shared
     copy = replace(conversation, entries=[*conversation.entries])
     written = asyncio.get_running_loop().create_future()
 
     def take_over(future: asyncio.Future[object]) -> None:
         if (error := future.exception()) is None:
-            conversation.id, conversation.parent = copy.id, copy.parent
-            conversation.revision = copy.revision
-            # Changes since then are not stored.
-            if conversation.saved >= saved or copy.saved < conversation.saved:
-                conversation.saved = copy.saved
-            if conversation.shared >= shared or copy.shared < conversation.shared:
-                conversation.shared = copy.shared
+            conversation.id, conversation.saved = copy.id, copy.saved
         done(error)
         written.set_result(None)
 
@@ -183,7 +176,7 @@ class _Recording:
             self._item_done.set()
 
     def _on_begun(self, error: BaseException | None) -> None:
-        self._is_begun, self._base = error is None, self._turn.conversation.saved
+        self._is_begun, self._base = error is None, self._turn.conversation.saved_count
         if isinstance(error, ConversationChangedError):
             self.discard()
             self.begun.set_exception(error)

@@ -14,8 +14,8 @@ C → (C, all), (B, 6), (A, 4). Reading C takes 0…3 of A, 4…5 of B, and its 
   sees another number than it read, and its conversation becomes a branch (``fork_on_conflict``).
 - A deleted conversation that a branch still reads is only hidden (``collect_deleted``).
 
-A ``Conversation`` in memory has four fields for this: ``parent`` and ``shared`` as above, ``saved``
-(leading entries that are on disk as they are) and ``revision``.
+A ``Conversation`` in memory keeps what the store read or wrote last as a ``StoredVersion``, also in its
+copies and branches; ``position_of`` compares that with the entries as they are now.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from agent.conversation.conversation import Conversation, Entry
+from agent.conversation.conversation import Conversation, Entry, SavedEntries
 from agent.errors import AgentError
 from agent.events import Response
 from agent.store.clock import StoreClock
@@ -46,6 +47,45 @@ with recursive path(id, upto) as (
 
 class ConversationChangedError(AgentError):
     """Another process has written the conversation since it was read, or is about to."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreePosition:
+    """Where a conversation is in the tree, and how much of it is stored."""
+
+    parent: str | None = None
+    shared: int = 0
+    saved: int = 0
+    """Leading entries that are stored as they are."""
+    revision: int = 0
+    """Where the stored number differs, another process continued the conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVersion(SavedEntries):
+    """A conversation as it was last read or written."""
+
+    position: TreePosition
+
+
+def position_of(conversation: Conversation) -> TreePosition:
+    """Return where a conversation is, or will be once it is written."""
+    version = conversation.saved
+    if not isinstance(version, StoredVersion):
+        return TreePosition()
+    saved, before = version.count_in(conversation.entries), version.position
+    if version.conversation_id != conversation.id:
+        return TreePosition(version.conversation_id, saved, saved)
+    return replace(before, saved=saved)
+
+
+def set_position(conversation: Conversation, position: TreePosition) -> None:
+    """Note that the first ``position.saved`` entries are stored as they are."""
+    messages = (
+        (entry.ids, entry.reasoning, entry.role, entry.recipient)
+        for entry in conversation.entries[: position.saved]
+    )
+    conversation.saved = StoredVersion(conversation.id, tuple(messages), position)
 
 
 class ConversationTree:
@@ -74,6 +114,7 @@ class ConversationTree:
         ).fetchone()
         if row is None:
             title = self._attach(conversation, title)
+        position = position_of(conversation)
         self._db.execute(
             "insert into conversations values (?1,?2,?3,?4,?5,?5,?6,?7,0,0,?8,null,"
             " coalesce((select owner from conversations where id = ?6), ?9))"
@@ -82,32 +123,32 @@ class ConversationTree:
             " revision = iif(hidden, 0, revision), title = iif(title = '', excluded.title, title),"
             " source = iif(excluded.source = 'local', 'local', source)",
             (conversation.id, title, model, conversation.vocabulary, now,
-             conversation.parent, conversation.shared, source, owner),
+             position.parent, position.shared, source, owner),
         )  # fmt: skip
 
     def _attach(self, conversation: Conversation, title: str) -> str:
         """Settle what a new row shares, and with which ancestor; returns its title."""
-        if conversation.revision:  # deleted meanwhile, and continued all the same
-            conversation.saved, conversation.revision = conversation.shared, 0
-        while (parent := conversation.parent) is not None:
+        position = position_of(conversation)
+        if position.revision:  # deleted meanwhile, and continued all the same
+            shared = min(position.shared, position.saved)
+            position = TreePosition(position.parent, shared, shared)
+        while (parent := position.parent) is not None:
             row = self._db.execute(
                 "select parent, shared, title from conversations where id = ?", (parent,)
             ).fetchone()
-            if row is None:  # never written: all entries are the branch's own
-                conversation.parent, conversation.shared, conversation.saved = None, 0, 0
-            elif row[0] is not None and conversation.shared <= row[1]:
-                conversation.parent = row[0]
-            else:
-                self._recheck_shared_prefix(conversation, parent)
-                return str(row[2]) if conversation.shared else title
+            if row is None:  # deleted: all entries are the branch's own
+                position = TreePosition()
+            elif row[0] is not None and position.shared <= row[1]:
+                position = replace(position, parent=row[0])
+            else:  # share no more with the parent than is still the same there
+                theirs = [entry.ids for entry in self.entries(parent)]
+                ours = [entry.ids for entry in conversation.entries[: position.shared]]
+                shared = common_prefix_length(ours, theirs)
+                position = TreePosition(parent, shared, min(position.saved, shared))
+                title = str(row[2]) if shared else title
+                break
+        set_position(conversation, position)
         return title
-
-    def _recheck_shared_prefix(self, conversation: Conversation, parent: str) -> None:
-        """Share no more with the parent than is still the same there."""
-        theirs = [entry.ids for entry in self.entries(parent)]
-        ours = [entry.ids for entry in conversation.entries[: conversation.shared]]
-        conversation.shared = common_prefix_length(ours, theirs)
-        conversation.saved = min(conversation.saved, conversation.shared)
 
     def check_unchanged(self, conversation: Conversation) -> None:
         """Raises ConversationChangedError if it was written or deleted since, or a turn runs."""
@@ -116,7 +157,7 @@ class ConversationTree:
             " and status = 'in_progress') from conversations where id = ?1 and not hidden",
             (conversation.id,),
         ).fetchone()
-        if row != (conversation.revision, 0):
+        if row != (position_of(conversation).revision, 0):
             raise ConversationChangedError
 
     def fork_on_conflict(self, conversation: Conversation, response: Response) -> None:
@@ -127,7 +168,7 @@ class ConversationTree:
         ).fetchone()
         if row is None:
             raise sqlite3.IntegrityError("it was deleted meanwhile")
-        if row[0] != conversation.revision:
+        if row[0] != position_of(conversation).revision:
             self._fork(conversation, response, row[1], row[2])
 
     def fork_abandoned(self, conversation: Conversation, response: Response) -> None:
@@ -141,8 +182,7 @@ class ConversationTree:
     def _fork(
         self, conversation: Conversation, response: Response, title: str, source: str
     ) -> None:
-        conversation.parent, conversation.shared = conversation.id, conversation.saved
-        conversation.id, conversation.revision = new_id("conv"), 0
+        conversation.id = new_id("conv")
         self.add(conversation, title, response.model, source)
         self._db.execute(
             "update turns set conversation = ? where id = ?", (conversation.id, response.id)
@@ -150,9 +190,9 @@ class ConversationTree:
 
     def write(self, conversation: Conversation) -> None:
         """Write the entries that are new, and what the prompt has instead of some of them."""
-        name, saved = conversation.id, conversation.saved
+        name, position = conversation.id, position_of(conversation)
+        saved = position.saved
         self._copy_to_branches(name, saved)
-        conversation.shared = min(conversation.shared, saved)
         self._db.execute(
             "update conversations set vocabulary = ?, revision = revision + 1,"
             " shared = min(shared, ?) where id = ?",
@@ -168,7 +208,9 @@ class ConversationTree:
                 for at, entry in enumerate(conversation.entries[saved:], saved)
             ),
         )
-        conversation.saved = len(conversation.entries)
+        shared, count = min(position.shared, saved), len(conversation.entries)
+        position = TreePosition(position.parent, shared, count, position.revision + 1)
+        set_position(conversation, position)
         self.write_prompt_choices(conversation)
         self._db.execute("delete from compactions where conversation = ?", (name,))
         if (compacted := conversation.compacted) is not None:
@@ -176,11 +218,11 @@ class ConversationTree:
                 "insert into compactions values (?,?,?,?)",
                 (name, compacted.end, compacted.text, ids_to_blob(compacted.ids)),
             )
-        conversation.revision += 1
 
     def write_prompt_choices(self, conversation: Conversation) -> None:
         """Write what the prompt has instead of entries, and which of them are dropped or pinned."""
-        name, entries = conversation.id, list(enumerate(conversation.entries[: conversation.saved]))
+        name, count = conversation.id, conversation.saved_count
+        entries = list(enumerate(conversation.entries[:count]))
         for table in ("shortened", "entry_marks"):
             self._db.execute(f"delete from {table} where conversation = ?", (name,))
         self._db.executemany(

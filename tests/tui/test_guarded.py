@@ -16,6 +16,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from agent.errors import UserError
+from agent.store.tree import position_of
 from tests.support.fake_app import ScreenDriver
 from tests.support.locked_store import locked, set_busy_timeout, store_long_conversation
 from tests.support.waiting import HANG_SECONDS
@@ -288,7 +289,7 @@ async def test_conversation_that_another_program_continued_is_a_branch(
             other.execute("update conversations set revision = revision + 1")
         await driver.pilot.press(*"again", "enter")
         await driver.expect_text("Another program has continued this conversation")
-        assert driver.app.session.conversation.parent == before
+        assert position_of(driver.app.session.conversation).parent == before
 
 
 @pytest.mark.parametrize(

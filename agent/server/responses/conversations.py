@@ -6,7 +6,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from agent.conversation.conversation import Conversation
@@ -165,9 +164,8 @@ class Conversations:
         history = read_turns(turns, tools)[0]
         last = self.store.last_response(conversation) if history.pending_calls else None
         # Not from memory: another process may have written the conversation since.
-        if last is not None and (turn := self.store.store.served_turn(last)) is not None:
-            # With the reasoning before the client's calls.
-            conversation = replace(turn.conversation, revision=conversation.revision)
+        if last is not None and (turn := self.store.store.served_turn(last, is_latest=True)):
+            conversation = turn.conversation  # with the reasoning before the client's calls
         return Continued(conversation, history)
 
     async def new_inputs(
@@ -266,12 +264,7 @@ class Conversations:
         deleted: list[str],
     ) -> None:
         """Render the turns from ``first`` on again, from the entry ``start`` on."""
-        conversation = replace(
-            before.branch(before.id, start),
-            parent=before.parent,
-            shared=before.shared,
-            revision=before.revision,
-        )
+        conversation = before.branch(before.id, start)
         items = (read_item(item) for turn in turns[first:] for item in turn_items(turn))
         pdfs = await self._pdf_reader.read(filter(None, items), most=None)
         async with self._model(conversation) as loaded:

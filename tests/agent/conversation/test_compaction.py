@@ -31,6 +31,7 @@ from agent.formats.protocol import PromptHeader
 from agent.models.catalog import Model
 from agent.runtime.runtime import Runtime
 from agent.store.conversations import Store
+from agent.store.tree import TreePosition, set_position
 from agent.turn.context_usage import conversation_parts
 from agent.turn.jobs import CompactionJob
 from agent.turn.loop import Turn
@@ -148,7 +149,7 @@ async def test_long_results_are_shortened_first(new_recorder: NewRecorder) -> No
     recorder = await new_recorder(FINAL_REPLY)
     conversation = recorder.conversation(4, words=5, result=200)
     before = [list(entry.ids) for entry in conversation.entries]
-    conversation.saved = 5
+    set_position(conversation, TreePosition(saved=5))
     events, _ = await recorder.run_turn(conversation)
     (request,) = recorder.requests
     prompt = recorder.text(request.prompt)

@@ -54,7 +54,6 @@ def test_branch_keeps_turns_that_its_parent_writes_anew(api: ApiConversationStor
     turns = api.turns(conversation.id)
     before = api.store.read(conversation.id)
     rewritten = before.branch(conversation.id, 1)
-    rewritten.parent, rewritten.shared, rewritten.revision = None, 0, before.revision
     rewritten.entries.append(Entry([9], role="user"))
     turns[2].start, turns[2].upto = 1, 2
     api.write(rewritten, [turns[2]], deleted=["resp_1"])
@@ -72,8 +71,6 @@ def test_turn_of_a_parent_that_is_changed_becomes_the_branchs_own(
     turns = api.turns(branch.id)
     before = api.store.read(branch.id)
     rewritten = before.branch(branch.id, 0)
-    rewritten.parent, rewritten.shared = before.parent, before.shared
-    rewritten.revision = before.revision
     for turn in turns:
         turn.prompt += " changed"
         rewritten.entries.append(Entry([7], role="user"))
@@ -84,7 +81,9 @@ def test_turn_of_a_parent_that_is_changed_becomes_the_branchs_own(
 
 def test_write_refuses_what_another_process_changed(api: ApiConversationStore) -> None:
     conversation = conversation_of(api, "one")
-    conversation.revision -= 1
+    other = api.store.read(conversation.id)
+    other.entries.append(Entry([5], role="user"))
+    api.write(other, [])
     with pytest.raises(ConversationChangedError):
         api.write(conversation, [])
 

@@ -16,6 +16,7 @@ from agent.conversation.convert import convert_vocabulary
 from agent.events import Response
 from agent.store.conversations import Store, StoreError
 from agent.store.damage import explain
+from agent.store.tree import position_of
 from tests.support.full_disk import full_disk
 from tests.support.scripts import final
 from tests.support.waiting import HANG_SECONDS
@@ -273,7 +274,8 @@ def test_overtaken_turn_becomes_branch(tmp_path: Path) -> None:
     theirs.entries.append(Entry([4]))
     store.finish(ours, response("completed", "resp_2"))
     store.finish(theirs, response("completed", "resp_3"))
-    assert ours.id == "c" and (theirs.parent, theirs.shared) == ("c", 2)
+    theirs_at = position_of(theirs)
+    assert ours.id == "c" and (theirs_at.parent, theirs_at.shared) == ("c", 2)
     assert [entry.ids for entry in store.load("c").entries] == [[1], [2], [3]]
     assert [entry.ids for entry in store.load(theirs.id).entries] == [[1], [2], [4]]
     assert [turn.prompt for turn in store.turns(theirs.id)] == ["one", "theirs"]
@@ -360,6 +362,25 @@ def tell(store: Store, talk: Conversation, name: str, number: int) -> None:
     store.finish(talk, response("completed", f"resp_{name}"))
 
 
+def test_branch_of_an_unstored_branch_shares_with_the_stored_one(tmp_path: Path) -> None:
+    store, talk, _, _ = grown(tmp_path)
+    second = talk.branch("unstored", 4).branch("second", 2)
+    assert store.branches_at(second, 2) == (4, ["c", "edited", "retried", "second"])
+    tell(store, second, "two, again", 23)
+    assert (position_of(second).parent, position_of(second).shared) == ("c", 2)
+    assert store.load("second").entries == second.entries
+
+
+def test_turn_from_an_earlier_entry_of_a_branch_leaves_it_readable(tmp_path: Path) -> None:
+    store, talk, _, _ = grown(tmp_path)
+    branch = talk.branch("branch", 4)
+    tell(store, branch, "three, edited", 30)
+    rewound = store.load("branch")
+    del rewound.entries[2:]
+    store.begin(rewound, "two, again", response(name="resp_again"))
+    assert store.load("branch").entries == branch.entries, "as long as nothing else is written"
+
+
 def prompts(store: Store, name: str) -> list[str]:
     return [turn.prompt for turn in store.turns(name)]
 
@@ -386,7 +407,9 @@ def test_branches_share_earlier_entries(tmp_path: Path) -> None:
     assert prompts(store, "edited") == ["one", "two, edited", "and on"]
     assert prompts(store, "retried") == ["one", "two, retried"]
     assert prompts(store, "c") == ["one", "two", "three"]
-    assert retried.parent == "c", "it shares nothing of the branch that it was made from"
+    assert position_of(retried).parent == "c", (
+        "it shares nothing of the branch that it was made from"
+    )
     tell(store, again, "further", 30)
     assert store.load("edited").entries == again.entries
     rows = sqlite3.connect(tmp_path / "s.sqlite").execute("select count(*) from entries")
@@ -398,14 +421,14 @@ def test_branches_share_earlier_entries(tmp_path: Path) -> None:
 def test_alternatives_lists_versions_of_message(tmp_path: Path) -> None:
     store, *_ = grown(tmp_path)
     for name in ("c", "edited", "retried"):
-        assert store.alternatives(name, 2) == ["c", "edited", "retried"]
-        assert store.alternatives(name, 0) == ["c"]
-    assert store.alternatives("edited", 4) == ["edited"]
+        assert store.tree.alternatives(name, 2) == ["c", "edited", "retried"]
+        assert store.tree.alternatives(name, 0) == ["c"]
+    assert store.tree.alternatives("edited", 4) == ["edited"]
     deeper = store.fork(store.load("edited"), 4)
     tell(store, deeper, "and off", 40)
-    assert store.alternatives(deeper.id, 4) == ["edited", deeper.id]
-    assert store.alternatives(deeper.id, 2) == ["c", "edited", "retried"]
-    assert store.alternatives("not stored", 2) == store.lineage("not stored") == []
+    assert store.tree.alternatives(deeper.id, 4) == ["edited", deeper.id]
+    assert store.tree.alternatives(deeper.id, 2) == ["c", "edited", "retried"]
+    assert store.tree.alternatives("not stored", 2) == store.lineage("not stored") == []
 
 
 def test_delete_parent_keeps_entries_of_branch(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_open_parents_in_a_loop_are_cut(path: Path, parents: dict[str, str]) -> 
     assert "The parent of conversation" in " ".join(store.damage.take())
     for name in ("conv_bad", "conv_good"):
         store.load(name)
-        store.alternatives(name, 0)
+        store.tree.alternatives(name, 0)
         store.lineage(name)
         store.turns(name)
         store.delete(name)

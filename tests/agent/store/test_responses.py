@@ -18,6 +18,7 @@ from agent.conversation.conversation import Conversation, Entry
 from agent.events import Response
 from agent.store.conversations import Store, StoreError
 from agent.store.responses import SECONDS_PER_DAY, ResponseStore
+from agent.store.tree import position_of
 from tests.support.endpoint import Serve, events_of, http_client
 from tests.support.invariants import check
 from tests.support.program import RunAgent
@@ -279,7 +280,7 @@ def test_response_continued_twice_branches_with_its_reasoning(tmp_path: Path) ->
     first, second = store.served_turn("resp_x"), store.served_turn("resp_y")
     assert first is not None and ids(first.conversation) == [[1], [3], [10]]
     assert second is not None and ids(second.conversation) == [[1], [3], [20]]
-    assert first.conversation.id == "conv_a" == second.conversation.parent
+    assert first.conversation.id == "conv_a" == position_of(second.conversation).parent
     again = store.served_turn("resp_call")
     assert again is not None and again.conversation.entries == waiting
     assert [turn.response.id for turn in store.turns(second.conversation.id)] == [

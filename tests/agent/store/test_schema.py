@@ -12,6 +12,7 @@ import pytest
 from agent.store.api_conversations import ApiConversationStore
 from agent.store.conversations import Store
 from agent.store.responses import ResponseStore
+from agent.store.tree import position_of
 
 HERE = Path(__file__).parent
 FILES = {
@@ -44,7 +45,7 @@ def test_store_of_each_version_keeps_conversations_and_turns(tmp_path: Path, ver
         ids = rows(before, f"select ids from entries where conversation = '{name}'")
         text = b"".join(blob for (blob,) in ids)
         stored = store.load(name)
-        own = stored.entries[stored.shared :]
+        own = stored.entries[position_of(stored).shared :]
         written = b"".join(array_bytes(entry.ids) for entry in own)
         assert text in written, "what a journal had comes after it"
     for name, prompt, response in rows(before, "select conversation, prompt, response from turns"):
@@ -65,7 +66,8 @@ def test_second_version_branch_keeps_compaction_and_shortened(tmp_path: Path) ->
     write(tmp_path / "store.sqlite", 2)
     branch = Store(tmp_path / "store.sqlite").load("conv_branch")
     assert branch.compacted is not None and branch.compacted.text == "They multiplied."
-    assert branch.compacted.end == 2 and branch.shared == 4 and len(branch.entries) == 6
+    assert branch.compacted.end == 2 and len(branch.entries) == 6
+    assert position_of(branch).shared == 4
     assert [entry.shortened_ids for entry in branch.entries[2:4]] == [[200006, 10], None]
     assert branch.entries[4].role == "user" and branch.entries[5].ids[-1] == 8
 
@@ -84,7 +86,7 @@ def test_sixth_version_gets_marks_of_entries(tmp_path: Path) -> None:
     talk.entries[1].shortened_ids = None
     store.write_prompt_choices(talk)
     again = Store(tmp_path / "store.sqlite").load("conv_first")
-    assert again.entries == talk.entries and again.revision == talk.revision
+    assert again.entries == talk.entries and position_of(again) == position_of(talk)
 
 
 def test_seventh_version_conversations_belong_to_no_client(tmp_path: Path) -> None:

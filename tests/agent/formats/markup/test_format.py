@@ -36,6 +36,7 @@ from agent.formats.markup.gguf_vocabulary import GgufVocabulary
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import ByteVocabulary, MarkupEncoder
 from agent.formats.protocol import Delta, FunctionTool, Opened, PromptHeader, SegmentKind
+from agent.store.tree import TreePosition, set_position
 from agent.turn.written_generations import (
     continue_with_token,
     generation_prompt,
@@ -282,7 +283,7 @@ def test_results_in_one_message_keep_their_recipients(qwen_format: MarkupFormat)
 def test_stored_results_are_not_rewritten(qwen_format: MarkupFormat) -> None:
     conversation = Conversation("c")
     conversation.add_result(qwen_format, "f", "1")
-    conversation.saved = len(conversation.entries)
+    set_position(conversation, TreePosition(saved=len(conversation.entries)))
     conversation.add_result(qwen_format, "f", "2")
     assert decode(qwen_format, conversation.ids()).count("<|im_start|>user") == 2
 

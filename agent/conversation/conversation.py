@@ -138,7 +138,7 @@ class Conversation:
     """Name of the vocabulary that the ids are of; None before the first turn."""
     compacted: CompactedPrefix | None = None
     saved: SavedEntries | None = field(default=None, compare=False)
-    """What a store has of it; set by the store. Copies and branches keep it."""
+    """The part of it that is in a store, set by that. Copies and branches keep it."""
     unanswered: list[str] = field(default_factory=list)
     """Tools whose calls, the last messages, are the client's to run, and have no result yet."""
     finished_reasoning: list[tuple[int, Entry]] = field(default_factory=list)

@@ -1,8 +1,9 @@
-"""The protocols between a turn and its parts (``TurnContext``: tool calls, approval, decoder), the
-runtime (``TurnRuntime``), and those who watch or record it (``RunningTurn``)."""
+"""The state that the parts of a turn share (``TurnContext``), and the protocols between a turn, the runtime
+(``TurnRuntime``) and those who watch or record it (``RunningTurn``)."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -14,7 +15,7 @@ from agent.engine.protocol import Generation, Request
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
 from agent.models.loaded import LoadedModel
-from agent.turn.endings import StopReason
+from agent.turn.endings import StopReason, TurnCancelledError
 from agent.turn.log import EventLog
 from agent.turn.options import TurnOptions
 from agent.turn.output import Output
@@ -23,43 +24,6 @@ from tools.mcp.host import Host
 from tools.policy.approvals import Policy
 
 T = TypeVar("T")
-
-
-class TurnContext(Protocol):
-    """A turn, as its tool calls, approvals and decoders see it."""
-
-    @property
-    def options(self) -> TurnOptions: ...
-
-    @property
-    def conversation(self) -> Conversation: ...
-
-    @property
-    def output(self) -> Output: ...
-
-    @property
-    def usage(self) -> UsageMeter: ...
-
-    @property
-    def format(self) -> Format: ...
-
-    @property
-    def host(self) -> Host: ...
-
-    @property
-    def policy(self) -> Policy: ...
-
-    @property
-    def max_result_tokens(self) -> int:
-        """Tokens that the prompt may have of the tool result that was added last."""
-
-    def emit(self, event: ev.Event) -> None: ...
-
-    async def until_stopped(self, work: Awaitable[T]) -> T:
-        """The work's result; cancels it and raises TurnCancelledError once the turn is stopped."""
-
-    async def run_child(self, messages: Sequence[Message], options: TurnOptions) -> ev.Response:
-        """Run a turn in a conversation of its own; its tokens count as auxiliary ones of this turn."""
 
 
 class TurnRuntime(Protocol):
@@ -116,6 +80,99 @@ class TurnRuntime(Protocol):
         affinity_tokens: int = 0,
         private: bool = False,
     ) -> None: ...
+
+
+RunChild = Callable[[Sequence[Message], TurnOptions], Awaitable[ev.Response]]
+"""Runs a turn in a conversation of its own; its tokens count as auxiliary ones of this turn."""
+
+
+class TurnContext:
+    """Settings, events, response and stop request of a turn, which its parts share."""
+
+    format: Format
+    """The loaded model's, once the turn is prepared."""
+
+    def __init__(
+        self,
+        runtime: TurnRuntime,
+        conversation: Conversation,
+        options: TurnOptions,
+        host: Host,
+        response: ev.Response,
+        run_child: RunChild,
+    ) -> None:
+        self.runtime, self.conversation, self.options = runtime, conversation, options
+        self.host, self.policy, self.run_child = host, runtime.policy, run_child
+        self.log, self.usage = EventLog(), UsageMeter()
+        self.output = Output(self.emit, host.source)
+        self.response = response
+        """As the request fixed it; the final one once the turn has ended."""
+        self.awaits_client = False
+        """The client continues this turn of the conversation, whose reasoning stays until then."""
+        self.accepted = asyncio.Event()
+        """Set once the engine has accepted a generation, or the turn did something else, or ended."""
+        self.stop_reason: StopReason | None = None
+        """Why the turn was asked to end; None: it was not."""
+        self.stopping = asyncio.Event()
+        self._sequence_number = 0
+        self._has_ended = False
+
+    # --- events ---
+
+    def emit(self, event: ev.Event) -> None:
+        """Append an event to the log; official ones are numbered. After the end events are dropped."""
+        if self._has_ended:
+            return  # progress of work that is no longer awaited
+        if self.response.status == "queued" and isinstance(
+            event, ev.AgentPrefill | ev.OutputItemAdded
+        ):
+            self.mark_in_progress()
+        if isinstance(event, ev.AgentRepair):
+            repair = ev.ResponseRepair(rule=event.rule, text=event.text, item_id=event.item_id)
+            self.response.repairs = [*(self.response.repairs or ()), repair]
+        if isinstance(event, ev.OfficialEvent):
+            # An assignment would be checked by pydantic, in three times the time.
+            event.__dict__["sequence_number"] = self._sequence_number
+            self._sequence_number += 1
+        self.log.append(event)
+
+    def mark_in_progress(self) -> None:
+        self.response = self.response.model_copy(update={"status": "in_progress"})
+        self.emit(ev.ResponseInProgress(response=self.response.model_copy()))
+
+    async def end(self, response: ev.Response) -> None:
+        """Append the terminal event once the final response is saved."""
+        terminal = {"completed": ev.ResponseCompleted, "failed": ev.ResponseFailed}
+        event = terminal.get(response.status, ev.ResponseIncomplete)(response=response)
+        event.sequence_number = self._sequence_number
+        self._has_ended = True
+        try:
+            # The conversation is final before: the recorder writes the turn now.
+            await self.log.save(event)
+        finally:
+            self.response = response
+            self.log.append(event)
+
+    # --- stopping ---
+
+    def stop(self, reason: StopReason) -> None:
+        self.stop_reason = self.stop_reason or reason
+        self.stopping.set()
+
+    async def until_stopped(self, work: Awaitable[T]) -> T:
+        """The work's result; cancels it and raises TurnCancelledError once the turn is stopped."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise TurnCancelledError
+        finally:
+            stop.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
 
 class RunningTurn(Protocol):

@@ -20,7 +20,7 @@ from agent.engine.protocol import (
 )
 from agent.formats.protocol import EditableFormat, SingleMessageFormat, Stop
 from agent.turn.constraints import BegunTextError, TurnConstraints
-from agent.turn.context import TurnContext, TurnRuntime
+from agent.turn.context import TurnContext
 from agent.turn.decoder import GenerationDecoder
 from agent.turn.endings import EndReason, TurnFailedError
 from agent.turn.further_calls import MAX_CALLS_IN_A_ROW, FurtherCall
@@ -53,19 +53,14 @@ class GenerationRunner:
     def __init__(
         self,
         context: TurnContext,
-        runtime: TurnRuntime,
         calls: ToolCallRunner,
         constraints: TurnConstraints,
         *,
-        stop: asyncio.Event,
-        on_accepted: Callable[[], None],
         token_events: bool,
         first_entry: int,
     ) -> None:
-        """``stop``: set once the turn is to end. ``on_accepted``: called when the engine has accepted a
-        generation. ``token_events``: emit ``agent.prompt`` and ``agent.tokens``."""
-        self._context, self._runtime, self._calls = context, runtime, calls
-        self._constraints, self._stop, self._on_accepted = constraints, stop, on_accepted
+        """``token_events``: emit ``agent.prompt`` and ``agent.tokens``."""
+        self._context, self._calls, self._constraints = context, calls, constraints
         self._token_events, self._first_entry = token_events, first_entry
         self.decoders: list[GenerationDecoder] = []
         """The decoders of all generations so far."""
@@ -85,7 +80,7 @@ class GenerationRunner:
             return EndReason.STOP if further else EndReason.LENGTH
         request = await self._request(prefix, limit, further)
         try:
-            generation = None if self._ends_in(prefix) else self._runtime.generate(request)
+            generation = None if self._ends_in(prefix) else self._context.runtime.generate(request)
         except (ContextOverflowError, EngineBusyError) as error:
             if further:
                 return EndReason.STOP
@@ -94,7 +89,7 @@ class GenerationRunner:
             if not first:
                 return EndReason.CONTEXT
             raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
-        self._on_accepted()
+        self._context.accepted.set()
         decoder = self._new_decoder()
         if further is None:
             self._emit_prompt(request.prompt[: -len(prefix) or None] if first else None)
@@ -218,7 +213,7 @@ class GenerationRunner:
         if isinstance(form, SingleMessageFormat):
             return end  # one generation has all of its calls
         while 0 < (count := len(calls.pending)) < MAX_CALLS_IN_A_ROW and end is EndReason.STOP:
-            if self._stop.is_set() or calls.pending[-1].recipient not in functions:
+            if self._context.stopping.is_set() or calls.pending[-1].recipient not in functions:
                 break
             parser = form.parser(calls.declared.client_recipients)
             earlier = [(call.recipient, call.body) for call in calls.pending]
@@ -287,5 +282,5 @@ class GenerationRunner:
         self.running = None
 
     async def _cancel_when_stopped(self, cancel: Callable[[], None]) -> None:
-        await self._stop.wait()
+        await self._context.stopping.wait()
         cancel()

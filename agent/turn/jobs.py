@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from agent.conversation.compaction import NotCompactedError, compact, summary_message
 from agent.conversation.summary import NoSummaryError, summarise
+from agent.turn.context import TurnContext
 from agent.turn.endings import TurnFailedError
-from agent.turn.loop import Turn
+from agent.turn.prepared import PreparedTurn
 from agent.util.process import EXIT_FAILED
 
 
@@ -16,17 +17,17 @@ class CompactionJob:
 
     prefetches = True
 
-    async def run(self, turn: Turn) -> None:
+    async def run(self, context: TurnContext, prepared: PreparedTurn) -> None:
         """Summarise all turns but the last. Raises TurnFailedError where that is not possible."""
         work = compact(
-            turn.generator,
-            turn.conversation,
-            turn.options.sampling,
-            turn.emit,
-            turn.usage.add_auxiliary_generation,
+            prepared.generator,
+            context.conversation,
+            context.options.sampling,
+            context.emit,
+            context.usage.add_auxiliary_generation,
         )
         try:
-            await turn.until_stopped(work)
+            await context.until_stopped(work)
         except NotCompactedError as error:
             raise TurnFailedError("invalid_prompt", str(error), EXIT_FAILED) from error
 
@@ -36,9 +37,9 @@ class PrefillJob:
 
     prefetches = True
 
-    async def run(self, turn: Turn) -> None:
+    async def run(self, context: TurnContext, prepared: PreparedTurn) -> None:
         """Leave the conversation's turn open; the turn's end prefetches it."""
-        turn.awaits_client = True
+        context.awaits_client = True
 
 
 class SummaryJob:
@@ -50,21 +51,21 @@ class SummaryJob:
         self.text = ""
         """The summary, once the turn is completed."""
 
-    async def run(self, turn: Turn) -> None:
+    async def run(self, context: TurnContext, prepared: PreparedTurn) -> None:
         """Write the summary to ``text``. Raises TurnFailedError where the model writes none."""
-        turn.started_generating.set()
-        form, conversation = turn.format, turn.conversation
+        context.accepted.set()
+        form, conversation = context.format, context.conversation
         work = summarise(
-            turn.generator,
+            prepared.generator,
             conversation.header_ids,
             conversation.prompt_entries(),
             lambda text: form.developer_message(summary_message(text)),
-            turn.options.sampling,
-            turn.emit,
-            turn.usage.add_generation,
+            context.options.sampling,
+            context.emit,
+            context.usage.add_generation,
         )
         try:
-            self.text = await turn.until_stopped(work)
+            self.text = await context.until_stopped(work)
         except NoSummaryError as error:
             message = f"No summary was made: {error}."
             raise TurnFailedError("no_summary", message, EXIT_FAILED) from error

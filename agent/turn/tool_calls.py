@@ -79,6 +79,8 @@ _SEARCH_RECIPIENTS = Recipients(
 """The tools of OpenAI's web search, also where the browser has none of that name."""
 MAX_EQUAL_FAILURES = 3
 """This many equal failing calls in a row end the turn: a model that repeats itself will not stop."""
+MIN_RESULT_TOKENS = 64
+"""Tokens that a shortened result has at least."""
 INVALID_PARAMS_CODE, UNKNOWN_TOOL_CODE = -32602, -32601
 """Error codes of JSON-RPC 2.0, section 5.1."""
 REFUSED_CODE, OVER_BUDGET_CODE = -32001, -32003
@@ -419,7 +421,10 @@ class ToolCallRunner:
         """Add a result to the conversation; the prompt has only the two ends of a long one."""
         context = self._context
         context.conversation.add_result(context.format, call.recipient, text)
-        entry, limit = context.conversation.entries[-1], context.max_result_tokens
+        entry = context.conversation.entries[-1]
+        # Half of the context that is free without this result: the rest is for what follows.
+        used = len(context.conversation.ids()) - len(entry.prompt_ids)
+        limit = max(MIN_RESULT_TOKENS, (context.runtime.context_length - used) // 2)
         if len(entry.ids) <= limit:
             return
         shortened = shorten_entry(context.format, entry, limit)

@@ -309,7 +309,7 @@ class TurnPlanner:
             raise rate_limited(str(error)) from error
         if options.compact:
             tokens = compaction.minimum_prompt_tokens(prepared.format, conversation)
-        tokens += len(prepared.begun_ids)
+        tokens += len(prepared.begun.ids)
         if tokens >= runtime.context_length:
             raise context_length_exceeded(runtime.context_length, tokens)
         unread = [client_param(f"input[{at}]", request.origin.dropped) for at in history.unread]

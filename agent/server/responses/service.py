@@ -166,7 +166,7 @@ class ResponseService:
         plan = await self._planner.plan(request, self.cache)
         self._close_request_host(plan)
         turn = plan.turn
-        return [*turn.conversation.prompt(turn.format), *turn.prepare().begun_ids]
+        return [*turn.conversation.prompt(turn.format), *turn.prepare().begun.ids]
 
     def sampling_with(self, fields: Mapping[str, Any]) -> Sampling:
         return replace(self._turn_defaults.sampling, **fields)

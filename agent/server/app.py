@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
 from agent.observability.metrics import CONTENT_TYPE, Metrics
+from agent.runtime.health import health_problem, replica_states
 from agent.runtime.runtime import Runtime
 from agent.server import openapi
 from agent.server.batch import routes_batches
@@ -117,7 +118,7 @@ def _new_metrics(runtime: Runtime) -> Metrics:
         turns_running=lambda: runtime.running_turns,
         engine_requests=lambda: runtime.loaded.engine.unfinished if runtime.loaded else 0,
         model_loaded=lambda: runtime.loaded is not None,
-        replicas=runtime.replica_states,
+        replicas=lambda: replica_states(runtime),
     )
     runtime.hub.subscribe(metrics.follow)
     return metrics
@@ -166,7 +167,7 @@ class _ServerRoutes:
         """GET /health: 200 once the model is loaded, also while it sleeps until the next request; 503
         where it runs on a server that cannot answer."""
         runtime = self._runtime
-        if (problem := await runtime.health_problem()) is not None:
+        if (problem := await health_problem(runtime)) is not None:
             return error_response(ApiError(503, problem, code="model_not_available"))
         ready = runtime.loaded or runtime.asleep
         status = "ok" if runtime.loaded else "asleep" if ready else "loading"

@@ -22,6 +22,7 @@ from agent.engine.protocol import EngineError
 from agent.errors import UserError
 from agent.formats.constraints import ConstrainableFormat
 from agent.observability.logging import open_log_file
+from agent.runtime.health import health_problem
 from agent.runtime.runtime import Runtime
 from agent.server.app import create_app
 from agent.server.batch.batches import BatchQueue
@@ -242,7 +243,7 @@ class HttpServer:
         if self._batches is None:
             return
         # One slot is kept for clients that wait for an answer.
-        parallel = max(1, self.service.runtime.loader.sequences - 1)
+        parallel = max(1, self.service.runtime.provider.loader.sequences - 1)
         self._batches.start(self._app, parallel, self._clients)
 
     def drain(self) -> None:
@@ -267,7 +268,7 @@ class HttpServer:
         seen = {turn: len(turn.log.events) for turn in self.service.running}
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SILENCE_SECONDS):
-                if await self.service.runtime.health_problem() is None:
+                if await health_problem(self.service.runtime) is None:
                     return
         for turn, events in seen.items():
             if len(turn.log.events) == events:

@@ -1,5 +1,5 @@
-"""The state that the parts of a turn share (``TurnContext``), and the protocols between a turn, the runtime
-(``TurnRuntime``) and those who watch or record it (``RunningTurn``)."""
+"""The state that the parts of a turn share (``TurnContext``), and the protocol of a turn for those who
+watch or record it (``RunningTurn``)."""
 
 from __future__ import annotations
 
@@ -10,76 +10,16 @@ from typing import Protocol, TypeVar
 from agent import events as ev
 from agent.conversation.conversation import Conversation, Entry
 from agent.conversation.messages import Message
-from agent.conversation.summary import SummaryCache
-from agent.engine.protocol import Generation, Request
 from agent.formats.protocol import Format
-from agent.models.catalog import Model
-from agent.models.loaded import LoadedModel
+from agent.runtime.runtime import Runtime
 from agent.turn.endings import StopReason, TurnCancelledError
 from agent.turn.log import EventLog
 from agent.turn.options import TurnOptions
 from agent.turn.output import Output
 from agent.turn.usage import UsageMeter
 from tools.mcp.host import Host
-from tools.policy.approvals import Policy
 
 T = TypeVar("T")
-
-
-class TurnRuntime(Protocol):
-    """The runtime, as a turn sees it."""
-
-    server_wait_seconds: float
-    """Time that an optional MCP server may delay a turn of a person or client."""
-    token_events: bool
-    """Whether turns emit ``agent.prompt`` and ``agent.tokens``."""
-
-    @property
-    def model(self) -> Model: ...
-
-    @property
-    def engine_name(self) -> str: ...
-
-    @property
-    def context_length(self) -> int:
-        """Tokens that prompt and output together may have; exact once the model is placed."""
-
-    @property
-    def loaded(self) -> LoadedModel | None: ...
-
-    @property
-    def summaries(self) -> SummaryCache:
-        """Summaries of conversations that clients may resend."""
-
-    @property
-    def host(self) -> Host: ...
-
-    @property
-    def policy(self) -> Policy: ...
-
-    def begin_turn(self) -> None: ...
-
-    def end_turn(self) -> None: ...
-
-    def publish(self, turn: RunningTurn) -> None: ...
-
-    async def plan_placement(self) -> None:
-        """Decide where the model goes, so that the context length is known. Never fails."""
-
-    async def load(
-        self, progress: Callable[[float], None] | None = None, *, warm_up: bool = False
-    ) -> LoadedModel: ...
-
-    def generate(self, request: Request) -> Generation: ...
-
-    def prefetch(
-        self,
-        ids: list[int],
-        *,
-        head_tokens: int = 0,
-        affinity_tokens: int = 0,
-        private: bool = False,
-    ) -> None: ...
 
 
 RunChild = Callable[[Sequence[Message], TurnOptions], Awaitable[ev.Response]]
@@ -94,7 +34,7 @@ class TurnContext:
 
     def __init__(
         self,
-        runtime: TurnRuntime,
+        runtime: Runtime,
         conversation: Conversation,
         options: TurnOptions,
         host: Host,

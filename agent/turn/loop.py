@@ -15,8 +15,9 @@ from agent.conversation.messages import Message, User
 from agent.engine.protocol import EngineBusyError, EngineError
 from agent.errors import system_refusal
 from agent.formats.protocol import Format
+from agent.runtime.runtime import Runtime
 from agent.turn.answer_loop import AnswerLoop
-from agent.turn.context import TurnContext, TurnRuntime
+from agent.turn.context import TurnContext
 from agent.turn.continuation import Begin
 from agent.turn.decoder import GenerationDecoder
 from agent.turn.endings import (
@@ -59,7 +60,7 @@ class Turn:
 
     def __init__(
         self,
-        runtime: TurnRuntime,
+        runtime: Runtime,
         conversation: Conversation,
         prompt: Sequence[Message],
         options: TurnOptions,
@@ -128,7 +129,7 @@ class Turn:
         """Run the turn in a task of its own, and tell the runtime's subscribers of it."""
         self._task = asyncio.create_task(self._run())
         self.runtime.begin_turn()
-        self.runtime.publish(self)
+        self.runtime.hub.publish(self)
         return self
 
     def stop(self, reason: StopReason = "cancelled") -> None:

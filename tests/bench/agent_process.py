@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,13 @@ from agent.formats.harmony.token_ids import CHANNEL_ID, FINAL_ID, MESSAGE_ID
 from agent.formats.protocol import Format
 from agent.models import resolve
 from agent.models.loader import LoadProgress, ModelLoader
-from agent.runtime.runtime import Runtime
+from agent.runtime.runtime import Runtime, RuntimeOptions
 from agent.server.http.options import ServerOptions
 from agent.server.serve import listen, serve_in
 from agent.turn.constraints import TurnConstraints
-from agent.turn.loop import PreparedTurn, Turn
+from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
+from agent.turn.prepared import PreparedTurn
 from tests.bench import CACHE
 from tests.bench.llama_server import thread_counts
 from tests.bench.stream_client import TimedStream, parse_stream
@@ -69,8 +70,8 @@ class FixedThreadsRuntime(Runtime):
     def __init__(self, path: Path, threads: ThreadCounts, context: int = CONTEXT_TOKENS) -> None:
         paths = Paths(CACHE, CACHE, CACHE)
         model = resolve.resolve_model(str(path), paths)
-        super().__init__(model, Host([]), Policy(), paths, context=context)
-        self.loader = FixedThreadsLoader(
+        super().__init__(model, Host([]), Policy(), paths, RuntimeOptions(context=context))
+        self.provider.loader = FixedThreadsLoader(
             model, paths, context=context, prefix_cache_bytes=0, threads=threads
         )
 
@@ -85,12 +86,12 @@ class AnswerConstraints(TurnConstraints):
 class AnswerTurn(Turn):
     """A turn whose generation begins within the final answer."""
 
-    def _prepare(self) -> PreparedTurn:
-        prepared = super()._prepare()
-        constraints = AnswerConstraints(
-            self.options, prepared.calls.declared, prepared.format, self.emit
+    def prepare(self) -> PreparedTurn:
+        prepared = super().prepare()
+        prepared.generations._constraints = AnswerConstraints(
+            self.options, prepared.calls.declared, prepared.format, self.context.emit
         )
-        return replace(prepared, constraints=constraints)
+        return prepared
 
 
 def answer_turn(runtime: Runtime, count: int, sampling: Sampling) -> AnswerTurn:

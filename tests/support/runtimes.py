@@ -12,7 +12,7 @@ import pytest
 from agent.config.paths import Paths
 from agent.models import resolve
 from agent.models.catalog import Model
-from agent.runtime.runtime import Runtime
+from agent.runtime.runtime import Runtime, RuntimeOptions
 from tools.factory import build_toolbox
 
 MakeRuntime = Callable[..., Awaitable[Runtime]]
@@ -37,7 +37,7 @@ async def make_runtime(tmp_path: Path, model_cache: Path) -> AsyncIterator[MakeR
             toolbox = build_toolbox(tools=tools, **settings)
             model = model or resolve.resolve_model("tiny", paths)
             runtime = Runtime(
-                model, toolbox.host, toolbox.policy, paths, script=script, context=context
+                model, toolbox.host, toolbox.policy, paths, RuntimeOptions(script, context)
             )
             stack.push_async_callback(runtime.close)
             await runtime.start()

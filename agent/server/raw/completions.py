@@ -141,7 +141,11 @@ def _refuse(body: CompletionRequest, service: ResponseService, ignored: Sequence
         raise invalid("best_of", "'best_of' cannot be streamed: the best is known in the end.")
     runtime = service.runtime
     scripted = runtime.script is not None
-    if body.echo and body.logprobs is not None and (scripted or not runtime.loader.is_local):
+    if (
+        body.echo
+        and body.logprobs is not None
+        and (scripted or not runtime.provider.loader.is_local)
+    ):
         raise unsupported(
             "echo", "'echo' with 'logprobs', with a model that does not run on this machine,"
         )

@@ -28,9 +28,9 @@ async def describe_models(runtime: Runtime, created: int) -> list[dict[str, Any]
         "context_length": runtime.known_context_length,
         "max_model_len": runtime.known_context_length,
     }
-    if runtime.loaded is not None and runtime.loader.is_local and runtime.script is None:
+    if runtime.loaded is not None and runtime.provider.loader.is_local and runtime.script is None:
         try:
-            path = await asyncio.to_thread(runtime.loader.gguf_path, lambda done: None)
+            path = await asyncio.to_thread(runtime.provider.loader.gguf_path, lambda done: None)
             description["meta"] = await asyncio.to_thread(_read_meta, path)
         except EngineError:
             pass  # its file has gone since it was loaded

@@ -135,7 +135,7 @@ class _TokenRoutes:
         return JsonResponse(
             {
                 "default_generation_settings": settings,
-                "total_slots": runtime.loader.sequences,
+                "total_slots": runtime.provider.loader.sequences,
                 "model_alias": runtime.model.name,
                 "modalities": {"vision": False, "audio": False},
                 "is_sleeping": runtime.loaded is None,

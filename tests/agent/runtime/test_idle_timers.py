@@ -26,7 +26,7 @@ from agent.formats.constraints import ConstrainableFormat
 from agent.models import catalog
 from agent.models.catalog import Model
 from agent.models.loader import EMBEDDED_TENSOR_TYPES
-from agent.runtime.runtime import Runtime
+from agent.runtime.runtime import Runtime, RuntimeOptions
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.hosts import Children
@@ -44,7 +44,9 @@ async def new_runtime(tmp_path: Path, model_cache: Path, tiny_gguf: Path) -> Any
     async def new(model: Model | None = None, *, tools: str = "none", **options: Any) -> Runtime:
         where = Paths(tmp_path / "config", tmp_path / "cache", tmp_path / "state")
         box = build_toolbox(tools=tools)
-        runtime = Runtime(model or model_at(tiny_gguf), box.host, box.policy, where, **options)
+        runtime = Runtime(
+            model or model_at(tiny_gguf), box.host, box.policy, where, RuntimeOptions(**options)
+        )
         made.append(runtime)
         await runtime.start()
         return runtime

@@ -30,7 +30,7 @@ from agent.engine.shared.engine import SharedEngine
 from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.protocol import FunctionTool
 from agent.models.catalog import Model
-from agent.runtime.runtime import Runtime
+from agent.runtime.runtime import Runtime, RuntimeOptions
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from agent.turn.token_choices import token_choices, token_logprobs
@@ -57,7 +57,7 @@ async def new_runtime(model: Model, tmp_path: Path) -> AsyncIterator[NewRuntime]
     runtimes = []
 
     def new(**options: Any) -> Runtime:
-        runtimes.append(Runtime(model, Host([]), Policy(), paths, **options))
+        runtimes.append(Runtime(model, Host([]), Policy(), paths, RuntimeOptions(**options)))
         return runtimes[-1]
 
     yield new
@@ -144,8 +144,8 @@ async def test_forced_tokens_that_are_none_are_refused_by_the_owner(
     owner = new_runtime(serves_engine=True)
     await owner.ready()
     first = await generate(owner)
-    assert owner.loader.shared_socket is not None
-    reader, writer = await asyncio.open_unix_connection(owner.loader.shared_socket)
+    assert owner.provider.loader.shared_socket is not None
+    reader, writer = await asyncio.open_unix_connection(owner.provider.loader.shared_socket)
     request = Request([1], 2, logprobs=1, constraint_spec=lambda: {SPEC_FIELD: forced})
     await wire.send(writer, wire.request_message(request))
     assert await wire.receive(reader) == wire.ACCEPTED
@@ -255,7 +255,7 @@ asyncio.run(hold())
 @pytest.fixture
 async def holder(new_runtime: NewRuntime) -> AsyncIterator[asyncio.subprocess.Process]:
     """Another program that is loading the model."""
-    socket = new_runtime().loader.shared_socket
+    socket = new_runtime().provider.loader.shared_socket
     assert socket is not None
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-c", HOLDER, os.fspath(socket), stdout=asyncio.subprocess.PIPE
@@ -317,7 +317,7 @@ async def test_load_that_is_cancelled_as_it_is_shared_leaves_nothing(
     new_runtime: NewRuntime, loads: list[LlamaEngine]
 ) -> None:
     first, second = new_runtime(serves_engine=True), new_runtime(serves_engine=True)
-    socket = first.loader.shared_socket
+    socket = first.provider.loader.shared_socket
     assert socket is not None
     loading = asyncio.create_task(first.ready())
     while not os.path.exists(socket):  # noqa: ASYNC110, PTH110
@@ -342,7 +342,7 @@ async def test_socket_of_a_killed_program_costs_no_second_load(
     new_runtime: NewRuntime, loads: list[LlamaEngine]
 ) -> None:
     runtime = new_runtime(serves_engine=True)
-    path = runtime.loader.shared_socket
+    path = runtime.provider.loader.shared_socket
     assert path is not None
     path.parent.mkdir(parents=True, mode=0o700)
     with socket.socket(socket.AF_UNIX) as dead:

@@ -80,7 +80,7 @@ async def test_title_is_never_written_by_the_embedded_model(open_app: OpenApp) -
     async with open_app(ANSWER, UNWRITTEN_TITLE) as driver:
         assert await driver.app.session.untitled() == "How many words?"
         runtime = driver.app.session.runtime
-        runtime.loader = replace(runtime.loader, script=None)
+        runtime.provider.loader = replace(runtime.provider.loader, script=None)
         assert await driver.app.session.untitled() is None
 
 

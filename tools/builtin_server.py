@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import AgentError
 from tools.types import Access, OnOutput, Requirement, Source, Tool, error_text
@@ -64,7 +64,7 @@ class ExtraPermission:
     """Whether the settings allow it, as long as nothing read could be sent off."""
 
 
-class BuiltinServer(Protocol):
+class BuiltinServer:
     """A tool server of our own. Its definitions are plain data: listing them imports nothing."""
 
     name: str
@@ -73,64 +73,79 @@ class BuiltinServer(Protocol):
     tools: Sequence[Tool]
     default_tools: Sequence[str]
     """Names of the tools that are offered unless others are selected."""
+    keeps_tool_approvals = True
+    """Whether an approval of a whole tool, of a version without rules, still counts."""
+    knows_destinations = False
+    """Whether `destination` says where arguments go."""
 
     async def start(self) -> None:
         """Find out whether it works, and begin what makes the first call fast."""
 
     def problem(self) -> str | None:
         """Return why no call can work here, as far as is known; never blocks."""
+        return None
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> str | StructuredText: ...
-    def is_safe(self, name: str) -> bool:
-        """Return whether calls of this tool can do no harm by construction: they run unasked."""
-
-    def access(self, offered: Collection[str]) -> Access:
-        """Return what calls of the tools with these names can do; may block."""
-
-    def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """Return what a call would change, for the person who is asked; None: see the arguments."""
+    async def call(self, name: str, arguments: dict[str, Any]) -> str | StructuredText:
+        raise NotImplementedError
 
     async def close(self) -> None:
         """End what its calls have started."""
 
+    # --- what a call may do ---
 
-@runtime_checkable
-class Permitting(Protocol):
-    """A built-in server with calls that need more than the permission for their tool."""
+    def is_safe(self, name: str) -> bool:
+        """Return whether calls of this tool can do no harm by construction: they run unasked."""
+        return False
+
+    def runs_unconfined(self) -> bool:
+        """Return whether calls may do anything, as no isolation works on this machine; may block."""
+        return False
+
+    def access(self, offered: Collection[str]) -> Access:
+        """Return what calls of the tools with these names can do; may block."""
+        return Access()
+
+    def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
+        """Return what a call would change, for the person who is asked; None: see the arguments."""
+        return None
+
+    def requirements(self, name: str, arguments: dict[str, Any]) -> list[Requirement] | None:
+        """Return what a call needs; None: approved as a whole. Raises OnceOnlyError, ToolError."""
+        return None
+
+    def rule_verbs(self, tool: Tool) -> Sequence[str]:
+        """Return the first words of the rules that can allow calls of this tool."""
+        return ()
 
     def extra_permissions(self, name: str, arguments: dict[str, Any]) -> list[ExtraPermission]:
-        """Return what this call needs beyond that; may block."""
+        """Return what this call needs beyond the permission for its tool; may block."""
+        return []
 
+    def destination(self, name: str, arguments: dict[str, Any]) -> str | None:
+        """Return the host that a call tells something new; None if there is none. May read files."""
+        return None
 
-@runtime_checkable
-class RunsInBackground(Protocol):
-    """A built-in server whose calls leave something running until their conversation ends."""
+    # --- what calls leave ---
+
+    def source(self, cursor: int, line: int) -> Source | None:
+        """Return the page that a line of a result of this conversation speaks of."""
+        return None
+
+    def why_missing(self, name: str) -> str | None:
+        """Return in a sentence why there is no such tool, which models know, until it is configured."""
+        return None
 
     def running(self) -> dict[str, str]:
-        """Return what runs, of all conversations: its id and a line for a person."""
+        """Return what runs in the background, of all conversations: its id and a line for a person."""
+        return {}
 
     async def stop_running(self, id: str) -> bool:
         """Stop what has this id; return whether something has."""
+        return False
 
     def end_conversation(self, conversation: str, successor: str | None) -> None:
         """End a conversation's running commands, or transfer them to ``successor``, which continues
         it."""
-
-
-@runtime_checkable
-class Citable(Protocol):
-    """A built-in server whose results an answer can cite."""
-
-    def source(self, cursor: int, line: int) -> Source | None:
-        """Return the page that a line of a result of this conversation speaks of."""
-
-
-@runtime_checkable
-class PartlyConfigured(Protocol):
-    """A built-in server that lacks tools which models know, until they are configured."""
-
-    def why_missing(self, name: str) -> str | None:
-        """Return in a sentence why there is no such tool; None: there is, or models do not know it."""
 
 
 def as_mcp_server(builtin: BuiltinServer) -> Server[Any]:

@@ -16,7 +16,7 @@ from agent.turn.call_writers import CallWriter
 from agent.turn.context import TurnContext
 from agent.turn.exposure import conversation_exposure
 from agent.turn.options import TurnOptions
-from tools.builtin_server import ExtraPermission, Permitting
+from tools.builtin_server import ExtraPermission
 from tools.config.servers import ServerConfig
 from tools.mcp.client_requests import (
     ElicitationRequest,
@@ -221,6 +221,4 @@ class ApprovalGate:
 def _extra_permissions(
     config: ServerConfig, tool: Tool, arguments: dict[str, Any]
 ) -> list[ExtraPermission]:
-    if not isinstance(config.builtin, Permitting):
-        return []
-    return config.builtin.extra_permissions(tool.name, arguments)
+    return config.builtin.extra_permissions(tool.name, arguments) if config.builtin else []

@@ -66,7 +66,6 @@ from agent.turn.constraints import TurnConstraints
 from agent.turn.context import TurnContext
 from agent.turn.options import ApprovedCall, DeclaredTools
 from agent.turn.output import MessageWriter, Output
-from tools.builtin_server import PartlyConfigured
 from tools.results import aborted_text
 from tools.types import Tool, ToolResult, error_text
 
@@ -568,7 +567,7 @@ class ToolCallRunner:
         config = self._context.host.server_config(server)
         builtin = config.builtin if config else None
         missing = name.replace("__", ".").removeprefix(f"{server}.")
-        if isinstance(builtin, PartlyConfigured) and (why := builtin.why_missing(missing)):
+        if builtin is not None and (why := builtin.why_missing(missing)):
             return why
         nearest = self.declared.recipients.nearest(recipient)
         known = f"; the nearest are {', '.join(nearest)}" if nearest else "; no tool is available"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tools.builtin_server import Citable, RunsInBackground, ToolError, check_arguments
+from tools.builtin_server import BuiltinServer, ToolError, check_arguments
 from tools.config.servers import ServerConfig
 from tools.mcp.call_scope import NewerVersionError, SessionLostError
 from tools.mcp.client_requests import CallHandlers, OnElicitation, OnSampling
@@ -387,22 +387,17 @@ class Host:
 
     def source(self, cursor: int, line: int) -> Source | None:
         """Return the page that a citation names by the number of a page and a line of it."""
-        for server in self._servers.values():
-            builtin = server.config.builtin
-            if isinstance(builtin, Citable) and (source := builtin.source(cursor, line)):
-                return source
-        return None
+        sources = (builtin.source(cursor, line) for builtin in self.builtins())
+        return next(filter(None, sources), None)
 
-    def background_servers(self) -> list[RunsInBackground]:
-        """Return the built-in servers whose calls leave something running."""
+    def builtins(self) -> list[BuiltinServer]:
+        """Return the built-in servers."""
         builtins = (server.config.builtin for server in self._servers.values())
-        return [
-            each for each in builtins if each is not None and isinstance(each, RunsInBackground)
-        ]
+        return [builtin for builtin in builtins if builtin is not None]
 
     def end_conversation(self, conversation: str, successor: str | None = None) -> None:
         """End what the calls of a conversation have left running, or give it to its successor."""
-        for builtin in self.background_servers():
+        for builtin in self.builtins():
             builtin.end_conversation(conversation, successor)
 
     async def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from tools.audit import AuditLog
 from tools.builtin_server import ExtraPermission, ToolError
@@ -16,19 +16,17 @@ from tools.policy.approval_store import (
     ToolDefinition,
     tool_definition,
 )
-from tools.policy.rules import MAX_RULES_CHARS, OnceOnlyError, Scoped
-from tools.policy.taint import Destined, Exposure, describe_read, find_leak
+from tools.policy.rules import MAX_RULES_CHARS, OnceOnlyError
+from tools.policy.taint import Exposure, describe_read, find_leak
 from tools.types import Answer, Decision, Requirement, Tool
 
 if TYPE_CHECKING:
-    from tools.sandbox.isolation import Isolation
+    pass
 
 ASK_REASON = "the policy asks before this tool runs"
 ONCE_REASON = "it can only be allowed once"
 CHANGED_REASON = "this tool is not what you allowed: its definition has changed"
 OLD_APPROVAL_REASON = "you allowed all commands once; now each command is allowed by itself"
-SHELL_VERBS = ("run", "write", "reach", "type")
-"""First words of rules for commands."""
 NO_EXPOSURE = Exposure()
 SESSION_FOLDER = "this session"
 """In place of a folder: an approval that counts until this process ends."""
@@ -49,17 +47,9 @@ class Verdict:
     """Whether it is allowed without a decision about this tool by its name."""
 
 
-@runtime_checkable
-class Isolating(Protocol):
-    """A built-in server whose calls can do no harm if an isolation works on this machine."""
-
-    def isolation(self) -> Isolation:
-        """Return the isolation that its calls run in."""
-
-
 def _runs_unconfined(config: ServerConfig) -> bool:
     """Return whether calls may do anything, each something else: then an answer counts once."""
-    return isinstance(config.builtin, Isolating) and not config.builtin.isolation().ok
+    return config.builtin is not None and config.builtin.runs_unconfined()
 
 
 class Policy:
@@ -201,7 +191,7 @@ class Policy:
         """Decide by what the person answered before; ask if the tool has changed since."""
         if _runs_unconfined(config):
             return Verdict("ask", ASK_REASON, rules=())
-        builtin = config.builtin if isinstance(config.builtin, Scoped) else None
+        builtin = config.builtin
         ask = Verdict("ask", ASK_REASON)
         if builtin is not None and arguments is not None:
             try:
@@ -246,11 +236,7 @@ class Policy:
 
     def tool_rules(self, tool: Tool, config: ServerConfig) -> list[str]:
         """Return the rules that count here and now for calls of a tool, sorted."""
-        verbs: tuple[str, ...] = ()
-        if isinstance(config.builtin, Destined):
-            verbs = ("open",)
-        elif isinstance(config.builtin, Scoped) and not tool.read_only:
-            verbs = ("write",) if config.builtin.keeps_tool_approvals else SHELL_VERBS
+        verbs = config.builtin.rule_verbs(tool) if config.builtin else ()
         return sorted(r for r in self.granted_rules() if r.partition(" ")[0] in verbs)
 
     # --- recording ---

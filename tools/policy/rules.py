@@ -21,7 +21,6 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
 
 from agent.errors import AgentError
 from tools.types import Requirement
@@ -39,17 +38,6 @@ _HIDDEN = re.compile(
 
 class OnceOnlyError(AgentError):
     """No rule can cover the call; the message says why, as the end of a sentence."""
-
-
-@runtime_checkable
-class Scoped(Protocol):
-    """A built-in server whose calls are approved by rules, not tool by tool."""
-
-    keeps_tool_approvals: bool
-    """Whether an approval of a whole tool, of a version without rules, still counts."""
-
-    def requirements(self, name: str, arguments: dict[str, Any]) -> list[Requirement] | None:
-        """Return what a call needs; None: approved as a whole. Raises OnceOnlyError, ToolError."""
 
 
 def command_rule(words: Sequence[str], *, prefix: bool) -> str:

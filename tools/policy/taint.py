@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 from urllib.parse import urlsplit
 
 from tools.config.servers import ServerConfig
@@ -30,14 +30,6 @@ _ADDRESS_NAMES = frozenset(
 """Arguments that are addresses, however they are written."""
 MAX_NAMES = 3
 """Tools and attached texts that a question names at most."""
-
-
-@runtime_checkable
-class Destined(Protocol):
-    """A built-in server that knows where a call's arguments go."""
-
-    def destination(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """Return the host that a call tells something new; None if there is none. May read files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +86,7 @@ def find_leak(
         return None
     # A server's own results may be sent back to it.
     read = describe_read(exposure, except_for=tool.server)
-    if not isinstance(config.builtin, Destined):
+    if config.builtin is None or not config.builtin.knows_destinations:
         return Leak(f"it {read}", None) if read else None
     host = config.builtin.destination(tool.name, arguments) if read else None
     if host is None or host in exposure.hosts:

@@ -251,7 +251,8 @@ async def test_turn_background_command_ends_with_the_runtime(
     events = await run_turn(runtime)
     outputs = [e["item"]["output"] for e in events if e.get("item", {}).get("type") == "mcp_call"]
     assert "bg1 is running" in outputs[-1]
-    assert [*runtime.host.background_servers()[0].running()] == ["bg1"]
+    running = [id for builtin in runtime.host.builtins() for id in builtin.running()]
+    assert running == ["bg1"]
     await wait_until(living)
     await runtime.close()
     assert not living()

@@ -22,7 +22,7 @@ from tools.builtin.conversation_folders import (
     mark_used,
     prune_folders,
 )
-from tools.builtin_server import ToolError, conversation_id, object_schema
+from tools.builtin_server import BuiltinServer, ToolError, conversation_id, object_schema
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.isolation import Isolation
 from tools.types import Access, Label, Source, Tool
@@ -62,11 +62,12 @@ OPEN_TOOL = _tool(
 FIND_TOOL = _tool("find", "Find a text in a page.", ["pattern"], pattern="string", cursor="number")
 
 
-class BrowserServer:
+class BrowserServer(BuiltinServer):
     """The server ``browser``. Each page that a conversation has seen has a number, its cursor."""
 
     name = "browser"
     alias = "browser"
+    knows_destinations = True
 
     def __init__(
         self,
@@ -109,16 +110,8 @@ class BrowserServer:
         """Return the public network: pages are read, what an address holds is sent."""
         return Access(reach="public web pages; the address that is opened is sent there")
 
-    def problem(self) -> str | None:
-        """Return None: what is missing shows in a call only."""
-        return None
-
-    def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """Return None: the arguments say what is opened."""
-        return None
-
-    async def start(self) -> None:
-        """Do nothing: no process stays between calls."""
+    def rule_verbs(self, tool: Tool) -> Sequence[str]:
+        return ("open",)
 
     async def close(self) -> None:
         if self._temporary is not None:

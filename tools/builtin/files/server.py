@@ -21,7 +21,13 @@ from tools.builtin.files import changes
 from tools.builtin.files.changes import MAX_UNDO_STEPS, FileChange, UndoJournal
 from tools.builtin.files.reading import FileReader, SearchCancellation
 from tools.builtin.files.root_folder import RootFolder
-from tools.builtin_server import ExtraPermission, ToolError, conversation_id, object_schema
+from tools.builtin_server import (
+    BuiltinServer,
+    ExtraPermission,
+    ToolError,
+    conversation_id,
+    object_schema,
+)
 from tools.config.named_files import NamedFiles
 from tools.policy.rules import write_requirements
 from tools.run_later import names_run_later, root_paths
@@ -38,7 +44,7 @@ def _tool(name: str, description: str, required: list[str], **properties: str) -
 READ_TOOLS = ("read", "list", "search", "glob")
 
 
-class FilesServer:
+class FilesServer(BuiltinServer):
     """The server ``files``. It can undo what it changed, step by step in each conversation."""
 
     name = "files"
@@ -72,7 +78,6 @@ class FilesServer:
         _tool("undo", "Take back the last change of files in this conversation.", []),
     )
     default_tools: Sequence[str] = ("read", "list", "search")
-    keeps_tool_approvals = True
 
     def __init__(
         self,
@@ -116,6 +121,9 @@ class FilesServer:
         changed = [change.path for change in self._plan(name, arguments)]
         return write_requirements(changed, self.root.path)
 
+    def rule_verbs(self, tool: Tool) -> Sequence[str]:
+        return () if tool.read_only else ("write",)
+
     def protect_files(self, named_files: Callable[[], NamedFiles]) -> None:
         """Take each change of these files as one that needs a permission of its own."""
         self._named_files = named_files
@@ -138,9 +146,6 @@ class FilesServer:
                 reason = f"other programs run what {relative} says"
                 return [ExtraPermission("changes_run_later", reason)]
         return []
-
-    async def start(self) -> None:
-        """Do nothing: no process stays between calls."""
 
     async def close(self) -> None:
         if self._temporary is not None:

@@ -20,13 +20,13 @@ from tools.builtin.conversation_folders import (
 from tools.builtin.python.call_limits import CallLimits
 from tools.builtin.python.session import PythonSession
 from tools.builtin.python.worker_process import INTERRUPT_GRACE_SECONDS
-from tools.builtin_server import ToolError, conversation_id
+from tools.builtin_server import BuiltinServer, ToolError, conversation_id
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.isolation import Isolation, ResourceLimits
 from tools.types import Access, Tool
 
 
-class PythonServer:
+class PythonServer(BuiltinServer):
     """The tool ``python``; each conversation has variables and a working folder of its own."""
 
     name = "code_interpreter"
@@ -106,9 +106,8 @@ class PythonServer:
             return None
         return f"is not available: {isolation.detail}"
 
-    def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """Return None: the code says what it does."""
-        return None
+    def runs_unconfined(self) -> bool:
+        return not self.isolation().ok
 
     async def start(self) -> None:
         await asyncio.to_thread(self.isolation)

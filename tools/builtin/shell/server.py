@@ -18,6 +18,7 @@ from tools.builtin.files.server import FilesServer
 from tools.builtin.shell.background import BackgroundCommand, BackgroundCommands
 from tools.builtin.shell.process import SandboxedCommand
 from tools.builtin_server import (
+    BuiltinServer,
     ExtraPermission,
     StructuredText,
     ToolError,
@@ -54,7 +55,7 @@ FIRST_READ_SECONDS = 1.0
 """Time to wait for output of a command in the background, unless the call sets one."""
 
 
-class ShellServer:
+class ShellServer(BuiltinServer):
     """The server ``shell``: commands write the root only, reach only allowed networks, and leave no
     process beyond their call, or their conversation."""
 
@@ -146,6 +147,9 @@ class ShellServer:
         self.contacts: dict[str, str] = {}
         """The hosts that commands have reached or tried to reach, with why those were refused."""
         self._guard = RootGuard(self.root, sandbox.own_paths(), snapshot_seconds)
+
+    def rule_verbs(self, tool: Tool) -> Sequence[str]:
+        return () if tool.read_only else ("run", "write", "reach", "type")
 
     def protect_files(self, named_files: Callable[[], NamedFiles]) -> None:
         """Keep commands from changing these files, which are asked for before each command."""

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import asyncio
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import AgentError
+from tools.results import replace_surrogates
 from tools.types import Access, OnOutput, Requirement, Source, Tool, error_text
 
 if TYPE_CHECKING:
@@ -146,6 +148,44 @@ class BuiltinServer:
     def end_conversation(self, conversation: str, successor: str | None) -> None:
         """End a conversation's running commands, or transfer them to ``successor``, which continues
         it."""
+
+
+class BuiltinServers:
+    """The built-in servers of a host."""
+
+    def __init__(self, servers: Iterable[BuiltinServer]) -> None:
+        self._servers = {server.name: server for server in servers}
+
+    def __iter__(self) -> Iterator[BuiltinServer]:
+        return iter(self._servers.values())
+
+    def argument_problem(self, tool: Tool, arguments: dict[str, Any]) -> str | None:
+        """Return why a built-in server would not take these arguments; None for any other server."""
+        if tool.server in self._servers:
+            try:
+                check_arguments(tool.parameters, arguments)
+            except ToolError as error:
+                return str(error)
+        return None
+
+    async def preview(self, tool: Tool, arguments: dict[str, Any]) -> str | None:
+        """Return a text for the person about the changes of a built-in server's call, or its error."""
+        if (server := self._servers.get(tool.server)) is None:
+            return None
+        try:
+            preview = await asyncio.to_thread(server.preview, tool.name, arguments)
+            return preview and replace_surrogates(preview)
+        except Exception as error:
+            return replace_surrogates(str(error))
+
+    def source(self, cursor: int, line: int) -> Source | None:
+        """Return the page that a citation names by the number of a page and a line of it."""
+        return next(filter(None, (server.source(cursor, line) for server in self)), None)
+
+    def end_conversation(self, conversation: str, successor: str | None = None) -> None:
+        """End what the calls of a conversation have left running, or give it to its successor."""
+        for server in self:
+            server.end_conversation(conversation, successor)
 
 
 def as_mcp_server(builtin: BuiltinServer) -> Server[Any]:

@@ -355,7 +355,7 @@ class Session:
         from agent.util.ids import new_id
 
         await self._read_project_instructions()
-        self.runtime.host.end_conversation(self.conversation.id)
+        self.runtime.host.builtins.end_conversation(self.conversation.id)
         self.conversation = Conversation(new_id("conv"))
 
     async def open(self, conversation_id: str) -> None:
@@ -372,7 +372,7 @@ class Session:
         versions = await self.read_store(
             lambda store: [{name, *store.lineage(name)} for name in (before, after)]
         )
-        self.runtime.host.end_conversation(
+        self.runtime.host.builtins.end_conversation(
             before, None if versions[0].isdisjoint(versions[1]) else conversation.id
         )
         self.conversation = conversation
@@ -383,7 +383,7 @@ class Session:
 
         before = self.conversation
         self.conversation = branch = before.branch(new_id("conv"), start)
-        self.runtime.host.end_conversation(before.id, branch.id)
+        self.runtime.host.builtins.end_conversation(before.id, branch.id)
 
     @property
     def next_entry(self) -> int:
@@ -511,7 +511,7 @@ class Session:
         model = self.runtime.model.name
         await self._write_store(lambda store: store.save_converted(converted, before, turns, model))
         self.conversation = converted
-        self.runtime.host.end_conversation(before, converted.id)
+        self.runtime.host.builtins.end_conversation(before, converted.id)
         return (
             f"The model reads other tokens than {theirs}, so this is a copy of the conversation,"
             " without its reasoning. The conversation before is kept as it was."

@@ -84,7 +84,7 @@ class WrittenTurn:
         if message.kind == "call" and message.tool != PYTHON_TOOL:
             host = self._session.runtime.host
             tool = next((tool for tool in host.tools() if tool.model_name == message.tool), None)
-            if problem := arguments_problem(text, tool, host.argument_problem):
+            if problem := arguments_problem(text, tool, host.builtins.argument_problem):
                 raise UserError(f"The arguments do not fit {message.tool}: {problem}.")
         begun = continue_from(self._form, self.entries, self.events, message, text)
         return self._checked(begun, self.entries[: message.index])

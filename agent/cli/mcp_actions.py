@@ -134,8 +134,8 @@ def inspect(name: str, root: Path, trust: bool, *, as_json: bool = False) -> int
         state, config = _state(host, name), require_config(host, name)
         tools = [tool for tool in host.tools() if tool.server == name]
         lists = state.status == "ready" and not config.builtin
-        resources = await host.resources(name) if lists else []
-        prompts = await host.prompts(name) if lists else []
+        resources = await host.content.resources(name) if lists else []
+        prompts = await host.content.prompts(name) if lists else []
         if as_json:
             server = server_object(state, config)
             print_json(inspection_object(server, tools, resources, prompts, state.stderr))

@@ -279,7 +279,8 @@ class Runtime:
 
     def _warm_up(self) -> None:
         """Prepare in the background what the first tool call would wait for."""
-        self.host.connect_builtins()
+        for builtin in self.host.builtins:
+            self.host.connect(builtin.name)
         if self.script is None and isinstance(self.format, ConstrainableFormat):
             self.format.grammars.submit(ANY_OBJECT)
 

@@ -47,7 +47,7 @@ class ApprovalGate:
     async def refusal(self, tool: Tool, arguments: str, *, sampling: bool = False) -> str | None:
         """Why the call may not run; None: it may. ``arguments``: JSON, as a person should see it."""
         context, policy = self._context, self._context.policy
-        preview = context.host.preview
+        preview = context.host.builtins.preview
         config = context.host.server_config(tool.server)
         if config is None:
             return "its server is gone"

@@ -44,7 +44,7 @@ class TurnContext:
         self.runtime, self.conversation, self.options = runtime, conversation, options
         self.host, self.policy, self.run_child = host, runtime.policy, run_child
         self.log, self.usage = EventLog(), UsageMeter()
-        self.output = Output(self.emit, host.source)
+        self.output = Output(self.emit, host.builtins.source)
         self.response = response
         """As the request fixed it; the final one once the turn has ended."""
         self.awaits_client = False

@@ -479,7 +479,7 @@ class ToolCallRunner:
         call.tool = tool = await context.until_stopped(context.host.refresh_definition(tool))
         arguments = call.arguments
         why = self._constraints.validate_arguments(call.recipient, arguments, tool)
-        return why or context.host.argument_problem(tool, json.loads(arguments))
+        return why or context.host.builtins.argument_problem(tool, json.loads(arguments))
 
     async def _refusal(self, call: ToolCall, tool: Tool) -> str | None:
         return await call.approval_gate.refusal(tool, call.arguments)

@@ -24,6 +24,7 @@ from agent.turn.options import TurnOptions
 from agent.turn.output import MessageWriter, Output, ReasoningWriter
 from agent.util.ids import new_id
 from tests.support import waiting
+from tools.builtin_server import BuiltinServers
 from tools.types import Prompt, ServerState, Tool
 from tui.app import AgentApp
 from tui.session import OpenedSession, Serving, Session
@@ -146,6 +147,8 @@ class FakeHost:
 
     def __init__(self, states: list[ServerState]) -> None:
         self.states = states
+        self.builtins = BuiltinServers([])
+        self.content = self
         self.review = Prompt("review", "Look at a change.", (("file", True), ("how", False)))
 
     def subscribe(self, callback: Callable[[str], None]) -> None:
@@ -163,9 +166,6 @@ class FakeHost:
 
     def tools(self) -> list[Tool]:
         return [Tool(state.name, tool, "", {}) for state in self.states for tool in state.tools]
-
-    def end_conversation(self, conversation: str, successor: str | None = None) -> None:
-        """Do nothing: no server has what belongs to a conversation."""
 
     def server_config(self, server: str) -> Any:
         return SimpleNamespace(builtin=None)

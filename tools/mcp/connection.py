@@ -36,22 +36,20 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import UrlElicitationRequiredError
 from pydantic import ValidationError
 
-from tools.builtin_server import as_mcp_server, output_listener
+from tools.builtin_server import output_listener
 from tools.config.servers import ServerConfig
 from tools.mcp import listing
-from tools.mcp.bearer_auth import BearerAuth
 from tools.mcp.call_scope import CallScope, NewerVersionError, SessionLostError
 from tools.mcp.client_callbacks import ClientCallbacks
 from tools.mcp.client_requests import CallHandlers, ElicitationRequest
 from tools.mcp.context import HostContext
-from tools.mcp.diagnostics import describe_error, describe_exit, innermost
+from tools.mcp.diagnostics import describe_error
 from tools.mcp.forms import page_host
-from tools.mcp.http import HttpTransport
 from tools.mcp.limits import structured_content
+from tools.mcp.link import ServerLink
 from tools.mcp.login import LoginChallenge, LoginRequiredError, logs_in
 from tools.mcp.negotiation import NegotiatingClient
 from tools.mcp.start_wait import StartActivity
-from tools.mcp.stdio import StdioTransport
 from tools.results import protocol_failure
 from tools.sanitize import clean_text
 from tools.types import Tool, ToolResult
@@ -87,16 +85,12 @@ class Connection:
         """The login that the server asked for when it could not be connected."""
         self.refused = False
         """Whether the server wants a valid token, from a login or not."""
-        self._auth: BearerAuth | None = None
-        self._sends_login = sends_login and logs_in(config)
+        self.link = ServerLink(config, context, sends_login=sends_login)
         self.protocol = self.protocol_reason = ""
         self._context, self._results, self._mode = context, context.results, mode
         self._client: Client | None = None
         self._cancel_scope: anyio.CancelScope | None = None
         self._stopped = self._has_answered = False
-        self._process = StdioTransport(config, context.sandbox) if config.command else None
-        self._http: HttpTransport | None = None
-        self._session_lost = asyncio.Event()
         self._lists_changed = asyncio.Event()
         self._scopes: list[CallScope] = []
         """The running calls, the newest at the end."""
@@ -119,26 +113,26 @@ class Connection:
                     tools = await self._list_tools(client)
                     self._cancel_scope.deadline = math.inf
                     self._client, self.protocol = client, client.protocol_version
-                    self.protocol_reason = client.reason
+                    self.protocol_reason, self.link.was_ready = client.reason, True
                     on_ready(tools)
                     tasks += self._watch_lists(client, on_ready)
-                    await self._ended.wait()
+                    await self.link.ended.wait()
             if self._stopped:
                 return "was stopped"
             if self._client is None and self._cancel_scope.cancelled_caught:
                 since = "" if self.config.client_network else " of its start"
-                return self._describe_exit(f"did not answer within {timeout:g} s{since}")
-            return self._describe_exit("ended")
+                return self.link.describe_exit(f"did not answer within {timeout:g} s{since}")
+            return self.link.describe_exit("ended")
         except Exception as error:
-            if challenge := self._find_challenge(error):
+            if challenge := self.link.find_challenge(error):
                 self.refused = True
-                if logs_in(self.config) and not self.has_scope(challenge):
+                if logs_in(self.config) and not self.link.has_scope(challenge):
                     self.challenge = challenge
                 if challenge.status == 401:
                     challenge = replace(challenge, scope="")  # the command gets to it by itself
-                return self.describe_challenge(challenge)
-            reason = describe_error(error, self.config, self._error_status)
-            return self._describe_exit(self._cutoff_sentence(error) or reason)
+                return self.link.describe_challenge(challenge)
+            reason = describe_error(error, self.config, self.link.error_status)
+            return self.link.describe_exit(self.link.cutoff_sentence(error) or reason)
         finally:
             self._client = None
             for task in tasks:
@@ -150,33 +144,11 @@ class Connection:
         return await self.run(lambda _: self.stop())
 
     @property
-    def _ended(self) -> asyncio.Event:
-        return self._process.ended if self._process else self._session_lost
-
-    @property
     def alive(self) -> bool:
-        return self._client is not None and not self._ended.is_set()
-
-    @property
-    def cutoff_reason(self) -> str | None:
-        """Why what the server sent was cut off, if it was."""
-        transport = self._process or self._http
-        return transport.cutoff_reason if transport else None
-
-    @property
-    def transport(self) -> str:
-        """``http`` or ``sse`` if the server is reached by a URL, else empty."""
-        return self._http.kind if self._http else ""
+        return self._client is not None and not self.link.ended.is_set()
 
     def activity(self) -> StartActivity:
-        transport = self._process or self._http
-        activity = transport.activity() if transport else StartActivity(None)
-        return activity._replace(answers=self._has_answered)
-
-    @property
-    def stderr(self) -> str:
-        """The end of the stderr of a child process."""
-        return self._process.stderr() if self._process else ""
+        return self.link.activity()._replace(answers=self._has_answered)
 
     def stop(self) -> None:
         """Make ``run`` return, also while it is still connecting."""
@@ -215,7 +187,9 @@ class Connection:
         except SessionLostError:
             result = self._failure("lost the session", T.CONNECTION_CLOSED)
         except LoginRequiredError as required:
-            result = self._failure(self.describe_challenge(required.challenge), T.INTERNAL_ERROR)
+            result = self._failure(
+                self.link.describe_challenge(required.challenge), T.INTERNAL_ERROR
+            )
         if not values:
             raise ValueError(result.text)
         return values[0]
@@ -244,7 +218,7 @@ class Connection:
             return self._results.with_notes(result, scope.notes)
         except TimeoutError:
             reason = scope.timeout_reason
-            if scope.sent_elicitations and self._keeps_no_session:
+            if scope.sent_elicitations and self.link.keeps_no_session:
                 reason += "; it asked a question, but keeps no session in which answers arrive"
             return self._failure(reason, T.REQUEST_TIMEOUT)
         except MCPError as error:
@@ -305,32 +279,28 @@ class Connection:
 
     async def _error_result(self, name: str, error: MCPError) -> ToolResult:
         """Turn a JSON-RPC error into a result; raises SessionLostError and LoginRequiredError."""
-        if reason := self._cutoff_sentence(error):
+        if reason := self.link.cutoff_sentence(error):
             return self._failure(reason, error.code)
         match error.code:
             case T.REQUEST_TIMEOUT:
                 reason = "did not answer in time"
             case T.CONNECTION_CLOSED:
-                if self._process:
-                    # The reason of its end is known a moment later.
-                    with anyio.move_on_after(1):
-                        await self._process.wait_exited()
-                self._session_lost.set()
-                reason = self._describe_exit("ended before it answered")
-                if self._http and self._http.kind == "sse" and self._http.cutoff_reason:
+                await self.link.lose_session()
+                reason = self.link.describe_exit("ended before it answered")
+                if self.link.transport == "sse" and self.link.cutoff_reason:
                     # Its one stream has all answers: what cut it off ended the connection.
-                    reason = f"was cut off: {self._http.cutoff_reason}"
-            case T.INVALID_REQUEST if self._error_status == 404:
-                self._session_lost.set()
+                    reason = f"was cut off: {self.link.cutoff_reason}"
+            case T.INVALID_REQUEST if self.link.error_status == 404:
+                self.link.session_lost.set()
                 raise SessionLostError
             case T.INVALID_PARAMS if self._needs_newer_version(error):
                 raise NewerVersionError
             case T.METHOD_NOT_FOUND | T.INVALID_PARAMS:
                 reason = f"refused the call of {name}: {error.message}"
-            case _ if challenge := self._find_challenge(error):
+            case _ if challenge := self.link.find_challenge(error):
                 raise LoginRequiredError(challenge)
-            case _ if error.message == STATUS_ALONE_MESSAGE and self._error_status:
-                reason = f"answered with HTTP {self._error_status}"
+            case _ if error.message == STATUS_ALONE_MESSAGE and self.link.error_status:
+                reason = f"answered with HTTP {self.link.error_status}"
             case _:
                 reason = f"answered with an error: {error.message}"
         return self._failure(reason, error.code)
@@ -344,70 +314,16 @@ class Connection:
     def _failure(self, reason: str, code: int) -> ToolResult:
         return protocol_failure(f"the server {self.config.name} {reason}", code)
 
-    def describe_challenge(self, challenge: LoginChallenge) -> str:
-        """Return the predicate of a sentence that says which login the server wants."""
-        if self.has_scope(challenge):
-            scope = " and ".join(challenge.scope.split())
-            return f"refuses this, though the login has the scope {scope} (HTTP 403)"
-        return describe_error(
-            LoginRequiredError(challenge), self.config, challenge.status, challenge
-        )
-
-    def has_scope(self, challenge: LoginChallenge) -> bool:
-        """Return whether a login has the scope already without which the server refuses a request."""
-        scopes = set(challenge.scope.split()) if challenge.status == 403 else set()
-        return bool(scopes) and self._auth is not None and scopes <= self._auth.granted_scopes
-
-    async def reload_login(self) -> None:
-        if self._auth is not None:
-            await self._auth.reload()
-
-    def _find_challenge(self, error: BaseException) -> LoginChallenge | None:
-        return self._http.challenges.find(innermost(error)) if self._http else None
-
-    @property
-    def _keeps_no_session(self) -> bool:
-        return self.transport == "http" and self._http is not None and not self._http.has_session
-
-    @property
-    def refuses_sse(self) -> bool:
-        """Whether the older transport is not spoken: its GET fails, but not for a login or address."""
-        status = self._error_status
-        return status is not None and 400 <= status < 500 and status not in (401, 403, 404)
-
-    @property
-    def _error_status(self) -> int | None:
-        return self._http.error_status if self._http else None
-
-    def _cutoff_sentence(self, error: BaseException) -> str | None:
-        """Return what is wrong, if the error is about an HTTP response that was cut off."""
-        reason = self._http.cutoff_reason if self._http else None
-        return f"was cut off: {reason}" if reason and reason in str(innermost(error)) else None
-
-    def _describe_exit(self, reason: str) -> str:
-        if self._process is None:
-            return reason
-        return describe_exit(reason, self._process, was_ready=bool(self.protocol))
-
     # --- the connection ---
 
     async def _make_client(self) -> NegotiatingClient:
         """Make the SDK's client on the transport of the settings; entering it connects."""
-        target: Any
-        if self.config.builtin:
-            target = as_mcp_server(self.config.builtin)
-        elif self._process:
-            target = self._process.connect()
-        else:
-            if self._sends_login:
-                self._auth = BearerAuth(self.config, self._context.credentials)
-            sse = "sse" in (self._mode, self.config.transport)
-            turn = self._context.client_turn if self.config.client_network else None
-            self._http = HttpTransport(self.config, "sse" if sse else "http", self._auth, turn)
-            target = self._http.connect()
+        kind: Literal["http", "sse"] = (
+            "sse" if "sse" in (self._mode, self.config.transport) else "http"
+        )
         callbacks = ClientCallbacks(self.config.name, self._context.roots, self._scope_of_request)
         client = NegotiatingClient(
-            target,
+            self.link.target(kind),
             mode="auto" if self.config.builtin else "legacy",
             cache=None,  # what has changed is read again when the server says so
             logging_callback=self._on_log,
@@ -422,7 +338,7 @@ class Connection:
         if self._mode == "newest":
             client.forced_version = LISTEN_VERSION
             client.reason = "more of it works than over older versions"
-        if (http := self._http) and http.kind == "http":
+        if (http := self.link.http) and http.kind == "http":
             client.keeps_session = http.keeps_session
         return client
 

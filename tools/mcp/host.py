@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tools.builtin_server import BuiltinServer, ToolError, check_arguments
+from tools.builtin_server import BuiltinServers
 from tools.config.servers import ServerConfig
 from tools.mcp.call_scope import NewerVersionError, SessionLostError
 from tools.mcp.client_requests import CallHandlers, OnElicitation, OnSampling
+from tools.mcp.content import ServerContent
 from tools.mcp.context import HostContext
 from tools.mcp.credentials import CredentialStore
 from tools.mcp.login import (
@@ -24,22 +25,17 @@ from tools.mcp.login import (
     logs_in,
 )
 from tools.mcp.server import McpServer
-from tools.results import ResultBuilder, protocol_failure, replace_surrogates
+from tools.results import ResultBuilder, protocol_failure
 from tools.sanitize import model_names
 from tools.types import (
     OnOutput,
     OnProgress,
-    Prompt,
-    Resource,
     ServerState,
-    Source,
     Tool,
     ToolResult,
 )
 
 if TYPE_CHECKING:
-    from mcp import Client
-
     from tools.mcp.sandboxed import ServerSandbox
 
 V = TypeVar("V")
@@ -76,6 +72,8 @@ class Host:
             self._results, tuple(roots), self._credentials, sandbox
         )
         self._servers = {config.name: McpServer(config, context) for config in servers}
+        self.content = ServerContent(self._servers, self._results)
+        self.builtins = BuiltinServers(c.builtin for c in servers if c.builtin is not None)
         self.unselected: frozenset[str] = frozenset()
         """Names that the model may know but that were not selected (see ``unselected_names``)."""
         self._borrowed: Collection[str] = ()
@@ -95,6 +93,8 @@ class Host:
         host._servers = self._servers | {
             config.name: McpServer(config, context) for config in client_servers
         }
+        host.content = ServerContent(host._servers, host._results)
+        host.builtins = self.builtins
         return host
 
     def server_config(self, name: str) -> ServerConfig | None:
@@ -125,12 +125,6 @@ class Host:
         """Begin to connect a server that is about to be called."""
         if name in self._servers:
             self._servers[name].connect_soon()
-
-    def connect_builtins(self) -> None:
-        """Begin to connect the built-in servers, so that their first call need not wait."""
-        for server in self._servers.values():
-            if server.config.builtin is not None:
-                server.connect_soon()
 
     async def wait_started(self, names: Collection[str] | None = None) -> None:
         """Wait until none of these (None: all) nor a required server starts; each has its timeout."""
@@ -269,16 +263,6 @@ class Host:
         key = (tool.server, tool.name)
         return next((now for now in self.tools() if (now.server, now.name) == key), tool)
 
-    def argument_problem(self, tool: Tool, arguments: dict[str, Any]) -> str | None:
-        """Return why a built-in server would not take these arguments; None for any other server."""
-        config = self.server_config(tool.server)
-        if config is not None and config.builtin is not None:
-            try:
-                check_arguments(tool.parameters, arguments)
-            except ToolError as error:
-                return str(error)
-        return None
-
     async def call(
         self,
         tool: Tool,
@@ -324,8 +308,8 @@ class Host:
                         continue
                     reason, challenge = "lost the session again", None
                 except LoginRequiredError as required:
-                    reason = connection.describe_challenge(required.challenge)
-                    satisfied = connection.has_scope(required.challenge)
+                    reason = connection.link.describe_challenge(required.challenge)
+                    satisfied = connection.link.has_scope(required.challenge)
                     challenge = None if satisfied else required.challenge
             logins += 1
             if (
@@ -334,71 +318,6 @@ class Host:
                 or not await self._ask_login(server, challenge, known_answers, on_login)
             ):
                 return protocol_failure(f"the server {tool.server} {reason}", CONNECTION_CLOSED)
-
-    # --- resources and prompts of servers; the module ``listing`` imports the MCP SDK ---
-
-    async def resources(self, server: str) -> list[Resource]:
-        """Return a server's resources and templates; raises ValueError with a sentence."""
-        from tools.mcp import listing
-
-        return await self._fetch(server, listing.list_resources)
-
-    async def read_resource(self, server: str, uri: str) -> ToolResult:
-        """Return it like a tool's result: binary data in files. Raises ValueError with a sentence."""
-        from tools.mcp import listing
-
-        blocks = await self._fetch(server, lambda client: listing.read_resource(client, uri))
-        return await asyncio.to_thread(self._results.build, blocks)
-
-    async def prompts(self, server: str) -> list[Prompt]:
-        """Return a server's prompts; raises ValueError with a sentence."""
-        from tools.mcp import listing
-
-        return await self._fetch(server, listing.list_prompts)
-
-    async def get_prompt(
-        self, server: str, name: str, arguments: dict[str, str]
-    ) -> list[tuple[str, str]]:
-        """Return a prompt's messages: role and text; raises ValueError with a sentence."""
-        from tools.mcp import listing
-
-        messages = await self._fetch(
-            server, lambda client: listing.get_prompt(client, name, arguments)
-        )
-        return [(role, self._results.build([block]).text) for role, block in messages]
-
-    async def _fetch(self, name: str, work: Callable[[Client], Awaitable[V]]) -> V:
-        server = self._servers.get(name)
-        connection = await server.live_connection() if server else None
-        if server is None or connection is None:
-            raise ValueError(f"the server {name} {server.problem() if server else 'is not known'}")
-        return await connection.fetch(work)
-
-    async def preview(self, tool: Tool, arguments: dict[str, Any]) -> str | None:
-        """Return a text for the person about the changes of a built-in server's call, or its error."""
-        config = self.server_config(tool.server)
-        if config is None or config.builtin is None:
-            return None
-        try:
-            preview = await asyncio.to_thread(config.builtin.preview, tool.name, arguments)
-            return preview and replace_surrogates(preview)
-        except Exception as error:
-            return replace_surrogates(str(error))
-
-    def source(self, cursor: int, line: int) -> Source | None:
-        """Return the page that a citation names by the number of a page and a line of it."""
-        sources = (builtin.source(cursor, line) for builtin in self.builtins())
-        return next(filter(None, sources), None)
-
-    def builtins(self) -> list[BuiltinServer]:
-        """Return the built-in servers."""
-        builtins = (server.config.builtin for server in self._servers.values())
-        return [builtin for builtin in builtins if builtin is not None]
-
-    def end_conversation(self, conversation: str, successor: str | None = None) -> None:
-        """End what the calls of a conversation have left running, or give it to its successor."""
-        for builtin in self.builtins():
-            builtin.end_conversation(conversation, successor)
 
     async def close(self) -> None:
         """End all servers; no process of theirs is left running."""

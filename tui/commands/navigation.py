@@ -45,7 +45,7 @@ async def background(app: CommandContext, argument: str) -> None:
     if not argument:
         app.transcript.add_notice("\n".join(running.values()) or "Nothing runs in the background.")
     elif verb == "stop" and id in running:
-        for server in app.session.runtime.host.builtins():
+        for server in app.session.runtime.host.builtins:
             await server.stop_running(id)
         app.transcript.add_notice(f"{running[id]}: stopped.")
     else:
@@ -55,7 +55,7 @@ async def background(app: CommandContext, argument: str) -> None:
 
 
 def _running(app: CommandContext) -> Iterable[tuple[str, str]]:
-    for server in app.session.runtime.host.builtins():
+    for server in app.session.runtime.host.builtins:
         yield from server.running().items()
 
 

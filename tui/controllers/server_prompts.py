@@ -37,7 +37,7 @@ def _refresh(app: AppContext, chat: ChatController, server: str) -> None:
 
 async def _fetch_prompts(app: AppContext, chat: ChatController, server: str) -> None:
     try:
-        prompts = await app.session.runtime.host.prompts(server)
+        prompts = await app.session.runtime.host.content.prompts(server)
     except ValueError as error:
         log.info("%s has no prompts: %s", server, error)
         prompts = []
@@ -61,7 +61,7 @@ async def _send_prompt(
 
     try:
         host = app.session.runtime.host
-        messages = await host.get_prompt(server, prompt.name, _arguments(prompt, argument))
+        messages = await host.content.get_prompt(server, prompt.name, _arguments(prompt, argument))
     except ValueError as error:
         raise UserError(f"Cannot get the prompt: {error}.") from error
     text = "\n\n".join(text for _, text in messages)

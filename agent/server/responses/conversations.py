@@ -120,7 +120,7 @@ class Conversations:
         async with self.locked(conversation_id):
             await self._write(lambda: delete_conversation(self.store.store, conversation_id))
             self._cache.evict_conversation(conversation_id)
-        self._runtime.host.end_conversation(conversation_id)
+        self._runtime.host.builtins.end_conversation(conversation_id)
 
     # --- locks ---
 

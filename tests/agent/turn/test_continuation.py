@@ -130,7 +130,7 @@ def test_arguments_problem_of_unfinished_and_wrong_json(text: str, problem: str 
 def test_arguments_problem_of_a_builtin_tool_is_that_of_its_call(text: str) -> None:
     shell = ShellServer()
     host, tool = Host([ServerConfig(shell.name, builtin=shell)]), shell.tools[0]
-    problem = arguments_problem(text, tool, host.argument_problem)
+    problem = arguments_problem(text, tool, host.builtins.argument_problem)
     assert problem == f"unknown argument: foo; known: {', '.join(tool.parameters['properties'])}"
 
 

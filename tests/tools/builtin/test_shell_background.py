@@ -127,10 +127,10 @@ async def test_background_is_of_its_conversation(background: Background) -> None
         with pytest.raises(ToolError, match=f"no command {id} runs here; there is: none"):
             await background.call(name, id, **more)
     host = Host([ServerConfig("shell", builtin=background.builtin)])
-    host.end_conversation("other")
-    host.end_conversation("one", "two")
+    host.builtins.end_conversation("other")
+    host.builtins.end_conversation("one", "two")
     assert "is running" in await background.call("read", id, timeout=0)
-    host.end_conversation("two")
+    host.builtins.end_conversation("two")
     assert background.builtin.running() == {}
     await wait_until(lambda: not living())
 
@@ -251,7 +251,7 @@ async def test_turn_background_command_ends_with_the_runtime(
     events = await run_turn(runtime)
     outputs = [e["item"]["output"] for e in events if e.get("item", {}).get("type") == "mcp_call"]
     assert "bg1 is running" in outputs[-1]
-    running = [id for builtin in runtime.host.builtins() for id in builtin.running()]
+    running = [id for builtin in runtime.host.builtins for id in builtin.running()]
     assert running == ["bg1"]
     await wait_until(living)
     await runtime.close()

@@ -99,7 +99,7 @@ async def test_ps_and_safety_list_what_runs_and_what_is_reached(
         await driver.expect_text("ids: bg1")
         await driver.app.chat.submit("/ps stop bg1")
         await driver.expect_text("bg1: sleep 600: stopped")
-        builtins = driver.app.session.runtime.host.builtins()
+        builtins = driver.app.session.runtime.host.builtins
         shell = next(builtin for builtin in builtins if builtin.name == "shell")
         assert shell.running() == {}
         await driver.app.chat.submit("go")

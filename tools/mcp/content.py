@@ -17,7 +17,7 @@ V = TypeVar("V")
 
 
 class ServerContent:
-    """Reads what the servers of a host offer besides tools."""
+    """Reads the resources and prompts of a host's servers."""
 
     def __init__(self, servers: Mapping[str, McpServer], results: ResultBuilder) -> None:
         self._servers, self._results = servers, results

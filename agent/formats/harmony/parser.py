@@ -86,6 +86,36 @@ class OpenHeader:
         self.run_on = False
         """Whether its beginning was taken from the end of a text."""
 
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts)
+
+    def is_stray(self, text: str) -> bool:
+        """Tell whether a text between two messages says nothing: blanks and punctuation."""
+        return not self.prefilled and all(
+            c.isspace() or unicodedata.category(c).startswith("P") for c in text
+        )
+
+    def read(self, recipients: Recipients | AnyRecipient, ended: int | None) -> MessageHeader:
+        """Read what there is of it; ``ended``: the id that ended it."""
+        header = read_header(self.parts, recipients, prefilled=self.prefilled, ended=ended)
+        if self.run_on and header.channel == "final":
+            # The text before only ended with a tool's name; an answer does not call.
+            recipient = header.raw_recipient or ""
+            header.repairs.append(Repair("recipient_dropped", self.start, recipient))
+            header.raw_recipient = header.recipient = None
+        return header
+
+    def looks_like_body(self, recipients: Recipients | AnyRecipient) -> bool:
+        part = self.parts[-1]
+        if part.marker == START_ID or not (
+            "{" in part.text or len(part.text.split()) > _PROSE_WORDS
+        ):
+            return False
+        header = self.read(recipients, None)
+        json = header.is_call and header.body.startswith("{")
+        return json or len(header.body.split()) >= _PROSE_WORDS
+
 
 class HarmonyParser:
     """The parser of one generation after ``<|start|>assistant``."""
@@ -216,7 +246,7 @@ class HarmonyParser:
             ends = GLUED_HEADER.match(header.parts[0].text) is not None
         else:
             text = header.parts[0].text
-            ends = not self._is_stray(text) and not may_begin_header(text)
+            ends = not header.is_stray(text) and not may_begin_header(text)
         if ends or header.tokens > MAX_HEADER_TOKENS:
             self._close_incomplete_header(None, force=True)
 
@@ -228,7 +258,7 @@ class HarmonyParser:
 
     def _marker_in_header(self, token: int, at: int) -> None:
         if token in (CHANNEL_ID, CONSTRAIN_ID):
-            if token == CHANNEL_ID and self._looks_like_body():
+            if token == CHANNEL_ID and self._header.looks_like_body(self._recipients):
                 self._close_incomplete_header(token)
                 self._end_message(token, at)
                 return
@@ -240,7 +270,7 @@ class HarmonyParser:
             self._header.parts.append(HeaderPart(token, at))
             self._header.tokens += 1
         elif token == MESSAGE_ID:
-            header = self._read_header(token)
+            header = self._header.read(self._recipients, token)
             if header.other_turn:
                 self._stop_at_header("turn_invented", "turn")
             elif self._answered and header.channel == "final" and not header.is_call:
@@ -253,41 +283,14 @@ class HarmonyParser:
         else:
             self._out.append(Repair("stray_token", at, ""))
 
-    def _is_stray(self, text: str) -> bool:
-        """Tell whether a text between two messages says nothing: blanks and punctuation."""
-        return not self._header.prefilled and all(
-            c.isspace() or unicodedata.category(c).startswith("P") for c in text
-        )
-
-    def _read_header(self, ended: int | None) -> MessageHeader:
-        prefilled = self._header.prefilled
-        header = read_header(self._header.parts, self._recipients, prefilled=prefilled, ended=ended)
-        if self._header.run_on and header.channel == "final":
-            # The text before only ended with a tool's name; an answer does not call.
-            recipient = header.raw_recipient or ""
-            header.repairs.append(Repair("recipient_dropped", self._header.start, recipient))
-            header.raw_recipient = header.recipient = None
-        return header
-
     def _abandon_header(self) -> None:
-        text = "".join(part.text for part in self._header.parts)
-        self._out.append(Repair("header_abandoned", self._header.start, text))
-
-    def _looks_like_body(self) -> bool:
-        part = self._header.parts[-1]
-        if part.marker == START_ID or not (
-            "{" in part.text or len(part.text.split()) > _PROSE_WORDS
-        ):
-            return False
-        header = self._read_header(None)
-        json = header.is_call and header.body.startswith("{")
-        return json or len(header.body.split()) >= _PROSE_WORDS
+        self._out.append(Repair("header_abandoned", self._header.start, self._header.text))
 
     def _close_incomplete_header(self, ended: int | None, *, force: bool = False) -> None:
         """End a header without ``<|message|>``: its text, if there is any, becomes the body. ``ended``:
         the id that ended it. ``force``: a body is open afterwards unless the generation stopped."""
-        header = self._read_header(ended)
-        text = "".join(part.text for part in self._header.parts)
+        header = self._header.read(self._recipients, ended)
+        text = self._header.text
         in_words = self._header.started and GLUED_HEADER.match(text)
         bare = len(self._header.parts) == 1 and (not self._header.started or in_words)
         if header.other_turn and (not bare or text.strip() in OTHER_ROLES):
@@ -299,7 +302,7 @@ class HarmonyParser:
             bare
             and text
             and not force
-            and self._is_stray(text)
+            and self._header.is_stray(text)
             and text.strip() not in _EMPTY_VALUES
         ):
             self._out.append(Repair("stray_text", self._header.start, text))

@@ -4,21 +4,22 @@ one message, which stays as it was written between the template's header and end
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from agent.engine.grammars import GrammarCompiler, TokenBytes
 from agent.engine.protocol import Constraint, EngineError
 from agent.formats.constraints import ConstraintKind, GenerationConstraints
+from agent.formats.markup.call_encoding import code_arguments, encode_call
 from agent.formats.markup.chat_template import (
     ChatTemplate,
     MessageFrame,
     tool_schema,
 )
 from agent.formats.markup.constraint import MarkupConstraint
-from agent.formats.markup.dialects import CALL, CALL_END, THINK, THINK_END, Dialect
+from agent.formats.markup.dialects import CALL, THINK, THINK_END, Dialect
 from agent.formats.markup.parser import MarkupParser, TokenClasses
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import MarkupEncoder, MarkupVocabulary
@@ -50,6 +51,7 @@ class MarkupFormat:
         self.name = dialect.name
         self.template = template
         self.encoder = MarkupEncoder(vocabulary)
+        self.encode_text = self.encoder.encode_text
         self._dialect, self.begin_id = dialect, vocabulary.begin_id
         self._vocabulary, self._special_ids = vocabulary, frozenset(vocabulary.specials.values())
         self._token_classes = TokenClasses(vocabulary, dialect)
@@ -70,7 +72,9 @@ class MarkupFormat:
             *header.builtin_tools,
             *([PYTHON_FUNCTION] if header.python else []),
         ]
-        tools = [] if self._dialect.name == "plain" else [self._declare_tool(f) for f in functions]
+        schemas = [tool_schema(f.name, f.description, f.argument_schema) for f in functions]
+        # Without markup: descriptions come from servers.
+        tools = [] if self.name == "plain" else [self.encoder.break_markup(s) for s in schemas]
         day = date.fromisoformat(header.date)
         instructions = header.instructions
         try:
@@ -83,58 +87,30 @@ class MarkupFormat:
                 raise EngineError(f"The model's chat template cannot be used: {error}.") from error
             texts = [instructions or "", *(json.dumps(t, ensure_ascii=False) for t in tools)]
             ids = self.encoder.encode_markup(before + after)
-            return self._with_begin_id(ids) + self.user_message("\n".join(texts).strip())
-        ids = self.encoder.encode_markup(before)
-        if instructions:
-            ids += self.encoder.encode_text(instructions)
-        return self._with_begin_id(ids + self.encoder.encode_markup(after))
-
-    def _declare_tool(self, function: FunctionTool) -> dict[str, Any]:
-        """Describe a tool for the template, without markup: descriptions come from servers."""
-        schema = tool_schema(function.name, function.description, function.argument_schema)
-        safe: dict[str, Any] = self._break_markup(schema)
-        return safe
-
-    def _break_markup(self, value: Any) -> Any:
-        match value:
-            case str():
-                return self.encoder.break_markup(value)
-            case list():
-                return [self._break_markup(part) for part in value]
-            case Mapping():
-                return {
-                    self._break_markup(key): self._break_markup(part) for key, part in value.items()
-                }
-            case _:
-                return value
-
-    def _with_begin_id(self, ids: list[int]) -> list[int]:
+            ids += self.user_message("\n".join(texts).strip())
+        else:
+            frame = MessageFrame(before, after)
+            ids = self.encoder.encode_framed(frame, instructions or "")
         if self.begin_id is None or ids[:1] == [self.begin_id]:
             return ids
         return [self.begin_id, *ids]
 
     def user_message(self, text: str) -> list[int]:
-        return self._encode_framed(self.template.frames.user, text)
+        return self.encoder.encode_framed(self.template.frames.user, text)
 
     def developer_message(self, text: str) -> list[int]:
         """Render a later system message, or a user's where the template allows none."""
-        return self._encode_framed(self.template.frames.developer, text)
+        return self.encoder.encode_framed(self.template.frames.developer, text)
 
     def tool_result(self, recipient: str, text: str) -> list[int]:
         """Render a tool's result; the template does not use ``recipient``."""
-        return self._encode_framed(self.template.frames.result, text)
+        return self.encoder.encode_framed(self.template.frames.result, text)
 
     def append_result(self, results: Sequence[int], text: str) -> list[int]:
         frames = self.template.frames
         after = self.encoder.encode_markup(frames.result.after)
         more = MessageFrame(frames.result_separator, frames.result.after, frames.result.escaped)
-        return [*results[: len(results) - len(after)], *self._encode_framed(more, text)]
-
-    def _encode_framed(self, frame: MessageFrame, text: str) -> list[int]:
-        if frame.escaped:
-            text = json.dumps(text, ensure_ascii=False)[1:-1]
-        markup = self.encoder.encode_markup
-        return markup(frame.before) + self.encoder.encode_text(text) + markup(frame.after)
+        return [*results[: len(results) - len(after)], *self.encoder.encode_framed(more, text)]
 
     # --- generation ---------------------------------------------------------------------------
 
@@ -164,7 +140,7 @@ class MarkupFormat:
         if recipient is None:
             beginning = {"llama3": '{"name": "'}.get(self.name, f"{CALL}\n")
             return ids + self.encoder.encode_markup(beginning)
-        return ids + self._encode_call(recipient, None)
+        return ids + encode_call(self._dialect, self.encoder, recipient, None)
 
     def message_header(self) -> list[int]:
         """Return the beginning of an assistant message without what opens reasoning."""
@@ -185,9 +161,6 @@ class MarkupFormat:
                 return body + message_end[message_end.index(body[-1]) + 1 :]
             body.pop()
         return body + message_end
-
-    def encode_text(self, text: str) -> list[int]:
-        return self.encoder.encode_text(text)
 
     def encode_markup(self, text: str) -> list[int]:
         return self.encoder.encode_markup(replace_surrogates(text))
@@ -248,50 +221,20 @@ class MarkupFormat:
         self, text: str, *, phase: Literal["commentary", "final_answer"]
     ) -> list[int]:
         """Render an assistant's message; the template does not distinguish phases."""
-        return self._encode_framed(self.template.frames.assistant, text)
+        return self.encoder.encode_framed(self.template.frames.assistant, text)
 
     def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
         """Render a call; code becomes the argument ``code``."""
-        arguments = arguments if json else _code_arguments(arguments)
-        frame = self.template.frames.assistant
-        markup = self.encoder.encode_markup
-        return markup(frame.before) + self._encode_call(recipient, arguments) + markup(frame.after)
-
-    def _encode_call(self, recipient: str, arguments: str | None) -> list[int]:
-        """Encode a call as the dialect writes it; with ``arguments`` None only the part before them."""
-        markup, text = self.encoder.encode_markup, self.encoder.encode_text
-        name = json.dumps(recipient, ensure_ascii=False)
-        if self._dialect.xml_calls:
-            ids = markup(f"{CALL}\n<function=") + text(recipient) + markup(">\n")
-            if arguments is None:
-                return ids
-            for key, value in _argument_values(arguments).items():
-                value = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-                ids += text(f"<parameter={key}>\n{value}\n</parameter>\n")
-            return ids + markup(f"</function>\n{CALL_END}")
-        if self._dialect.bare_json_calls:
-            ids = text(f'{{"name": {name}, "parameters": ')
-            return ids + text(f"{arguments}}}") if arguments is not None else ids
-        ids = markup(f"{CALL}\n") + text(f'{{"name": {name}, "arguments": ')
-        return ids if arguments is None else ids + text(f"{arguments}}}\n") + markup(CALL_END)
+        arguments = arguments if json else code_arguments(arguments)
+        frame, markup = self.template.frames.assistant, self.encoder.encode_markup
+        call = encode_call(self._dialect, self.encoder, recipient, arguments)
+        return markup(frame.before) + call + markup(frame.after)
 
     def reasoning_message(self, text: str) -> list[int]:
         """Render reasoning within ``<think>``; empty if the template knows none."""
         if not self.template.has_thinking:
             return []
         before, after = self.template.frames.message_header, self.template.frames.assistant.after
-        return self._encode_framed(
+        return self.encoder.encode_framed(
             MessageFrame(f"{before}{THINK}\n", f"\n{THINK_END}\n\n{after}"), text
         )
-
-
-def _code_arguments(code: str) -> str:
-    return json.dumps({"code": code}, ensure_ascii=False)
-
-
-def _argument_values(arguments: str) -> Mapping[str, Any]:
-    try:
-        values = json.loads(arguments)
-    except (ValueError, RecursionError):
-        values = None
-    return values if isinstance(values, dict) else {"arguments": arguments}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
+from agent.formats.markup.chat_template import MessageFrame
 from agent.formats.tokenizer_text import replace_surrogates, tokenizer_chunks
 
 
@@ -82,13 +84,28 @@ class MarkupEncoder:
             start = at
         return ids + self._encode_ordinary(text[start:])
 
-    def break_markup(self, text: str) -> str:
-        """Put a space into every special token that a text spells, as for tools' descriptions."""
-        at = 0
-        while match := self._special.search(text, at):
-            at = match.start() + 1
-            text = f"{text[:at]} {text[at:]}"
-        return replace_surrogates(text)
+    def encode_framed(self, frame: MessageFrame, text: str) -> list[int]:
+        """Tokenise a text within its markup."""
+        if frame.escaped:
+            text = json.dumps(text, ensure_ascii=False)[1:-1]
+        markup = self.encode_markup
+        return markup(frame.before) + self.encode_text(text) + markup(frame.after)
+
+    def break_markup(self, value: Any) -> Any:
+        """Put a space into every special token that a JSON value's texts spell."""
+        match value:
+            case str(text):
+                at = 0
+                while match := self._special.search(text, at):
+                    at = match.start() + 1
+                    text = f"{text[:at]} {text[at:]}"
+                return replace_surrogates(text)
+            case list():
+                return [self.break_markup(part) for part in value]
+            case Mapping():
+                return {self.break_markup(key): self.break_markup(value[key]) for key in value}
+            case _:
+                return value
 
     def _encode_ordinary(self, text: str) -> list[int]:
         return [

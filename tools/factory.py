@@ -125,11 +125,7 @@ def build_toolbox(
     )
     host.unselected = unselected_names(servers, selected)
     policy = Policy.parse(
-        approve,
-        servers,
-        settings=user.approve if user else {},
-        store=store,
-        audit=audit,
+        approve, servers, settings=user.approve if user else {}, store=store, audit=audit
     )
     own_files = (user_config, approvals_file, audit_file, credentials_file, *mcp_config)
     settings = [path for path in own_files if path is not None]

@@ -245,11 +245,7 @@ class Store(StoreReader):
         return branch
 
     def save_converted(
-        self,
-        conversation: Conversation,
-        original: str,
-        turns: Sequence[StoredTurn],
-        model: str,
+        self, conversation: Conversation, original: str, turns: Sequence[StoredTurn], model: str
     ) -> None:
         """Write a conversation with the texts and the title of ``original``. Raises sqlite3.Error."""
         with self._db:

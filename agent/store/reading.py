@@ -55,10 +55,7 @@ class StoreReader:
             "select vocabulary, parent, shared, revision from conversations where id = ?", (name,)
         ).fetchone()
         conversation = Conversation(
-            name,
-            entries,
-            vocabulary=vocabulary,
-            compacted=self._compacted(name, len(entries)),
+            name, entries, vocabulary=vocabulary, compacted=self._compacted(name, len(entries))
         )
         set_position(conversation, TreePosition(parent, shared, len(entries), revision))
         return conversation, flaw is None

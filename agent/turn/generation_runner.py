@@ -236,10 +236,7 @@ class GenerationRunner:
         )  # ours: nothing to validate
 
     async def _decode(
-        self,
-        generation: Generation,
-        decoder: GenerationDecoder,
-        further: FurtherCall | None,
+        self, generation: Generation, decoder: GenerationDecoder, further: FurtherCall | None
     ) -> Finished:
         cancel = asyncio.create_task(self._cancel_when_stopped(generation.cancel))
         end: Finished | None = None

@@ -67,12 +67,7 @@ def prepare_turn(
     except ValueError as error:
         raise TurnFailedError("invalid_prompt", f"Not begun: {error}.", EXIT_USAGE) from error
     constraints = TurnConstraints(
-        options,
-        declared,
-        form,
-        context.emit,
-        applied=loaded.is_constrainable,
-        begun_ids=begun.ids,
+        options, declared, form, context.emit, applied=loaded.is_constrainable, begun_ids=begun.ids
     )
     conversation.set_header(form, options.prompt_header(declared.server_tools.values()))
     for tool in conversation.unanswered:  # its client was to run them, and did not continue

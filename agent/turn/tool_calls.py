@@ -34,12 +34,7 @@ from agent import events as ev
 from agent.conversation.messages import Assistant
 from agent.conversation.summary import shorten_entry
 from agent.formats.protocol import FunctionTool, Opened, SegmentKind
-from agent.formats.recipients import (
-    BUILTIN_TOOL_SERVERS,
-    PYTHON_TOOL,
-    TOOL_ALIASES,
-    Recipients,
-)
+from agent.formats.recipients import BUILTIN_TOOL_SERVERS, PYTHON_TOOL, TOOL_ALIASES, Recipients
 from agent.formats.tokenizer_text import replace_surrogates
 from agent.formats.tool_arguments import (
     CUT_OFF,

@@ -374,9 +374,7 @@ class Connection:
         while True:
             try:
                 async with client.listen(
-                    tools_list_changed=True,
-                    prompts_list_changed=True,
-                    resources_list_changed=True,
+                    tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
                 ) as notifications:
                     async for _ in notifications:
                         self._lists_changed.set()

@@ -27,13 +27,7 @@ from tools.mcp.login import (
 from tools.mcp.server import McpServer
 from tools.results import ResultBuilder, protocol_failure
 from tools.sanitize import model_names
-from tools.types import (
-    OnOutput,
-    OnProgress,
-    ServerState,
-    Tool,
-    ToolResult,
-)
+from tools.types import OnOutput, OnProgress, ServerState, Tool, ToolResult
 
 if TYPE_CHECKING:
     from tools.mcp.sandboxed import ServerSandbox

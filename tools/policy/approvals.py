@@ -138,11 +138,7 @@ class Policy:
         return Verdict("ask", f"{extra.reason}; it {read}" if read else extra.reason, rules=missing)
 
     def _decide(
-        self,
-        tool: Tool,
-        config: ServerConfig,
-        arguments: dict[str, Any] | None,
-        by_name_only: bool,
+        self, tool: Tool, config: ServerConfig, arguments: dict[str, Any] | None, by_name_only: bool
     ) -> Verdict:
         names = [config.name, *([config.builtin.alias] if config.builtin else [])]
         rule = self._rule(tool, config, names, by_name_only)

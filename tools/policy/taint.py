@@ -92,8 +92,7 @@ def find_leak(
     if host is None or host in exposure.hosts:
         return None
     return Leak(
-        f"it {read}: neither you nor a link named this address of {host}",
-        (host_rule(host),),
+        f"it {read}: neither you nor a link named this address of {host}", (host_rule(host),)
     )
 
 

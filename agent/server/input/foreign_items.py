@@ -27,10 +27,7 @@ CALLS: dict[str, tuple[str, Callable[[InputForeignItem], Any]]] = {
     "apply_patch_call": ("apply_patch", lambda item: item.operation),
     "computer_call": ("computer", lambda item: item.actions or item.action),
     "file_search_call": ("file_search", lambda item: {"queries": item.queries}),
-    "image_generation_call": (
-        "image_generation",
-        lambda item: {"prompt": item.revised_prompt},
-    ),
+    "image_generation_call": ("image_generation", lambda item: {"prompt": item.revised_prompt}),
     "local_shell_call": ("local_shell", lambda item: item.action),
     "program": ("program", lambda item: item.code),
     "shell_call": ("shell", lambda item: item.action),

@@ -72,8 +72,7 @@ class Ask:
         self._question_open.clear()
         params = _request_params(self._question, self.token)
         return T.InputRequiredResult(
-            input_requests={_QUESTION_KEY: T.ElicitRequest(params=params)},
-            request_state=self.token,
+            input_requests={_QUESTION_KEY: T.ElicitRequest(params=params)}, request_state=self.token
         )
 
     def resume(self, responses: T.InputResponses | None) -> None:

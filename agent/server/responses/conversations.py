@@ -32,11 +32,7 @@ from agent.server.input.schemas import InputItem, ItemReference
 from agent.server.input.stored_response import Continued
 from agent.server.input.token_limits import pretokenise
 from agent.server.input.token_memo import TokenMemo
-from agent.store.api_conversations import (
-    ApiConversation,
-    ApiConversationStore,
-    ItemTurn,
-)
+from agent.store.api_conversations import ApiConversation, ApiConversationStore, ItemTurn
 from agent.store.conversations import Store
 from agent.store.deletion import delete_conversation
 from agent.store.records import title_from
@@ -89,10 +85,7 @@ class Conversations:
             return await self.store.store.run(work)
 
     async def create(
-        self,
-        metadata: dict[str, str],
-        items: Sequence[InputItem],
-        sent: Sequence[dict[str, Any]],
+        self, metadata: dict[str, str], items: Sequence[InputItem], sent: Sequence[dict[str, Any]]
     ) -> ApiConversation:
         """Create a conversation with items; ``sent``: these as they were sent."""
         conversation = Conversation(new_id("conv"))

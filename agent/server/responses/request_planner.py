@@ -23,12 +23,7 @@ from typing import Any
 from agent import events as ev
 from agent.conversation import compaction
 from agent.conversation.conversation import Conversation
-from agent.conversation.messages import (
-    Developer,
-    Message,
-    ToolCallMessage,
-    ToolResultMessage,
-)
+from agent.conversation.messages import Developer, Message, ToolCallMessage, ToolResultMessage
 from agent.engine.protocol import EngineBusyError, EngineError
 from agent.formats.protocol import Format, SingleMessageFormat
 from agent.models.loaded import LoadedModel
@@ -352,11 +347,7 @@ class TurnPlanner:
         return Continued(conversation, stored.history)
 
     async def _pretokenise(
-        self,
-        format: Format,
-        request: CreateResponse,
-        options: TurnOptions,
-        history: InputHistory,
+        self, format: Format, request: CreateResponse, options: TurnOptions, history: InputHistory
     ) -> Sequence[Message]:
         """Tokenise long texts bit by bit. Raises ApiError when all is longer than the context."""
         context, memo = self._runtime.context_length, self._memo

@@ -32,12 +32,7 @@ from tools.policy.rules import OnceOnlyError, command_rule, reach_requirements
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.changes import SNAPSHOT_SECONDS
 from tools.sandbox.guard import CommandGuard, RootGuard
-from tools.sandbox.isolation import (
-    NETWORK_ISOLATION,
-    Isolation,
-    NetworkAccess,
-    ResourceLimits,
-)
+from tools.sandbox.isolation import NETWORK_ISOLATION, Isolation, NetworkAccess, ResourceLimits
 from tools.types import Access, OnOutput, Requirement, Tool
 
 MAX_HEAD_CHARS, MAX_TAIL_CHARS = 1_000_000, 100_000

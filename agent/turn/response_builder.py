@@ -3,80 +3,59 @@ it, ``output_item.done`` ends it. For streams that may have broken off (recovery
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, get_args
 
 from agent import events as ev
 from agent.formats.tool_arguments import repair_arguments
 from tools.results import aborted_text
 
+TextDelta = (
+    ev.ReasoningTextDelta
+    | ev.OutputTextDelta
+    | ev.McpCallArgumentsDelta
+    | ev.FunctionCallArgumentsDelta
+    | ev.CustomToolCallInputDelta
+    | ev.CodeInterpreterCallCodeDelta
+)
+Snapshot = (
+    ev.ResponseCreated
+    | ev.ResponseQueued
+    | ev.ResponseInProgress
+    | ev.ResponseCompleted
+    | ev.ResponseIncomplete
+    | ev.ResponseFailed
+)
 
-class ResponseBuilder:
-    """Folds events, in order, into the items that they describe."""
 
-    def __init__(self) -> None:
-        self.response: ev.Response | None = None
-        """The latest snapshot of the response; the final one once the stream has ended."""
-        self._items: dict[str, ev.Item] = {}
-        self._done: set[str] = set()
-        self._written: defaultdict[str, list[str]] = defaultdict(list)
-        self._summaries: defaultdict[str, dict[int, list[str]]] = defaultdict(dict)
-        self._printed: defaultdict[str, list[str]] = defaultdict(list)
+@dataclass(eq=False, slots=True)
+class ItemBuilder:
+    """One item of a response, as far as its events have come."""
 
-    def apply(self, event: ev.Event) -> None:
-        match event:
-            case (
-                ev.ReasoningTextDelta(item_id=key, delta=delta)
-                | ev.OutputTextDelta(item_id=key, delta=delta)
-                | ev.McpCallArgumentsDelta(item_id=key, delta=delta)
-                | ev.FunctionCallArgumentsDelta(item_id=key, delta=delta)
-                | ev.CustomToolCallInputDelta(item_id=key, delta=delta)
-                | ev.CodeInterpreterCallCodeDelta(item_id=key, delta=delta)
-            ):
-                self._written[key].append(delta)
-            case ev.ReasoningSummaryTextDelta(item_id=key, summary_index=index, delta=delta):
-                self._summaries[key].setdefault(index, []).append(delta)
-            case ev.McpCallArgumentsDone(item_id=key, arguments=text):
-                self._written[key] = [text]
-            case ev.AgentToolOutputDelta(item_id=key, delta=delta):
-                self._printed[key].append(delta)
-            case ev.OutputItemAdded(item=item):
-                self._items[item.id] = item
-            case ev.OutputItemDone(item=item):
-                self._items[item.id] = item
-                self._done.add(item.id)
-            case (
-                ev.ResponseCreated(response=response)
-                | ev.ResponseQueued(response=response)
-                | ev.ResponseInProgress(response=response)
-                | ev.ResponseCompleted(response=response)
-                | ev.ResponseIncomplete(response=response)
-                | ev.ResponseFailed(response=response)
-            ):
-                self.response = response
-            case _:
-                pass
+    item: ev.Item
+    """As it was opened; complete once it is done."""
+    is_done: bool = False
+    deltas: list[str] = field(default_factory=list)
+    """Deltas of its text: the reasoning, the message, or a call's arguments."""
+    arguments: str | None = None
+    """The arguments of a call that is about to run; they may have been repaired."""
+    summaries: dict[int, list[str]] = field(default_factory=dict)
+    """Deltas of the parts of a reasoning summary, by their indexes."""
+    printed: list[str] = field(default_factory=list)
+    """Deltas of the output of its running tool."""
 
-    @property
-    def items(self) -> list[ev.Item]:
-        """The items so far, in output order; one that is still open is as it was opened."""
-        return list(self._items.values())
-
-    def interrupted(self, reason: str) -> list[ev.Item]:
-        """The items if the stream ends here: open ones have what was written. ``reason``: for calls."""
-        return [
-            item if key in self._done else self._interrupt(item, reason)
-            for key, item in self._items.items()
-        ]
-
-    def _interrupt(self, item: ev.Item, reason: str) -> ev.Item:
-        text = "".join(self._written[item.id])
-        match item:
+    def interrupted(self, reason: str) -> ev.Item:
+        """The item if the stream ends here. ``reason``: for calls."""
+        if self.is_done:
+            return self.item
+        text = "".join(self.deltas) if self.arguments is None else self.arguments
+        match item := self.item:
             case ev.ReasoningItem():
                 changes = {
                     "content": [ev.ReasoningText(text=text)],
                     "summary": [
-                        ev.SummaryText(text="".join(deltas))
-                        for deltas in self._summaries[item.id].values()
+                        ev.SummaryText(text="".join(deltas)) for deltas in self.summaries.values()
                     ],
                     "status": "incomplete",
                 }
@@ -85,7 +64,7 @@ class ResponseBuilder:
                 texts = [ev.OutputText(text=text)]
                 return item.model_copy(update={"content": texts, "status": "incomplete"})
             case ev.McpCallItem():
-                message = aborted_text("".join(self._printed[item.id]), reason)
+                message = aborted_text("".join(self.printed), reason)
                 error = ev.McpProtocolError(code=INTERNAL_ERROR_CODE, message=message)
                 arguments = repair_arguments(text, False).json
                 return item.model_copy(
@@ -93,6 +72,70 @@ class ResponseBuilder:
                 )
             case _:
                 return item
+
+
+class ResponseBuilder:
+    """Folds events, in order, into the items that they describe."""
+
+    def __init__(self) -> None:
+        self.response: ev.Response | None = None
+        """The latest snapshot of the response; the final one once the stream has ended."""
+        self._builders: dict[str, ItemBuilder] = {}
+
+    def apply(self, event: ev.Event) -> None:
+        """Fold one event in; a delta costs the same however long the text is."""
+        if (fold := _FOLDS.get(type(event))) is not None:
+            fold(self, event)
+
+    def __getitem__(self, item_id: str) -> ItemBuilder:
+        """An item that has been opened. Raises KeyError for others."""
+        return self._builders[item_id]
+
+    @property
+    def items(self) -> list[ev.Item]:
+        """The items so far, in output order; one that is still open is as it was opened."""
+        return [builder.item for builder in self._builders.values()]
+
+    def interrupted(self, reason: str) -> list[ev.Item]:
+        """The items if the stream ends here: open ones have what was written. ``reason``: for calls."""
+        return [builder.interrupted(reason) for builder in self._builders.values()]
+
+    def _open_item(self, event: ev.OutputItemAdded) -> None:
+        self._builders[event.item.id] = ItemBuilder(event.item)
+
+    def _add_text(self, event: TextDelta) -> None:
+        self._builders[event.item_id].deltas.append(event.delta)
+
+    def _add_summary(self, event: ev.ReasoningSummaryTextDelta) -> None:
+        summaries = self._builders[event.item_id].summaries
+        summaries.setdefault(event.summary_index, []).append(event.delta)
+
+    def _add_output(self, event: ev.AgentToolOutputDelta) -> None:
+        self._builders[event.item_id].printed.append(event.delta)
+
+    def _set_arguments(self, event: ev.McpCallArgumentsDone) -> None:
+        self._builders[event.item_id].arguments = event.arguments
+
+    def _close_item(self, event: ev.OutputItemDone) -> None:
+        builder = self._builders[event.item.id]
+        builder.item, builder.is_done = event.item, True
+
+    def _set_response(self, event: Snapshot) -> None:
+        self.response = event.response
+
+
+DELTAS = frozenset([*get_args(TextDelta), ev.ReasoningSummaryTextDelta, ev.AgentToolOutputDelta])
+"""Events that only append to an item."""
+_FOLDS: dict[type, Callable[[ResponseBuilder, Any], None]] = {
+    **dict.fromkeys(get_args(TextDelta), ResponseBuilder._add_text),
+    **dict.fromkeys(get_args(Snapshot), ResponseBuilder._set_response),
+    ev.ReasoningSummaryTextDelta: ResponseBuilder._add_summary,
+    ev.AgentToolOutputDelta: ResponseBuilder._add_output,
+    ev.McpCallArgumentsDone: ResponseBuilder._set_arguments,
+    ev.OutputItemAdded: ResponseBuilder._open_item,
+    ev.OutputItemDone: ResponseBuilder._close_item,
+}
+"""By type, as a ``match`` asks each class of pydantic in turn, which costs most for other events."""
 
 
 INTERNAL_ERROR_CODE = -32603

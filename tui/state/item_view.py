@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agent import events as ev
+from agent.turn.response_builder import ItemBuilder
 from tui.markdown.citations import link_citations
 from tui.markdown.highlight import ArgumentStream
 from tui.util.format import StyledRun, display_text, format_seconds
@@ -17,14 +18,15 @@ ItemKind = Literal["reasoning", "call", "commentary", "answer", "steering"]
 
 
 class TextBuffer:
-    """Append-only text in chunks, sanitised for display; ``read_from`` a length gives what is new."""
+    """Text in chunks, sanitised for display; ``read_from`` a length gives what is new."""
 
-    def __init__(self) -> None:
-        self._chunks: list[str] = []
+    def __init__(self, deltas: Sequence[str] = ()) -> None:
+        """``deltas``: grows while the text streams."""
+        self._deltas = deltas
 
-    def append(self, text: str) -> None:
-        if text:
-            self._chunks.append(text)
+    @property
+    def _chunks(self) -> Sequence[str]:
+        return self._deltas
 
     def __len__(self) -> int:
         return len(self._chunks)
@@ -39,6 +41,21 @@ class TextBuffer:
 
     def __str__(self) -> str:
         return self.read_from(0)
+
+
+class ArgumentText(TextBuffer):
+    """The arguments of a call, as ``ArgumentStream`` decodes them; new deltas when they are read."""
+
+    def __init__(self, deltas: Sequence[str]) -> None:
+        super().__init__(deltas)
+        self._stream, self._decoded, self._deltas_read = ArgumentStream(), list[str](), 0
+
+    @property
+    def _chunks(self) -> Sequence[str]:
+        new = self._deltas[self._deltas_read :]
+        self._deltas_read += len(new)
+        self._decoded += filter(None, map(self._stream.feed, new))
+        return self._decoded
 
 
 @dataclass(eq=False)
@@ -78,11 +95,6 @@ class ItemView:
     changes: str = ""
     """Which files the command has changed, in one line."""
     tool_started: float | None = None
-    argument_stream: ArgumentStream = field(default_factory=ArgumentStream)
-
-    def append(self, delta: str) -> None:
-        """Append a delta of the text; of arguments, what is displayed of them."""
-        self.text.append(self.argument_stream.feed(delta) if self.kind == "call" else delta)
 
     @property
     def displayed_markdown(self) -> str:
@@ -99,27 +111,32 @@ class ItemView:
         return self.card_has_arguments and self.state == "waiting"
 
 
-def open_item(item: ev.Item, now: float) -> ItemView:
+def open_item(builder: ItemBuilder, now: float) -> ItemView:
     """Create the view of an item that has just been added to the response."""
+    item = builder.item
     match item:
         case ev.ReasoningItem():
-            return ItemView("reasoning", item.id, now)
+            return ItemView("reasoning", item.id, now, text=TextBuffer(builder.deltas))
         case ev.MessageItem(phase=phase):
-            return ItemView("commentary" if phase == "commentary" else "answer", item.id, now)
-        case ev.McpCallItem(server_label=server, name=name):
-            return ItemView("call", item.id, now, title=display_text(f"{server} · {name}"))
-        case ev.FunctionCallItem(name=name):
-            return ItemView("call", item.id, now, title=display_text(name))
-        case ev.McpListToolsItem(server_label=server):
-            return ItemView("call", item.id, now, title=display_text(f"{server} · tools"))
-        case ev.McpApprovalRequestItem(server_label=server, name=name):
-            return ItemView("call", item.id, now, title=display_text(f"{server} · {name}"))
-        case ev.CustomToolCallItem(name=name):
-            return ItemView("call", item.id, now, title=display_text(name))
+            kind: ItemKind = "commentary" if phase == "commentary" else "answer"
+            return ItemView(kind, item.id, now, text=TextBuffer(builder.deltas))
+    text, output = ArgumentText(builder.deltas), TextBuffer(builder.printed)
+    title = display_text(_call_title(item))
+    return ItemView("call", item.id, now, text=text, output=output, title=title)
+
+
+def _call_title(item: ev.Item) -> str:
+    match item:
+        case ev.McpCallItem() | ev.McpApprovalRequestItem():
+            return f"{item.server_label} · {item.name}"
+        case ev.McpListToolsItem():
+            return f"{item.server_label} · tools"
+        case ev.FunctionCallItem() | ev.CustomToolCallItem():
+            return item.name
         case ev.CodeInterpreterCallItem():
-            return ItemView("call", item.id, now, title="code_interpreter · python")
-        case ev.WebSearchCallItem():
-            return ItemView("call", item.id, now, title="browser")
+            return "code_interpreter · python"
+        case _:
+            return "browser"
 
 
 def finish_item(view: ItemView, item: ev.Item) -> None:

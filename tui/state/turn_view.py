@@ -1,5 +1,6 @@
-"""The view model of one turn: its events folded into ``ItemView``s, in stream order. Widgets read on
-from what they have rendered, so that all events between two repaints cost one update."""
+"""The view model of one turn: what its response has, folded by ``ResponseBuilder``, and how that is
+presented: times, speeds, states. Widgets read on from what they have rendered, so that all events
+between two repaints cost one update."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from agent import events as ev
+from agent.turn.response_builder import DELTAS, ResponseBuilder, terminal_event
 from tui.state.item_view import ItemView, finish_item, open_item
 from tui.util.format import clean_text, display_text
 
@@ -34,14 +36,11 @@ class TurnView:
         self.raw_prompt = prompt
         """The prompt as it was sent, with what is unsafe to display."""
         self.start = start
-        self.response_id = ""
-        """Once the turn has ended."""
         self.branch_position: tuple[int, int] | None = None
         """Number (from 1) among the branches that start here, and their count; None if it is alone."""
         self.began = clock()
         self.ended: float | None = None
         self.items: list[ItemView] = []
-        self.status: ev.Status = "in_progress"
         self.end_message = ""
         """One sentence if the turn failed, was stopped or cut off."""
         self.notices: list[str] = []
@@ -61,6 +60,7 @@ class TurnView:
         """Seconds since it began, and how many tokens came then; empty for a stored turn."""
         self._prefilled = False
         """Whether the engine has begun with this generation's prompt."""
+        self._builder = ResponseBuilder()
         self._by_id: dict[str, ItemView] = {}
         self._prompt_tokens = self._tokens_before = 0
         """Prompt tokens of this generation, and ``tokens`` when it began."""
@@ -70,6 +70,20 @@ class TurnView:
     @property
     def running(self) -> bool:
         return self.ended is None
+
+    @property
+    def response(self) -> ev.Response | None:
+        """The response of a turn that has ended."""
+        return None if self.running else self._builder.response
+
+    @property
+    def response_id(self) -> str:
+        """Empty until the turn has ended."""
+        return self.response.id if self.response else ""
+
+    @property
+    def status(self) -> ev.Status:
+        return self.response.status if self.response else "in_progress"
 
     @property
     def decoding(self) -> bool:
@@ -88,18 +102,15 @@ class TurnView:
 
     def apply(self, event: ev.Event) -> None:
         """Fold one event in; events after the end (of a load that continues) are ignored."""
-        if not self.running:
-            return
+        if self.running:
+            self._builder.apply(event)
+            if type(event) not in DELTAS:  # what they append is read from the builder
+                self._present(event)
+
+    def _present(self, event: ev.Event) -> None:
         match event:
-            case (
-                ev.ReasoningTextDelta(item_id=key, delta=delta)
-                | ev.OutputTextDelta(item_id=key, delta=delta)
-                | ev.McpCallArgumentsDelta(item_id=key, delta=delta)
-                | ev.FunctionCallArgumentsDelta(item_id=key, delta=delta)
-                | ev.CustomToolCallInputDelta(item_id=key, delta=delta)
-                | ev.CodeInterpreterCallCodeDelta(item_id=key, delta=delta)
-            ):
-                self._by_id[key].append(delta)
+            case ev.AgentTokens(ids=ids):
+                self._count_tokens(len(ids))
             case ev.OutputItemAdded(item=item):
                 self._open_item(item)
             case ev.OutputItemDone(item=item):
@@ -130,12 +141,8 @@ class TurnView:
                 self.context_used, self._prompt_tokens = done, done
                 self._tokens_before, self._first_count = self.tokens, None
                 self.activity = f"reading {done:,}/{total:,} tokens" if done < total else "thinking"
-            case ev.AgentTokens(ids=ids):
-                self._count_tokens(len(ids))
             case ev.AgentReasoning(item_id=key, tokens=tokens):
                 self._by_id[key].tokens = tokens
-            case ev.AgentToolOutputDelta(item_id=key, delta=delta):
-                self._by_id[key].output.append(delta)
             case ev.AgentFileChanges(item_id=key):
                 self._by_id[key].changes = display_text(event.summary)
             case ev.AgentToolProgress(item_id=key, progress=done, total=total, message=message):
@@ -182,7 +189,7 @@ class TurnView:
         self.tokens, self.speed = tokens, speed if tokens >= ev.MIN_SPEED_TOKENS else 0.0
 
     def _open_item(self, item: ev.Item) -> None:
-        view = open_item(item, self.clock())
+        view = open_item(self._builder[item.id], self.clock())
         self.items.append(view)
         self._by_id[item.id] = view
         match view.kind:
@@ -201,7 +208,6 @@ class TurnView:
 
     def _end(self, response: ev.Response) -> None:
         self.ended = self.clock()
-        self.status, self.response_id = response.status, response.id
         self.activity = ""
         self.tokens = response.usage.output_tokens if response.usage else self.tokens
         match response.status:
@@ -222,12 +228,12 @@ class TurnView:
             if isinstance(item, str):
                 view._add_steering(item)
             else:
-                view._open_item(item)
-                view._close_item(item)
+                view.apply(ev.OutputItemAdded(output_index=0, item=item))
+                view.apply(ev.OutputItemDone(output_index=0, item=item))
         for changes in turn.record.changes:
             if changes.item_id in view._by_id:
-                view._apply_agent_event(changes)
-        view._end(turn.response)
+                view.apply(changes)
+        view.apply(terminal_event(turn.response))
         view._set_speed(turn.record.tokens_per_second, turn.record.tokens)
         views = [item_view for item_view in view.items if item_view.id]
         if len(views) == len(turn.record.times):

@@ -77,3 +77,45 @@ def test_stored_calls_side_by_side_have_their_own_times() -> None:
     ]
     record = read_record(pack([*added, *done]))
     assert [(times.began, times.ended) for times in record.times] == [(0.0, 5.0), (1.0, 4.0)]
+
+
+def test_live_and_stored_turn_have_the_same_items() -> None:
+    answer = ev.MessageItem(
+        id="msg_1", phase="final_answer", content=[ev.OutputText(text="a\tb")], status="completed"
+    )
+    call = ev.McpCallItem(
+        id="mcp_1", server_label="git", name="log", arguments='{"code": "1"}', output="2",
+        status="completed",
+    )  # fmt: skip
+    response = ev.Response(
+        id="resp_1", created_at=0, model="tiny", status="completed", output=[call, answer]
+    )
+    live = TurnView("go", clock=lambda: 0.0)
+    opened = call.model_copy(update={"arguments": "", "output": None, "status": "in_progress"})
+    live.apply(ev.OutputItemAdded(output_index=0, item=opened))
+    for delta in ('{"co', 'de": "', "", "1", '"}'):
+        live.apply(ev.McpCallArgumentsDelta(item_id="mcp_1", output_index=0, delta=delta))
+    (item,) = live.items
+    assert (str(item.text), item.text.read_from(1), item.state) == ("1", "", "writing")
+    live.apply(ev.McpCallArgumentsDone(item_id="mcp_1", output_index=0, arguments='{"code": "1"}'))
+    live.apply(ev.AgentToolOutputDelta(item_id="mcp_1", stream="stdout", delta="2"))
+    assert (str(item.output), item.state, live.status) == ("2", "running", "in_progress")
+    live.apply(ev.OutputItemDone(output_index=0, item=call))
+    opened_answer = answer.model_copy(update={"content": [], "status": "in_progress"})
+    live.apply(ev.OutputItemAdded(output_index=1, item=opened_answer))
+    for delta in ("a\t", "b"):
+        live.apply(
+            ev.OutputTextDelta(item_id="msg_1", output_index=1, content_index=0, delta=delta)
+        )
+    assert (live.answer, live.answer_to_copy) == ("a   b", "a\tb")
+    live.apply(ev.OutputItemDone(output_index=1, item=answer))
+    live.apply(ev.ResponseCompleted(response=response))
+
+    stored = TurnView.from_stored(StoredTurn("go", response, 0), clock=lambda: 0.0)
+    for view in (live, stored):
+        assert (view.status, view.response_id, view.answer) == ("completed", "resp_1", "a   b")
+        seen = [(each.kind, each.title, each.final_text, each.result) for each in view.items]
+        assert seen == [
+            ("call", "git · log", '{"code": "1"}', "2"),
+            ("answer", "", "a   b", None),
+        ]

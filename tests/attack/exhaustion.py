@@ -1,4 +1,4 @@
-"""Runs `bombs` in the python tool and in shell commands."""
+"""Runs python_bombs.txt and shell_bombs.txt in the python tool and in shell commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 from agent.util.folder_limits import measure_folder, remove_tree
 from agent.util.temporary_folders import process_folder
-from tests.attack.bombs import PYTHON_BOMBS, SHELL_BOMBS
 from tests.attack.measure import (
     MAX_LATENESS_MS,
     MAX_MEMORY_MIB,
@@ -19,12 +18,15 @@ from tests.attack.measure import (
     measured,
     started_processes,
 )
+from tests.attack.programs import read_programs
 from tests.attack.sandbox import isolations
 from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
 from tools.builtin_server import StructuredText, ToolError, conversation_id
 from tools.sandbox.isolation import Isolation
 
+PYTHON_BOMBS = read_programs("python_bombs.txt")
+SHELL_BOMBS = read_programs("shell_bombs.txt")
 NAMES = [f"python: {name}" for name in PYTHON_BOMBS] + [
     f"{tool}: {name}" for tool in ("shell", "background") for name in SHELL_BOMBS
 ]

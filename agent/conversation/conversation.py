@@ -84,25 +84,11 @@ class CompactedPrefix:
 
 @dataclass(frozen=True, slots=True)
 class SavedEntries:
-    """The entries that a store has of a conversation, which do not change any more."""
+    """The leading entries that a store has of a conversation, which do not change any more."""
 
     conversation_id: str
     """The conversation that they were saved for: this one, or the one that it branched from."""
-    messages: tuple[SavedMessage, ...]
-
-    def count_in(self, entries: Sequence[Entry]) -> int:
-        """Count the leading entries that are saved as they are."""
-        count = 0
-        for (ids, *rest), entry in zip(self.messages, entries, strict=False):
-            is_same = entry.ids is ids or entry.ids == ids
-            if not is_same or rest != [entry.reasoning, entry.role, entry.recipient]:
-                break
-            count += 1
-        return count
-
-
-SavedMessage = tuple[list[int], bool, Role | None, str | None]
-"""The fields of an entry that are saved: ids, reasoning, role, recipient."""
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +139,12 @@ class Conversation:
     @property
     def saved_count(self) -> int:
         """Number of leading entries that are in a store, and do not change any more."""
-        return 0 if self.saved is None else self.saved.count_in(self.entries)
+        return 0 if self.saved is None else self.saved.count
+
+    def on_change_from(self, at: int) -> None:
+        """Note that the entries from index ``at`` on are no longer those that a store has."""
+        if self.saved is not None and self.saved.count > at:
+            self.saved = replace(self.saved, count=at)
 
     def ids(self) -> list[int]:
         """The ids of the prompt, without the generation prompt."""
@@ -195,7 +186,7 @@ class Conversation:
             compacted = None
             for entry in entries:
                 entry.shortened_ids = None
-        return Conversation(
+        branch = Conversation(
             conversation_id,
             entries,
             self.header,
@@ -204,6 +195,8 @@ class Conversation:
             self.saved,
             _header_ids=self._header_ids,
         )
+        branch.on_change_from(before)
+        return branch
 
     def _index(self, count: int) -> int:
         """The index after ``count`` entries, not counting reasoning; at most the end."""
@@ -271,6 +264,7 @@ class Conversation:
         at = found[number]
         ids = form.tool_result(recipient, text)
         self.entries[at] = Entry(ids, role="result", recipient=recipient)
+        self.on_change_from(at)
         return True
 
     def add_generated(self, form: Format, ids: Sequence[int], spans: Sequence[Span]) -> None:
@@ -288,8 +282,8 @@ class Conversation:
 
     def _is_last_unsaved(self, entry: Entry | None) -> bool:
         """Whether an entry is the last one and not in the store yet, so that it may change."""
-        is_last = bool(self.entries) and self.entries[-1] is entry
-        return is_last and self.saved_count < len(self.entries)
+        last = self.entries[-1] if self.saved_count < len(self.entries) else None
+        return last is not None and last is entry
 
     def _add_part(self, form: SingleMessageFormat, ids: list[int], reasoning: bool) -> None:
         """Add reasoning, a text or a call to the last message, if it is the assistant's, or begin one.
@@ -354,6 +348,7 @@ class Conversation:
     def truncate(self, mark: int) -> None:
         """Remove the entries from index ``mark`` on."""
         del self.entries[mark:]
+        self.on_change_from(mark)
 
     def end_turn(self) -> None:
         """Drop the reasoning, once the turn's answer is complete."""
@@ -364,4 +359,5 @@ class Conversation:
         if self.compacted is not None:
             dropped = sum(entry.reasoning for entry in self.entries[: self.compacted.end])
             self.compacted = replace(self.compacted, end=self.compacted.end - dropped)
+        self.on_change_from(reasoning[0][0])
         self.entries = [entry for entry in self.entries if not entry.reasoning]

@@ -110,12 +110,16 @@ def _write(
     """Have a copy of a conversation written, and take over what is stored of it, while the conversation
     continues. ``done``: called with the error, if there was one, before the future is
     done."""
+    before = conversation.saved_count
     copy = replace(conversation, entries=[*conversation.entries])
     written = asyncio.get_running_loop().create_future()
 
     def take_over(future: asyncio.Future[object]) -> None:
         if (error := future.exception()) is None:
+            count = conversation.saved_count
             conversation.id, conversation.saved = copy.id, copy.saved
+            if count < before:  # entries have changed since then
+                conversation.on_change_from(count)
         done(error)
         written.set_result(None)
 

@@ -15,7 +15,7 @@ C → (C, all), (B, 6), (A, 4). Reading C takes 0…3 of A, 4…5 of B, and its 
 - A deleted conversation that a branch still reads is only hidden (``collect_deleted``).
 
 A ``Conversation`` in memory keeps what the store read or wrote last as a ``StoredVersion``, also in its
-copies and branches; ``position_of`` compares that with the entries as they are now.
+copies and branches.
 """
 
 from __future__ import annotations
@@ -73,19 +73,18 @@ def position_of(conversation: Conversation) -> TreePosition:
     version = conversation.saved
     if not isinstance(version, StoredVersion):
         return TreePosition()
-    saved, before = version.count_in(conversation.entries), version.position
-    if version.conversation_id != conversation.id:
-        return TreePosition(version.conversation_id, saved, saved)
-    return replace(before, saved=saved)
+    saved, before = version.count, version.position
+    shared = min(before.shared, saved)
+    if version.conversation_id == conversation.id:
+        return replace(before, saved=saved, shared=shared)
+    if before.revision == 0:  # a branch of what that one, which has no entries yet, branched from
+        return TreePosition(before.parent, shared, shared)
+    return TreePosition(version.conversation_id, saved, saved)
 
 
 def set_position(conversation: Conversation, position: TreePosition) -> None:
     """Note that the first ``position.saved`` entries are stored as they are."""
-    messages = (
-        (entry.ids, entry.reasoning, entry.role, entry.recipient)
-        for entry in conversation.entries[: position.saved]
-    )
-    conversation.saved = StoredVersion(conversation.id, tuple(messages), position)
+    conversation.saved = StoredVersion(conversation.id, position.saved, position)
 
 
 class ConversationTree:

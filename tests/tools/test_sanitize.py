@@ -62,7 +62,7 @@ def test_result_structured_content_only_without_blocks() -> None:
     assert results.build([], {"a": 1}).text == '{"a": 1}'
     assert results.build([{"type": "text", "text": "one"}], {"a": 1}).text == "one"
     assert results.build([]).text == ""
-    assert results.build([], failed=True).text.startswith("Error")
+    assert results.build([], failed=True).failure == "execution"
 
 
 def test_result_binary_blocks_saved_and_named(tmp_path: Path) -> None:

@@ -229,7 +229,9 @@ async def test_compaction_with_results_in_user_messages(
     assert len(turn_starts(recorder.runtime.format, conversation.entries)) == 10
     # Its test vocabulary has a token a byte.
     context = int(len(conversation.prompt(recorder.runtime.format)) / 0.9)
-    recorder.runtime.context_length = recorder.runtime.loaded.engine.context_length = context
+    recorder.runtime.provider.context_length = recorder.runtime.loaded.engine.context_length = (
+        context
+    )
     _, final = await recorder.run_turn(conversation)
     assert final["status"] == "completed" and len(recorder.requests) == 2
     form: Any = recorder.runtime.format

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from prometheus_client import (
     CollectorRegistry,
@@ -81,62 +82,53 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # unused descriptions
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self._turns = Counter("agent_turns", "Turns that ended.", ["status"], registry=registry)
-        self._tokens = Counter(
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self._turns = counter("agent_turns", "Turns that ended.", ["status"])
+        self._tokens = counter(
             "agent_tokens",
             "Read: prefilled, or cached (still in memory); written: reasoning, or other output.",
             ["kind"],
-            registry=registry,
         )
-        self._completions = Counter(
-            "agent_completions",
-            "Raw completions that ended, each choice of them.",
-            ["status"],
-            registry=registry,
+        self._completions = counter(
+            "agent_completions", "Raw completions that ended, each choice of them.", ["status"]
         )
-        self._drafts = Counter(
+        self._drafts = counter(
             "agent_draft_tokens",
             "Drafted tokens of speculative decoding: accepted, or rejected.",
             ["outcome"],
-            registry=registry,
         )
-        self._speed = Histogram(
-            "agent_decode_tokens_per_second",
-            "Decode speed of a turn.",
-            registry=registry,
-            buckets=SPEED_BUCKETS,
+        self._speed = histogram(
+            "agent_decode_tokens_per_second", "Decode speed of a turn.", buckets=SPEED_BUCKETS
         )
-        self._first_token = Histogram(
+        self._first_token = histogram(
             "agent_time_to_first_token_seconds",
             "Time to a turn's first token.",
-            registry=registry,
             buckets=LATENCY_BUCKETS_SECONDS,
         )
-        self._tools = Histogram(
+        self._tools = histogram(
             "agent_tool_seconds",
             "One call of a tool.",
             ["server"],
-            registry=registry,
             buckets=LATENCY_BUCKETS_SECONDS,
         )
-        self._repairs = Counter(
-            "agent_repairs", "Malformed markup that was mended.", ["rule"], registry=registry
+        self._repairs = counter("agent_repairs", "Malformed markup that was mended.", ["rule"])
+        gauges = (
+            (
+                "turns_running",
+                "Turns that have not ended, and requests that are being read.",
+                turns_running,
+            ),
+            (
+                "engine_requests",
+                "Generations that run or wait for a sequence of the engine.",
+                engine_requests,
+            ),
+            ("model_loaded", "1 while the model is in memory.", model_loaded),
         )
-        self._gauge(
-            "agent_turns_running",
-            "Turns that have not ended, and requests that are being read.",
-            turns_running,
-        )
-        self._gauge(
-            "agent_engine_requests",
-            "Generations that run or wait for a sequence of the engine.",
-            engine_requests,
-        )
-        self._gauge("agent_model_loaded", "1 while the model is in memory.", model_loaded)
+        for name, description, value in gauges:
+            Gauge(f"agent_{name}", description, registry=registry).set_function(value)
         registry.register(ReplicaCollector(replicas))
-
-    def _gauge(self, name: str, description: str, value: Callable[[], float]) -> None:
-        Gauge(name, description, registry=self._registry).set_function(value)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

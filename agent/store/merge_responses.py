@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+from typing import NamedTuple
 
 from agent.store.records import prompt_of, title_from
 from agent.util.ids import new_id
@@ -33,13 +34,27 @@ def merge_responses(db: sqlite3.Connection) -> None:
         "select id, conversation, vocabulary, status, response, known, inputs, request_bytes,"
         " events, pid, created from responses order by created, rowid"
     ).fetchall():
-        merge.add(*row)
+        merge.add(_ResponseRow(*row))
     for table in ("response_items", "response_messages", "responses"):
         db.execute(f"drop table {table}")
     db.execute(
         "delete from messages where not exists (select 1 from entries where message = number)"
         " and not exists (select 1 from pending_entries where message = number)"
     )
+
+
+class _ResponseRow(NamedTuple):
+    id: str
+    conversation: str
+    vocabulary: str | None
+    status: str
+    response: str
+    known: str
+    inputs: str
+    request_bytes: int
+    events: bytes
+    pid: int
+    created: float
 
 
 class _Merge:
@@ -55,79 +70,58 @@ class _Merge:
         """Numbers of all messages by conversation id."""
         self._revisions: dict[str, int] = {}
 
-    def add(
-        self,
-        response_id: str,
-        conversation: str,
-        vocabulary: str | None,
-        status: str,
-        response: str,
-        known: str,
-        inputs: str,
-        request_bytes: int,
-        events: bytes,
-        pid: int,
-        created: float,
-    ) -> None:
-        rows = self._db.execute(
+    def add(self, row: _ResponseRow) -> None:
+        messages = self._db.execute(
             "select message, reasoning, role, recipient from response_messages"
             " where response = ? order by position",
-            (response_id,),
+            (row.id,),
         ).fetchall()
-        lasting = [row for row in rows if not row[1]]
-        content, prompt = json.loads(response), prompt_of(json.loads(inputs))
+        lasting = [message for message in messages if not message[1]]
+        content, prompt = json.loads(row.response), prompt_of(json.loads(row.inputs))
         previous_id = content.get("previous_response_id") or ""
-        previous = self._conversation_of.get(previous_id)
-        messages = [row[0] for row in lasting]
-        name, shared = self._choose_conversation(
-            previous or conversation, messages, self._upto.get(previous_id)
-        )
-        self._upto[response_id] = len(messages)
+        origin = self._conversation_of.get(previous_id) or row.conversation
+        numbers = [message[0] for message in lasting]
+        name, shared = self._choose_conversation(origin, numbers, self._upto.get(previous_id))
+        self._upto[row.id] = len(numbers)
         if name not in self._messages:
-            parent = (previous or conversation) if name != conversation else None
+            parent = origin if name != row.conversation else None
             self._db.execute(
                 "insert into conversations values (?,?,?,?,?,?,?,?,0,0,'http')",
-                (name, title_from(prompt), content["model"], vocabulary, created, created,
-                 parent, shared),
+                (name, title_from(prompt), content["model"], row.vocabulary, row.created,
+                 row.created, parent, shared),
             )  # fmt: skip
-        self._conversation_of[response_id] = name
-        self._messages[name] = messages
+        self._conversation_of[row.id] = name
+        self._messages[name] = numbers
         revision = self._revisions[name] = self._revisions.get(name, 0) + 1
         self._db.execute(
             "update conversations set revision = ?, updated = ?, vocabulary = ? where id = ?",
-            (revision, created, vocabulary, name),
+            (revision, row.created, row.vocabulary, name),
         )
+        own = list(enumerate(lasting))[shared:]
         self._db.executemany(
             "insert into entries values (?,?,?,0,?,?)",
-            [
-                (name, at, number, role, recipient)
-                for at, (number, _, role, recipient) in enumerate(lasting)
-                if at >= shared
-            ],
+            [(name, at, number, role, recipient) for at, (number, _, role, recipient) in own],
         )
-        users = [at for at, row in enumerate(lasting) if row[2] == "user" and at >= shared]
+        users = [at for at, message in own if message[2] == "user"]
         served = {
-            "history": json.loads(known),
-            "inputs": json.loads(inputs),
-            "request_bytes": request_bytes,
+            "history": json.loads(row.known),
+            "inputs": json.loads(row.inputs),
+            "request_bytes": row.request_bytes,
         }
         self._db.execute(
             "insert into turns values (?,?,?,?,?,?,?,?,?,?,?,?)",
-            (response_id, name, prompt, status, response, pid, created,
-             users[-1] if users else shared, events or None,
+            (row.id, name, prompt, row.status, row.response, row.pid, row.created,
+             users[-1] if users else shared, row.events or None,
              len(lasting), revision, json.dumps(served)),
         )  # fmt: skip
+        pending = [(at, message) for at, message in enumerate(messages) if message[1]]
         self._db.executemany(
             "insert into pending_entries values (?,?,?,?)",
-            [
-                (response_id, at, number, role)
-                for at, (number, reasoning, role, _) in enumerate(rows)
-                if reasoning
-            ],
+            [(row.id, at, number, role) for at, (number, _, role, _) in pending],
         )
         self._db.execute(
             "insert into turn_items select item, response from response_items where response = ?",
-            (response_id,),
+            (row.id,),
         )
 
     def _choose_conversation(

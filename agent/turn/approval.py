@@ -25,7 +25,7 @@ from tools.mcp.client_requests import (
     SamplingResult,
 )
 from tools.mcp.login import LoginRequest
-from tools.policy.approvals import ASK_REASON, NO_EXPOSURE, join_verdicts
+from tools.policy.approvals import ASK_REASON, NO_EXPOSURE, Verdict, join_verdicts
 from tools.policy.taint import Exposure, may_send
 from tools.types import Tool
 
@@ -46,12 +46,43 @@ class ApprovalGate:
 
     async def refusal(self, tool: Tool, arguments: str, *, sampling: bool = False) -> str | None:
         """Why the call may not run; None: it may. ``arguments``: JSON, as a person should see it."""
-        context, policy = self._context, self._context.policy
-        preview = context.host.builtins.preview
-        config = context.host.server_config(tool.server)
+        config, policy = self._context.host.server_config(tool.server), self._context.policy
         if config is None:
             return "its server is gone"
-        values = json.loads(arguments)
+        verdict, names = await self._verdict(tool, config, json.loads(arguments), sampling)
+        if verdict.decision == "allow":
+            policy.log_decision(tool, arguments, "allowed", "policy", why=verdict.reason)
+            return None
+        if verdict.decision == "deny":
+            policy.log_decision(tool, arguments, "refused", "policy", why=verdict.reason)
+            return verdict.reason
+        await self._request(tool, arguments, verdict, sampling)
+        approver = self._context.options.approver
+        if approver is None:
+            policy.log_decision(tool, arguments, "refused", "nobody", why=verdict.reason)
+            self._resolved("refused", "policy: no person to ask; --approve allows it")
+            name = config.builtin.alias if config.builtin else config.name
+            why = "" if verdict.reason == ASK_REASON else f"{verdict.reason}; "
+            needed = ",".join(f"{name}.{rule}" for rule in dict.fromkeys(names))
+            return f"{why}there is no person to approve it; to allow it: --approve {needed}"
+        answer = await self._context.until_stopped(approver(tool, arguments))
+        try:
+            policy.record_answer(tool, config, answer, arguments, "person", rules=verdict.rules)
+        except OSError as error:
+            message = f"This approval counts until you quit; it cannot be stored: {error.strerror}."
+            self._context.emit(ev.AgentNotice(level="warning", message=message))
+        if answer:
+            scope = "once" if verdict.rules == () else answer.choice
+            self._resolved("approved", "person", scope=scope)
+            return None
+        self._resolved("refused", "person", reason=answer.reason or None)
+        return f"by the user: {answer.reason}" if answer.reason else "by the user"
+
+    async def _verdict(
+        self, tool: Tool, config: ServerConfig, values: dict[str, Any], sampling: bool
+    ) -> tuple[Verdict, list[str]]:
+        """The policy's decision, and the names that it is asked for."""
+        policy = self._context.policy
         # Being allowed to run does not include the use of the model. In threads: they read files.
         extras = (
             [] if sampling else await asyncio.to_thread(_extra_permissions, config, tool, values)
@@ -68,13 +99,11 @@ class ApprovalGate:
             ]
             names += [e.name for e, v in zip(extras, more, strict=True) if v.decision == "ask"]
             verdict = join_verdicts(verdict, more)
-        if verdict.decision == "allow":
-            policy.log_decision(tool, arguments, "allowed", "policy", why=verdict.reason)
-            return None
-        if verdict.decision == "deny":
-            policy.log_decision(tool, arguments, "refused", "policy", why=verdict.reason)
-            return verdict.reason
-        context.emit(
+        return verdict, names
+
+    async def _request(self, tool: Tool, arguments: str, verdict: Verdict, sampling: bool) -> None:
+        preview, values = self._context.host.builtins.preview, json.loads(arguments)
+        self._context.emit(
             ev.AgentApprovalRequested(
                 item_id=self._item,
                 server=tool.server,
@@ -86,26 +115,6 @@ class ApprovalGate:
                 rules=None if verdict.rules is None else list(verdict.rules),
             )
         )
-        approver = context.options.approver
-        if approver is None:
-            policy.log_decision(tool, arguments, "refused", "nobody", why=verdict.reason)
-            self._resolved("refused", "policy: no person to ask; --approve allows it")
-            name = config.builtin.alias if config.builtin else config.name
-            why = "" if verdict.reason == ASK_REASON else f"{verdict.reason}; "
-            needed = ",".join(f"{name}.{rule}" for rule in dict.fromkeys(names))
-            return f"{why}there is no person to approve it; to allow it: --approve {needed}"
-        answer = await context.until_stopped(approver(tool, arguments))
-        try:
-            policy.record_answer(tool, config, answer, arguments, "person", rules=verdict.rules)
-        except OSError as error:
-            message = f"This approval counts until you quit; it cannot be stored: {error.strerror}."
-            context.emit(ev.AgentNotice(level="warning", message=message))
-        if answer:
-            scope = "once" if verdict.rules == () else answer.choice
-            self._resolved("approved", "person", scope=scope)
-            return None
-        self._resolved("refused", "person", reason=answer.reason or None)
-        return f"by the user: {answer.reason}" if answer.reason else "by the user"
 
     def _exposure(
         self, tool: Tool, config: ServerConfig, extras: Sequence[ExtraPermission]

@@ -348,46 +348,25 @@ class ItemReader:
             case InputMessage(role="user"):
                 refuse = self._refuse_unseen and is_newest
                 add(User(self._message_text(item, param, refuse)))
-            case InputMessage():
+            case InputMessage(phase=phase):
                 text = self._message_text(item, param, False)
                 if text and text != CALL_HEDGE:  # which the model has not written
-                    add(
-                        _UnphasedAssistant(text)
-                        if item.phase is None
-                        else Assistant(text, item.phase)
-                    )
+                    add(_UnphasedAssistant(text) if phase is None else Assistant(text, phase))
             case InputReasoning():
-                try:
-                    text = _reasoning_text(item, param)
-                except ApiError as error:
-                    if self._refuse_unseen:
-                        add(message := ReasoningMessage(""))
-                        self.unreadable[id(message)] = error
-                    else:
-                        self.unread = True
-                else:
-                    if text:
-                        add(ReasoningMessage(text))
+                self._add_reasoning(item, param)
             case InputFunctionCall():
                 self._add_function_call(item, item.arguments, json=True)
             case InputCustomToolCall():
                 self._add_function_call(item, item.input, json=False)
             case InputFunctionCallOutput():
-                # Codex's `exec` sends notices of a call that runs as further outputs.
-                again = item.type == "custom_tool_call_output"
-                late = self._missing_result(item.call_id)
-                name = self._call_name(item.call_id, param, again=again)
-                text = _content_text(item.output, f"{param}.output", self._pdfs)
-                self._add_result(item.call_id, ToolResultMessage(name, text, True, late))
+                self._add_output(item, param)
             case InputMcpCall() | InputCodeInterpreterCall():
                 history.messages += self._server_call(item)
             case InputApprovalRequest():
-                pending = ApprovedCall(item.id, item.server_label, item.name, item.arguments)
-                history.pending_approvals[item.id] = pending
+                call = (item.server_label, item.name, item.arguments)
+                history.pending_approvals[item.id] = ApprovedCall(item.id, *call)
                 history.listed_servers.add(item.server_label)  # before it was asked for approval
-                self._add_call(
-                    item.id, self._call_message(item.server_label, item.name, item.arguments)
-                )
+                self._add_call(item.id, self._call_message(*call))
             case InputApprovalResponse():
                 self._add_approval_response(item, param)
             case InputMcpListTools():
@@ -395,26 +374,46 @@ class ItemReader:
             case InputCompaction(encrypted_content=None | ""):
                 pass
             case InputCompaction(encrypted_content=str(token)):
-                try:
-                    summary = decode_summary(token, param)
-                except ApiError:
-                    if self._refuse_unseen:
-                        raise
-                    self.unread = True
-                    add(Developer(UNREADABLE_SUMMARY))
-                else:
-                    add(Developer(summary_message(summary)))
+                self._add_summary(token, param)
             case InputForeignItem():
                 self._add_foreign(item, param)
             case ItemReference():
-                referenced = self._find(item.id)
-                if referenced is None:
-                    raise invalid(
-                        param, f"Item with id '{item.id[:80]}' not found.", "item_not_found"
-                    )
+                if (referenced := self._find(item.id)) is None:
+                    message = f"Item with id '{item.id[:80]}' not found."
+                    raise invalid(param, message, "item_not_found")
                 self.add(referenced, param, is_newest=is_newest)
             case _:
                 pass  # a web search: its results are in the message after it
+
+    def _add_reasoning(self, item: InputReasoning, param: str) -> None:
+        try:
+            text = _reasoning_text(item, param)
+        except ApiError as error:
+            if self._refuse_unseen:
+                self.history.messages.append(message := ReasoningMessage(""))
+                self.unreadable[id(message)] = error
+            else:
+                self.unread = True
+        else:
+            if text:
+                self.history.messages.append(ReasoningMessage(text))
+
+    def _add_output(self, item: InputFunctionCallOutput, param: str) -> None:
+        # Codex's `exec` sends notices of a call that runs as further outputs.
+        again = item.type == "custom_tool_call_output"
+        late = self._missing_result(item.call_id)
+        name = self._call_name(item.call_id, param, again=again)
+        text = _content_text(item.output, f"{param}.output", self._pdfs)
+        self._add_result(item.call_id, ToolResultMessage(name, text, True, late))
+
+    def _add_summary(self, token: str, param: str) -> None:
+        try:
+            text = summary_message(decode_summary(token, param))
+        except ApiError:
+            if self._refuse_unseen:
+                raise
+            self.unread, text = True, UNREADABLE_SUMMARY
+        self.history.messages.append(Developer(text))
 
     def _message_text(self, item: InputMessage, param: str, refuse_unseen: bool) -> str:
         """The text of a message. Raises ApiError for content that is refused."""

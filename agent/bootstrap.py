@@ -28,7 +28,7 @@ from agent.util.sanitize import echo
 from agent.util.temporary_folders import clear_leftovers_in_background
 from agent.util.user_files import expand_path, refuse_link
 from tools.config.servers import ConfigError
-from tools.factory import build_toolbox
+from tools.factory import ToolboxOptions, build_toolbox
 
 if TYPE_CHECKING:
     from agent.observability.trace import Trace
@@ -73,27 +73,7 @@ def create_runtime(
         model = resolve.resolve_model(launch.model, paths, scripted=launch.engine is not None)
         _warn_wrong_entries(paths)
         settings = load_settings(paths)
-        tool_setup = build_toolbox(
-            tools=tools if launch.tools is None else launch.tools,
-            mcp_config=launch.mcp_config,
-            mcp=launch.mcp,
-            demo_tools=launch.demo_tools,
-            approve=launch.approve or "",
-            root=root,
-            results_folder=paths.cache / "results",
-            work_folder=paths.cache,
-            server_homes=paths.cache / "mcp",
-            allow_unsandboxed=settings.unsandboxed_python,
-            browser=settings.browser,
-            network=settings.network,
-            user_config=paths.mcp_json,
-            approvals_file=paths.approvals,
-            audit_file=paths.audit_log,
-            credentials_file=paths.credentials,
-            own_folders=paths.folders,
-            trust_project=launch.trust_project,
-            allow_home=launch.allow_home,
-        )
+        tool_setup = build_toolbox(_toolbox_options(launch, tools, settings, paths))
     script = _script_path(launch.engine)
     keep_alive_choices = (keep_alive, model.keep_alive, settings.keep_alive)
     trace = _trace(launch.trace)
@@ -119,6 +99,32 @@ def create_runtime(
         runtime.hub.subscribe(trace.follow)
         runtime.on_close.append(trace.close)
     return runtime
+
+
+def _toolbox_options(
+    launch: LaunchOptions, tools: str, settings: Settings, paths: Paths
+) -> ToolboxOptions:
+    return ToolboxOptions(
+        tools=tools if launch.tools is None else launch.tools,
+        mcp_config=launch.mcp_config,
+        mcp=launch.mcp,
+        demo_tools=launch.demo_tools,
+        approve=launch.approve or "",
+        root=launch.root,
+        results_folder=paths.cache / "results",
+        work_folder=paths.cache,
+        server_homes=paths.cache / "mcp",
+        allow_unsandboxed=settings.unsandboxed_python,
+        browser=settings.browser,
+        network=settings.network,
+        user_config=paths.mcp_json,
+        approvals_file=paths.approvals,
+        audit_file=paths.audit_log,
+        credentials_file=paths.credentials,
+        own_folders=paths.folders,
+        trust_project=launch.trust_project,
+        allow_home=launch.allow_home,
+    )
 
 
 def prefix_cache_bytes(settings: Settings) -> int | None:

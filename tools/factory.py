@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,8 @@ from tools.builtin.browser.settings import BrowserSettings
 from tools.builtin.files.server import FilesServer
 from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
-from tools.builtin_server import ToolError
-from tools.config.file import folder_environment, own_servers, read_file, read_servers
+from tools.builtin_server import BuiltinServer, ToolError
+from tools.config.file import McpFile, folder_environment, own_servers, read_file, read_servers
 from tools.config.named_files import NamedFiles, rule_files, server_files
 from tools.config.servers import ConfigError, ServerConfig, merge, parse_server
 from tools.demo.settings import demo_servers
@@ -40,108 +40,129 @@ class Toolbox:
     policy: Policy
 
 
-def build_toolbox(
-    *,
-    tools: str = "all",
-    mcp_config: Sequence[Path] = (),
-    mcp: Sequence[str] = (),
-    demo_tools: bool = False,
-    approve: str = "",
-    root: Path | None = None,
-    allow_unsandboxed: bool = False,
-    browser: BrowserSettings | None = None,
-    network: NetworkAccess | None = None,
-    max_result_chars: int = 32_000,
-    results_folder: Path | None = None,
-    work_folder: Path | None = None,
-    server_homes: Path | None = None,
-    user_config: Path | None = None,
-    approvals_file: Path | None = None,
-    audit_file: Path | None = None,
-    credentials_file: Path | None = None,
-    own_folders: Sequence[Path] = (),
-    trust_project: bool | str = False,
-    allow_home: bool = False,
-) -> Toolbox:
+@dataclass(frozen=True, slots=True)
+class ToolboxOptions:
+    """The choices of a toolbox, those of the command line by the names of its options."""
+
+    tools: str = "all"
+    mcp_config: Sequence[Path] = ()
+    mcp: Sequence[str] = ()
+    demo_tools: bool = False
+    approve: str = ""
+    root: Path | None = None
+    allow_unsandboxed: bool = False
+    browser: BrowserSettings | None = None
+    network: NetworkAccess | None = None
+    max_result_chars: int = 32_000
+    results_folder: Path | None = None
+    work_folder: Path | None = None
+    """Of built-in servers; None: temporary."""
+    server_homes: Path | None = None
+    """Of servers in the sandbox."""
+    user_config: Path | None = None
+    approvals_file: Path | None = None
+    """As ``audit_file`` and ``credentials_file``: None: nothing is stored."""
+    audit_file: Path | None = None
+    credentials_file: Path | None = None
+    own_folders: Sequence[Path] = ()
+    """This program's, which no tool may change."""
+    trust_project: bool | str = False
+    allow_home: bool = False
+
+    @property
+    def settings_files(self) -> list[Path]:
+        """The files of this program that say what runs."""
+        own = (self.user_config, self.approvals_file, self.audit_file, self.credentials_file)
+        return [path for path in (*own, *self.mcp_config) if path is not None]
+
+    def folder_for(self, name: str) -> Path | None:
+        return self.work_folder and self.work_folder / name
+
+
+def build_toolbox(options: ToolboxOptions = ToolboxOptions()) -> Toolbox:
     """Build a toolbox and start nothing. Raises ConfigError.
 
-    ``tools`` to ``allow_home``: values of the command line options of these names. ``work_folder``: of
-    built-in servers (None: temporary). ``server_homes``: of servers in the sandbox. ``approvals_file``,
-    ``audit_file``, ``credentials_file``: None: nothing is stored. ``own_folders``: this program's,
-    which no tool may change. Precedence of servers with the same name: ``mcp``, ``mcp_config``,
-    ``user_config``, a built-in one.
+    Precedence of servers with the same name: ``mcp``, ``mcp_config``, ``user_config``, a built-in one.
     """
-    folder = (root or Path.cwd()).resolve()
+    folder = (options.root or Path.cwd()).resolve()
     set_root(folder)
-    store = ApprovalStore(approvals_file, folder)
+    store, audit = ApprovalStore(options.approvals_file, folder), AuditLog(options.audit_file)
     files = FilesServer(
-        root,
-        work_folder=work_folder and work_folder / "changes",
-        own_folders=[*own_folders, *own_paths()],
+        options.root,
+        work_folder=options.folder_for("changes"),
+        own_folders=[*options.own_folders, *own_paths()],
     )
-    browser_server = BrowserServer(browser, work_folder=work_folder and work_folder / "pages")
+    browser = BrowserServer(options.browser, work_folder=options.folder_for("pages"))
     python = PythonServer(
-        allow_unsandboxed=allow_unsandboxed, work_folder=work_folder and work_folder / "python"
+        allow_unsandboxed=options.allow_unsandboxed, work_folder=options.folder_for("python")
     )
-    audit = AuditLog(audit_file)
-    shell = ShellServer(root, files=files, audit=audit, network=network or NetworkAccess())
-    builtins = (python, files, shell, browser_server)
-    environment = folder_environment(folder)
-    user = None
-    if user_config and user_config.exists() and tools != "none":
-        user = read_file(user_config, environment)
-    servers = merge(
-        [ServerConfig(builtin.name, builtin=builtin) for builtin in builtins],
-        demo_servers() if demo_tools else [],
-        own_servers(user) if user else [],
-        # Naming a file on the command line trusts its servers, as naming a command there does.
-        *(
-            [replace(server, trusted=True) for server in read_servers(path, environment)]
-            for path in mcp_config
-        ),
-        [parse_server(option) for option in mcp],
-    )
-    if user_config is not None and tools != "none":
-        taken = {server.name for server in servers} | {builtin.alias for builtin in builtins}
-        project_servers = approved_servers(find_project(folder), store, trust=trust_project)
-        servers += [server for server in project_servers if server.name not in taken]
-    selected = select_servers(tools, servers)
-    if any(server.builtin is browser_server for server in selected) and (text := missing_package()):
+    network = options.network or NetworkAccess()
+    shell = ShellServer(options.root, files=files, audit=audit, network=network)
+    user, environment = None, folder_environment(folder)
+    if options.user_config and options.user_config.exists() and options.tools != "none":
+        user = read_file(options.user_config, environment)
+    servers = _merge_servers(options, user, environment, (python, files, shell, browser), store)
+    selected = select_servers(options.tools, servers)
+    if any(server.builtin is browser for server in selected) and (text := missing_package()):
         raise ConfigError(text)
     if holds_home(folder) and any(map(_changes_root, selected)):
-        _require_home_allowed(folder, store, allow_home)
+        _require_home_allowed(folder, store, options.allow_home)
     sandbox = None
     if any(server.sandbox for server in selected):
         from tools.mcp.sandboxed import ServerSandbox  # most people have none
 
-        sandbox = ServerSandbox(folder, server_homes, audit)
+        sandbox = ServerSandbox(folder, options.server_homes, audit)
     host = Host(
         selected,
-        max_result_chars=max_result_chars,
-        results_folder=results_folder,
+        max_result_chars=options.max_result_chars,
+        results_folder=options.results_folder,
         roots=[folder],
-        credentials_file=credentials_file,
+        credentials_file=options.credentials_file,
         sandbox=sandbox,
     )
     host.unselected = unselected_names(servers, selected)
-    policy = Policy.parse(
-        approve, servers, settings=user.approve if user else {}, store=store, audit=audit
-    )
-    own_files = (user_config, approvals_file, audit_file, credentials_file, *mcp_config)
-    settings = [path for path in own_files if path is not None]
+    approve = user.approve if user else {}
+    policy = Policy.parse(options.approve, servers, settings=approve, store=store, audit=audit)
 
     def list_named_files() -> NamedFiles:
         named = server_files(folder, [*servers, *_running_servers(host)])
         rules = rule_files(folder, policy.granted_rules())
-        paths = (*settings, *named.paths, *rules)
-        return NamedFiles(paths, named.modules, (*own_folders, *named.folders))
+        paths = (*options.settings_files, *named.paths, *rules)
+        return NamedFiles(paths, named.modules, (*options.own_folders, *named.folders))
 
     shell.protect_files(list_named_files)
     if sandbox is not None:
         sandbox.named_files = list_named_files
     files.protect_files(list_named_files)
-    browser_server.search_with(host.find_tool, partial(_call_search_tool, Toolbox(host, policy)))
+    browser.search_with(host.find_tool, partial(_call_search_tool, Toolbox(host, policy)))
     return Toolbox(host, policy)
+
+
+def _merge_servers(
+    options: ToolboxOptions,
+    user: McpFile | None,
+    environment: Mapping[str, str],
+    builtins: Sequence[BuiltinServer],
+    store: ApprovalStore,
+) -> list[ServerConfig]:
+    """All servers that are configured, before any is selected."""
+    servers = merge(
+        [ServerConfig(builtin.name, builtin=builtin) for builtin in builtins],
+        demo_servers() if options.demo_tools else [],
+        own_servers(user) if user else [],
+        # Naming a file on the command line trusts its servers, as naming a command there does.
+        *(
+            [replace(server, trusted=True) for server in read_servers(path, environment)]
+            for path in options.mcp_config
+        ),
+        [parse_server(option) for option in options.mcp],
+    )
+    if options.user_config is not None and options.tools != "none":
+        taken = {server.name for server in servers} | {builtin.alias for builtin in builtins}
+        project = find_project((options.root or Path.cwd()).resolve())
+        project_servers = approved_servers(project, store, trust=options.trust_project)
+        servers += [server for server in project_servers if server.name not in taken]
+    return servers
 
 
 def _changes_root(server: ServerConfig) -> bool:

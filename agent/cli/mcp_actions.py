@@ -21,7 +21,7 @@ from agent.util.sanitize import echo
 from tools.config import edit
 from tools.config.importers import plan_import
 from tools.config.servers import ConfigError, ServerConfig
-from tools.factory import build_toolbox
+from tools.factory import ToolboxOptions, build_toolbox
 from tools.mcp.host import Host
 from tools.results import protocol_failure
 from tools.sandbox.isolation import best_isolation
@@ -41,15 +41,17 @@ def create_host(root: Path, trust: bool, max_result_chars: int = MAX_RESULT_CHAR
         raise UserError(f"--root: {root} is not a folder.")
     with user_errors(ConfigError, ending="."):
         return build_toolbox(
-            root=root,
-            max_result_chars=max_result_chars,
-            results_folder=paths.cache / "results",
-            server_homes=paths.cache / "mcp",
-            user_config=paths.mcp_json,
-            approvals_file=paths.approvals,
-            credentials_file=paths.credentials,
-            own_folders=paths.folders,
-            trust_project=trust,
+            ToolboxOptions(
+                root=root,
+                max_result_chars=max_result_chars,
+                results_folder=paths.cache / "results",
+                server_homes=paths.cache / "mcp",
+                user_config=paths.mcp_json,
+                approvals_file=paths.approvals,
+                credentials_file=paths.credentials,
+                own_folders=paths.folders,
+                trust_project=trust,
+            )
         ).host
 
 

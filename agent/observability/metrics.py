@@ -114,19 +114,12 @@ class Metrics:
         )
         self._repairs = counter("agent_repairs", "Malformed markup that was mended.", ["rule"])
         gauges = (
-            (
-                "turns_running",
-                "Turns that have not ended, and requests that are being read.",
-                turns_running,
-            ),
-            (
-                "engine_requests",
-                "Generations that run or wait for a sequence of the engine.",
-                engine_requests,
-            ),
-            ("model_loaded", "1 while the model is in memory.", model_loaded),
+            ("turns_running", "Turns that have not ended, and requests that are being read."),
+            ("engine_requests", "Generations that run or wait for a sequence of the engine."),
+            ("model_loaded", "1 while the model is in memory."),
         )
-        for name, description, value in gauges:
+        values = (turns_running, engine_requests, model_loaded)
+        for (name, description), value in zip(gauges, values, strict=True):
             Gauge(f"agent_{name}", description, registry=registry).set_function(value)
         registry.register(ReplicaCollector(replicas))
 

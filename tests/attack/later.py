@@ -18,7 +18,7 @@ from tests.attack.sandbox import isolations
 from tools.builtin.files.server import FilesServer
 from tools.builtin.shell.server import ShellServer
 from tools.builtin_server import ToolError
-from tools.factory import Toolbox, build_toolbox
+from tools.factory import Toolbox, ToolboxOptions, build_toolbox
 from tools.sandbox.isolation import Isolation
 from tui.util.file_index import FileIndex
 
@@ -148,7 +148,7 @@ async def _try(each: Isolation, case: Case, folder: Path) -> Attempt:
     os.environ["PATH"] = f"{root}/bin:{root}/node_modules/.bin:{path}:"
     os.chdir(root)
     try:
-        toolbox = build_toolbox(tools="all,shell", root=root, user_config=mine)
+        toolbox = build_toolbox(ToolboxOptions(tools="all,shell", root=root, user_config=mine))
         answer = await run(toolbox, each, case.command) if case.command else ""
         result = case.then(root, toolbox)
         if asyncio.iscoroutine(result):

@@ -16,7 +16,7 @@ from tests.attack.measure import Attempt
 from tests.attack.sandbox import isolations
 from tools.builtin.shell.server import ShellServer
 from tools.builtin_server import ToolError
-from tools.factory import build_toolbox
+from tools.factory import ToolboxOptions, build_toolbox
 from tools.sandbox.isolation import Isolation
 
 NAMES = [trick.name for trick in TRICKS if trick.name not in REMAINDER]
@@ -45,7 +45,9 @@ async def _try(each: Isolation, trick: Trick, folder: Path, root: Path) -> Attem
     program.write_text(f"#!/bin/sh\ntouch {marker}\nexit 0\n")
     program.chmod(0o755)
     toolbox = build_toolbox(
-        tools="shell", root=root, trust_project=True, user_config=folder / "config.toml"
+        ToolboxOptions(
+            tools="shell", root=root, trust_project=True, user_config=folder / "config.toml"
+        )
     )
     config = toolbox.host.server_config("shell")
     assert config is not None and isinstance(config.builtin, ShellServer)

@@ -13,7 +13,7 @@ from agent.config.paths import Paths
 from agent.models import resolve
 from agent.models.catalog import Model
 from agent.runtime.runtime import Runtime, RuntimeOptions
-from tools.factory import build_toolbox
+from tools.factory import ToolboxOptions, build_toolbox
 
 MakeRuntime = Callable[..., Awaitable[Runtime]]
 
@@ -34,7 +34,7 @@ async def make_runtime(tmp_path: Path, model_cache: Path) -> AsyncIterator[MakeR
             **settings: Any,
         ) -> Runtime:
             paths = Paths(tmp_path / "config", model_cache, tmp_path / "state")
-            toolbox = build_toolbox(tools=tools, **settings)
+            toolbox = build_toolbox(ToolboxOptions(tools=tools, **settings))
             model = model or resolve.resolve_model("tiny", paths)
             runtime = Runtime(
                 model, toolbox.host, toolbox.policy, paths, RuntimeOptions(script, context)

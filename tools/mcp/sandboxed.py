@@ -21,7 +21,7 @@ from tools.mcp.package_hosts import package_hosts
 from tools.sandbox import isolation
 from tools.sandbox.control import SupervisorLink
 from tools.sandbox.guard import CommandGuard, RootGuard
-from tools.sandbox.isolation import NETWORK_ISOLATION, NetworkAccess, ResourceLimits
+from tools.sandbox.isolation import NETWORK_ISOLATION, NetworkAccess
 from tools.sandbox.protection import Protection
 
 
@@ -76,13 +76,10 @@ class SandboxedServer:
             raise SandboxError(0, f"its sandbox reaches hosts with {NETWORK_ISOLATION} only")
         program = require_program(config.command)
         protection = self._protect(writable := [*self._writable()])
-        return isolation.shell_command(
-            best.name,
-            [program, *config.args],
-            root=self.home,
-            start=self.start_folder,
-            work_folder=self.home,
-            limits=ResourceLimits(),
+        access = isolation.CommandAccess(
+            self.home,
+            self.start_folder,
+            self.home,
             protection=protection,
             network=network,
             control=self.link.descriptor,
@@ -90,6 +87,7 @@ class SandboxedServer:
             readable=[*self._readable(program)],
             writable=writable,
         )
+        return isolation.shell_command(best.name, [program, *config.args], access)
 
     def environment(self, variables: dict[str, str]) -> dict[str, str]:
         """Return the variables of the server: none of the person's but those of its settings."""

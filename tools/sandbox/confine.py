@@ -308,6 +308,12 @@ def send_listener(listener: int) -> None:
     os.close(listener)
 
 
+OPCODES = 0x20, 0x15, 0x35, 0x45, 0x06
+"""Classic BPF: load, jump if equal, if at least, if any bit is set; return."""
+FIRST_ARGUMENT = 16
+"""Offset of a call's first argument; each has 8 bytes."""
+
+
 def filter_program(
     arch: int,
     pid: int,
@@ -338,41 +344,57 @@ def filter_program(
     its own, or under Landlock (``abi``). ``handed_over``: whether another process answers the ignored
     calls.
     """
-    load, equal, at_least, bits, ret = 0x20, 0x15, 0x35, 0x45, 0x06
+    load, equal, at_least, bits, ret = OPCODES
     allow, kill, refuse = (ret, 0, 0, 0x7FFF0000), (ret, 0, 0, 0x80000000), 0x00050000
-    number, architecture, argument, second = 0, 4, 16, 24
+    number, architecture, argument = 0, 4, FIRST_ARGUMENT
     rules = [(load, 0, 0, architecture), (equal, 1, 0, AUDIT_ARCH[arch]), kill]
     # 0x40000000: the x32 numbers of x86_64, a second door to every call.
-    rules += [
-        (load, 0, 0, number),
-        (at_least, 0, 1, 0x40000000),
-        (ret, 0, 0, refuse | ENOSYS_ERRNO),
-    ]
+    no_call = (ret, 0, 0, refuse | ENOSYS_ERRNO)
+    rules += [(load, 0, 0, number), (at_least, 0, 1, 0x40000000), no_call]
     permitted, self_only = exceptions(mode, abi)
-    answers = (DENIED_CALLS, EPERM_ERRNO), (IGNORED_CALLS, 0), (UNSUPPORTED_CALLS, EOPNOTSUPP_ERRNO)
-    for calls, error in answers:
-        if calls is IGNORED_CALLS and mode in ("namespace", "network"):
-            continue
-        for name, numbers in calls.items():
-            if name not in permitted and (value := numbers[arch]) is not None:
-                answer = 0x7FC00000 if calls is IGNORED_CALLS and handed_over else refuse | error
-                rules += [(equal, 0, 1, value), (ret, 0, 0, answer)]
+    rules += _answered_calls(arch, mode, permitted, handed_over)
     # Answered so, the C library falls back to clone, whose flags can be seen.
-    rules += [(equal, 0, 1, CLONE3[arch]), (ret, 0, 0, refuse | ENOSYS_ERRNO)]
+    rules += [(equal, 0, 1, CLONE3[arch]), no_call]
     no = (ret, 0, 0, refuse | EPERM_ERRNO)
     rules += [(equal, 0, 4, CLONE[arch]), (load, 0, 0, argument)]
-    if mode == "alone":
-        rules += [(bits, 0, 1, CLONE_THREAD), allow, no]
-    else:
-        rules += [(bits, 0, 1, CLONE_NAMESPACES), no, allow]
-    rules += [(equal, 0, 1, OPENAT2[arch]), (ret, 0, 0, refuse | ENOSYS_ERRNO)]
+    namespaces = [(bits, 0, 1, CLONE_NAMESPACES), no, allow]
+    rules += [(bits, 0, 1, CLONE_THREAD), allow, no] if mode == "alone" else namespaces
+    rules += [(equal, 0, 1, OPENAT2[arch]), no_call]
     for *call, mode_offset, flags_offset in MODE_CALLS.values():
         if (value := call[arch]) is not None:
             test = [(load, 0, 0, mode_offset), (bits, 0, 1, SPECIAL_MODES), no, allow]
             if flags_offset is not None:
                 test = [(load, 0, 0, flags_offset), (bits, 0, 3, CREATING_FLAGS), *test]
             rules += [(equal, 0, len(test), value), *test]
-    rules += [(equal, 0, 7, SOCKETPAIR[arch]), (load, 0, 0, argument), (equal, 0, 4, AF_UNIX)]
+    rules += _argument_rules(arch, mode)
+    for name, numbers in SELF_ONLY_CALLS.items():
+        if name in self_only and (value := numbers[arch]) is not None:
+            rules += [(equal, 0, 5, value), (load, 0, 0, argument), (equal, 1, 0, 0)]
+            rules += [(equal, 0, 1, pid), allow, no]
+    return [*rules, allow]
+
+
+def _answered_calls(
+    arch: int, mode: str, permitted: set[str], handed_over: bool
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the tests of calls that are answered whatever their arguments are."""
+    answers = (DENIED_CALLS, EPERM_ERRNO), (IGNORED_CALLS, 0), (UNSUPPORTED_CALLS, EOPNOTSUPP_ERRNO)
+    for calls, error in answers:
+        if calls is IGNORED_CALLS and mode in ("namespace", "network"):
+            continue
+        for name, numbers in calls.items():
+            if name not in permitted and (value := numbers[arch]) is not None:
+                hands_over = calls is IGNORED_CALLS and handed_over
+                yield OPCODES[1], 0, 1, value
+                yield OPCODES[4], 0, 0, 0x7FC00000 if hands_over else 0x00050000 | error
+
+
+def _argument_rules(arch: int, mode: str) -> list[tuple[int, int, int, int]]:
+    """Return the tests of sockets and of the requests of fcntl, ioctl and setsockopt."""
+    load, equal, _, bits, ret = OPCODES
+    allow, no = (ret, 0, 0, 0x7FFF0000), (ret, 0, 0, 0x00050000 | EPERM_ERRNO)
+    argument, second = FIRST_ARGUMENT, FIRST_ARGUMENT + 8
+    rules = [(equal, 0, 7, SOCKETPAIR[arch]), (load, 0, 0, argument), (equal, 0, 4, AF_UNIX)]
     refused = OTHER_SOCKET_TYPES if mode == "alone" else OTHER_SOCKET_TYPES & ~PACKET_TYPE_BIT
     rules += [(load, 0, 0, second), (bits, 2, 0, refused), (bits, 0, 1, SOCK_STREAM)]
     rules += [allow, no]
@@ -387,11 +409,7 @@ def filter_program(
         rules += [(equal, 0, count + 3, request[arch]), (load, 0, 0, offset)]
         rules += [(equal, count - index, 0, value) for index, value in enumerate(values)]
         rules += [allow, no]
-    for name, numbers in SELF_ONLY_CALLS.items():
-        if name in self_only and (value := numbers[arch]) is not None:
-            rules += [(equal, 0, 5, value), (load, 0, 0, argument), (equal, 1, 0, 0)]
-            rules += [(equal, 0, 1, pid), allow, no]
-    return [*rules, allow]
+    return rules
 
 
 def exceptions(mode: str, abi: int) -> tuple[set[str], set[str]]:

@@ -198,47 +198,60 @@ def script_command(
     return [*wrapper, *_confined(spec, str(script))]
 
 
-def shell_command(
-    name: str,
-    argv: Sequence[str],
-    *,
-    root: Path,
-    start: Path,
-    work_folder: Path,
-    limits: ResourceLimits | None = None,
-    protection: Protection | None = None,
-    network: NetworkAccess = NetworkAccess(),
-    control: int = 0,
-    long_running: bool = False,
-    readable: Sequence[str] = (),
-    writable: Sequence[Path] = (),
-) -> list[str]:
-    """Return the command line that runs ``argv`` in ``start`` within the sandbox.
+@dataclass(frozen=True, slots=True)
+class CommandAccess:
+    """Access of a command in the sandbox. Its processes are killed when it ends, or when the stdin of
+    the command line does."""
 
-    It writes to ``root``, except for what ``protection`` names, and to ``work_folder``, its home. It
-    reaches ``network`` only; bubblewrap alone can grant any. Its processes are killed when it ends, or
-    when the stdin of the command line does; with ``control`` (a descriptor, see ``supervise.py``), when
-    that does. ``long_running``: it may run for days, so what others write to the disk does not count.
-    ``readable``, ``writable``: more files and folders; ``protection`` applies to them too.
-    """
-    limits, protection = limits or ResourceLimits(), protection or Protection()
-    spec = _spec(limits)
-    seen = [*_readable(), *_COMMAND_READABLE, *find_toolchains().readable]
-    readable = [*readable, *certificate_variables().values()]  # programs refuse a missing one
-    for path in sorted(set(readable) - set(seen)):  # folders before what is in them
-        if not any(path.startswith(f"{p}/") and not Path(p).is_symlink() for p in seen):
-            seen.append(path)
+    root: Path
+    """It is written to, except for what ``protection`` names."""
+    start: Path
+    """The working folder."""
+    home: Path
+    """It is written to, too."""
+    limits: ResourceLimits = ResourceLimits()
+    protection: Protection = Protection()
+    """It applies to ``readable`` and ``writable`` too."""
+    network: NetworkAccess = NetworkAccess()
+    """Bubblewrap alone can grant any."""
+    control: int = 0
+    """A descriptor, see ``supervise.py``, at whose end the processes are killed."""
+    long_running: bool = False
+    """It may run for days, so what others write to the disk does not count."""
+    readable: Sequence[str] = ()
+    writable: Sequence[Path] = ()
+
+    def readable_paths(self) -> list[str]:
+        """Return what it reads, folders before what is in them."""
+        seen = [*_readable(), *_COMMAND_READABLE]
+        # Programs refuse a missing certificate.
+        readable = {*self.readable, *certificate_variables().values()}
+        for path in sorted(readable - set(seen)):
+            if not any(path.startswith(f"{p}/") and not Path(p).is_symlink() for p in seen):
+                seen.append(path)
+        if self.network.kind:
+            seen += [path for path in _NETWORK_READABLE if os.path.lexists(path)]
+        return seen
+
+
+def shell_command(name: str, argv: Sequence[str], access: CommandAccess) -> list[str]:
+    """Return the command line that runs ``argv`` within the sandbox."""
+    protection, network, writable = access.protection, access.network, access.writable
+    root, home, long_running = access.root, access.home, access.long_running
+    spec, seen = _spec(access.limits), access.readable_paths()
     if network.kind:
         if name != NETWORK_ISOLATION:
             raise ValueError(name)
         spec["network"] = network.kind
-        seen += [path for path in _NETWORK_READABLE if os.path.lexists(path)]
     wrapper: list[str] = []
     read_only: Sequence[str] | None = None
     match name:
         case "bubblewrap":
-            options = [*(("--dir", str(start)) if long_running else ()), *protection.bind_options()]
-            wrapper = _bubblewrap(seen, [work_folder, root, *writable], start, options)
+            options = [
+                *(("--dir", str(access.start)) if long_running else ()),
+                *protection.bind_options(),
+            ]
+            wrapper = _bubblewrap(seen, [home, root, *writable], access.start, options)
             spec |= {"seccomp": "network" if network.kind else "namespace"}
             spec["identities"] = protection.identities
         case "landlock":
@@ -246,13 +259,13 @@ def shell_command(
                 raise OSError(0, "it may write one folder only, without bubblewrap")
             partly = protection.partly_writable(writable[0] if writable else root)
             whole = [path for path in (root, *writable) if str(path) not in partly]
-            spec |= _landlock(seen, [work_folder, *whole], partly)
+            spec |= _landlock(seen, [home, *whole], partly)
             spec["landlock"]["hidden"] = protection.unreadable
             read_only = protection.read_only
             spec["seccomp"] = "landlock"
         case "sandbox-exec":
             wrapper = _sandbox_exec(
-                [work_folder, root, *writable],
+                [home, root, *writable],
                 [],
                 "(allow process-fork) (allow signal (target same-sandbox))",
                 protection,
@@ -261,8 +274,8 @@ def shell_command(
             pass
         case _:
             raise ValueError(name)
-    bounds = {**asdict(limits), "root": str(root), "home": str(work_folder), "read_only": read_only}
-    bounds |= {"hosts": network.hosts, "control": control, "long_running": long_running}
+    bounds = {**asdict(access.limits), "root": str(root), "home": str(home), "read_only": read_only}
+    bounds |= {"hosts": network.hosts, "control": access.control, "long_running": long_running}
     return [*_python("supervise.py"), json.dumps(bounds), *wrapper, *_confined(spec, *argv)]
 
 

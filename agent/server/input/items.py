@@ -123,6 +123,12 @@ class InputHistory:
     unread: list[int] = field(default_factory=list)
     """Positions of items of other servers that a lenient server could not read."""
 
+    def configure(self, item: InputConfigurationUpdate) -> None:
+        if item.reasoning is not None:
+            self.effort = item.reasoning.effort
+        if item.text is not None:
+            self.text_format = item.text.format
+
     def copy(self) -> InputHistory:
         """A copy without messages and without the calls that the client has approved."""
         return InputHistory(
@@ -328,10 +334,7 @@ class ItemReader:
         if isinstance(item, InputAdditionalTools):
             return
         if isinstance(item, InputConfigurationUpdate):
-            if item.reasoning is not None:
-                history.effort = item.reasoning.effort
-            if item.text is not None:
-                history.text_format = item.text.format
+            history.configure(item)
             return
         if isinstance(item, InputMessage):
             for call_id in [each for each in history.pending_calls if each in self._abandoned]:
@@ -346,8 +349,7 @@ class ItemReader:
         self._leading = False
         match item:
             case InputMessage(role="user"):
-                refuse = self._refuse_unseen and is_newest
-                add(User(self._message_text(item, param, refuse)))
+                add(User(self._message_text(item, param, self._refuse_unseen and is_newest)))
             case InputMessage(phase=phase):
                 text = self._message_text(item, param, False)
                 if text and text != CALL_HEDGE:  # which the model has not written

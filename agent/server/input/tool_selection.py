@@ -95,94 +95,123 @@ def select_tools(
     request: CreateResponse, declared: Sequence[DeclaredTool], exposed: Sequence[Tool]
 ) -> SelectedTools:
     """Read a request's tools; ``exposed``: those that it may name. Raises ApiError."""
-    functions: list[FunctionTool] = []
-    selected: list[Tool] = []
-    labels: list[str] = []
-    echo: list[dict[str, Any]] = []
-    code_interpreter = web_search = False
-    approval_required: set[tuple[str, str]] = set()
-    unavailable: set[str] = set()
-    excluded: set[str] = set()
-    left_out: list[str] = []
+    reader = _ToolReader(request, exposed)
     for one in declared:
-        param, requested = one.param, one.tool
+        is_echoed = reader.add(one.tool, one.param)
+        if one.is_own and is_echoed:
+            reader.echo.append(_echo_tool(one.tool))
+    return reader.result()
+
+
+class _ToolReader:
+    """Reads the tools of one request, one by one."""
+
+    def __init__(self, request: CreateResponse, exposed: Sequence[Tool]) -> None:
+        self._request, self._exposed = request, exposed
+        self._refuses_unseen = request.origin.refuses_unseen
+        self.echo: list[dict[str, Any]] = []
+        self._functions: list[FunctionTool] = []
+        self._selected: list[Tool] = []
+        self._labels: list[str] = []
+        self._approval_required: set[tuple[str, str]] = set()
+        self._unavailable: set[str] = set()
+        self._excluded: set[str] = set()
+        self._left_out: list[str] = []
+        self._code_interpreter = self._web_search = False
+
+    def add(self, requested: RequestTool, param: str) -> bool:
+        """Add a tool; false where there is none of its type here."""
         match requested:
             case RequestFunction():
-                functions.append(_function(requested))
+                self._functions.append(_function(requested))
             case RequestCustom():
-                functions.append(_custom(requested))
-            case RequestNamespace():
-                functions += [
-                    _custom(tool, requested.name)
+                self._functions.append(_custom(requested))
+            case RequestNamespace(name=name):
+                self._functions += [
+                    _custom(tool, name)
                     if isinstance(tool, RequestCustom)
-                    else _function(tool, requested.name)
+                    else _function(tool, name)
                     for tool in requested.tools
                 ]
             case RequestMcp():
-                if requested.server_label in labels:
-                    raise invalid(param, f"The server {requested.server_label} is named twice.")
-                labels.append(requested.server_label)
-                allowed = [tool for tool in exposed if _allowed(tool, requested)]
-                selected += [tool for tool in allowed if tool not in selected]
-                if not allowed and _tools_of_server(exposed, requested.server_label):
-                    excluded.add(requested.server_label)
-                approval_required |= {
-                    (tool.server, tool.name) for tool in allowed if _needs_approval(tool, requested)
-                }
+                self._add_server(requested, param)
             case RequestOther(type="code_interpreter"):
-                python = _tools_of_server(exposed, "code_interpreter")
-                if not python:
-                    message = "Python (the operator has not exposed it: --tools python)"
-                    raise unsupported(f"{param}.type", message)
-                if request.origin.refuses_unseen:
-                    _check_options(requested, param)
-                    _check_container(requested.container, param)
-                selected += [tool for tool in python if tool not in selected]
-                code_interpreter = True
+                self._add_python(requested, param)
             case RequestOther(type=kind) if kind.startswith("web_search"):
-                browser = _tools_of_server(exposed, "browser")
-                if requested.external_web_access is False:
-                    browser = []
-                if not browser:
-                    # Clients send it by habit: without a browser it is not declared to the model.
-                    log.info("%s: a tool of type %s is not offered", param, kind[:40])
-                    unavailable.add(kind)
-                    left_out.append(param)
-                elif request.origin.refuses_unseen:
-                    _check_options(requested, param)
-                selected += [tool for tool in browser if tool not in selected]
-                web_search = bool(browser)
-            case RequestOther(type=kind) if (
-                request.origin.refuses_unseen and kind not in HABITUAL_TOOLS
-            ):
+                self._add_browser(requested, param)
+            case RequestOther(type=kind) if self._refuses_unseen and kind not in HABITUAL_TOOLS:
                 raise unsupported(f"{param}.type", f"A tool of type '{kind[:40]}'")
             case RequestOther(type=kind):
-                log.warning(
-                    "%s: there is no tool of type %r here: it is left out", param, kind[:40]
-                )
-                unavailable.add(kind)
-                left_out.append(param)
-                continue
-        if one.is_own:
-            echo.append(_echo_tool(requested))
-    _check_unique([f.model_name for f in functions])
-    _check_unique(
-        [f.model_name for f in functions if f.model_name != PYTHON_TOOL]
-        + [tool.model_name for tool in selected]
-    )
-    sources = "web_search_call.action.sources" in (request.include or ())
-    return SelectedTools(
-        tuple(functions),
-        tuple(selected),
-        tuple(labels),
-        echo,
-        hosted=HostedTools(
-            code_interpreter, web_search, sources, approval_required=frozenset(approval_required)
-        ),
-        excluded=frozenset(excluded),
-        unavailable=frozenset(unavailable),
-        left_out=tuple(left_out),
-    )
+                message = "%s: there is no tool of type %r here: it is left out"
+                log.warning(message, param, kind[:40])
+                self._leave_out(kind, param)
+                return False
+        return True
+
+    def _add_server(self, requested: RequestMcp, param: str) -> None:
+        label = requested.server_label
+        if label in self._labels:
+            raise invalid(param, f"The server {label} is named twice.")
+        self._labels.append(label)
+        allowed = [tool for tool in self._exposed if _allowed(tool, requested)]
+        self._select(allowed)
+        if not allowed and _tools_of_server(self._exposed, label):
+            self._excluded.add(label)
+        asked_for = (tool for tool in allowed if _needs_approval(tool, requested))
+        self._approval_required |= {(tool.server, tool.name) for tool in asked_for}
+
+    def _add_python(self, requested: RequestOther, param: str) -> None:
+        python = _tools_of_server(self._exposed, "code_interpreter")
+        if not python:
+            message = "Python (the operator has not exposed it: --tools python)"
+            raise unsupported(f"{param}.type", message)
+        if self._refuses_unseen:
+            _check_options(requested, param)
+            _check_container(requested.container, param)
+        self._select(python)
+        self._code_interpreter = True
+
+    def _add_browser(self, requested: RequestOther, param: str) -> None:
+        browser = _tools_of_server(self._exposed, "browser")
+        if requested.external_web_access is False:
+            browser = []
+        if not browser:
+            # Clients send it by habit: without a browser it is not declared to the model.
+            log.info("%s: a tool of type %s is not offered", param, requested.type[:40])
+            self._leave_out(requested.type, param)
+        elif self._refuses_unseen:
+            _check_options(requested, param)
+        self._select(browser)
+        self._web_search = bool(browser)
+
+    def _select(self, tools: Sequence[Tool]) -> None:
+        self._selected += [tool for tool in tools if tool not in self._selected]
+
+    def _leave_out(self, kind: str, param: str) -> None:
+        self._unavailable.add(kind)
+        self._left_out.append(param)
+
+    def result(self) -> SelectedTools:
+        functions, selected = self._functions, self._selected
+        _check_unique([f.model_name for f in functions])
+        _check_unique(
+            [f.model_name for f in functions if f.model_name != PYTHON_TOOL]
+            + [tool.model_name for tool in selected]
+        )
+        sources = "web_search_call.action.sources" in (self._request.include or ())
+        required = frozenset(self._approval_required)
+        return SelectedTools(
+            tuple(functions),
+            tuple(selected),
+            tuple(self._labels),
+            self.echo,
+            hosted=HostedTools(
+                self._code_interpreter, self._web_search, sources, approval_required=required
+            ),
+            excluded=frozenset(self._excluded),
+            unavailable=frozenset(self._unavailable),
+            left_out=tuple(self._left_out),
+        )
 
 
 def apply_tool_choice(selected: SelectedTools, request: CreateResponse) -> SelectedTools:

@@ -49,6 +49,7 @@ from agent.server.input.stored_response import Continued, StoredResponse, served
 from agent.server.input.token_limits import context_length_exceeded, pretokenise
 from agent.server.input.token_memo import TokenMemo
 from agent.server.input.tool_selection import (
+    SelectedTools,
     ToolExposure,
     apply_tool_choice,
     select_tools,
@@ -272,12 +273,7 @@ class TurnPlanner:
             (begun,) = await pretokenise(loaded.format, [begun], runtime.context_length, self._memo)
             begin = begin_with_message(loaded.format, begun, f"input[{len(items) - 1}]")
         if continued is not None:
-            conversation = continued.conversation
-            if request.conversation_id is None and _replaces_result(history):
-                # Another continuation of the same response is unaffected.
-                conversation = conversation.branch(new_id("conv"), len(conversation.entries))
-            if input_items.ends_turn(history.messages):
-                conversation.end_turn()  # as if its items had been sent again
+            conversation = _continued_conversation(continued, request, history)
             if not messages and not conversation.entries and begin is None:
                 raise _missing_input()
         else:
@@ -294,28 +290,12 @@ class TurnPlanner:
             job=job,
             begin=begin,
         )
-        prepared, tokens = turn.prepare(), turn.prompt_tokens()
-        try:
-            await prepared.constraints.compile()
-        except UnenforceableSchemaError as error:
-            param = "text.format.schema" if error.subject == ANSWER_SUBJECT else "tools"
-            raise invalid(param, str(error), "invalid_json_schema") from error
-        except EngineBusyError as error:
-            raise rate_limited(str(error)) from error
-        if options.compact:
-            tokens = compaction.minimum_prompt_tokens(prepared.format, conversation)
-        tokens += len(prepared.begun.ids)
-        if tokens >= runtime.context_length:
-            raise context_length_exceeded(runtime.context_length, tokens)
-        unread = [client_param(f"input[{at}]", request.origin.dropped) for at in history.unread]
-        ignored = (*request.origin.ignored, *tools.left_out, *unread)
-        if ignored:
-            log.warning("of the request is passed over: %s", ", ".join(ignored)[:200])
+        await _check_turn(turn)
+        ignored = _ignored_params(request, tools, history)
         inputs = None
         if (name := request.conversation_id) is not None:
-            sent = (
-                request.origin.sent_input if begin is None else request.origin.sent_input[:-1]
-            )  # its answer has it
+            sent = request.origin.sent_input
+            sent = sent if begin is None else sent[:-1]  # its answer has it
             inputs = await self._conversations.new_inputs(name, sent, cache)
         return TurnPlan(turn, request, history, request.store is not False, ignored, _inputs=inputs)
 
@@ -457,6 +437,46 @@ def _required_input(request: CreateResponse) -> str | list[InputItem]:
     if isinstance(request.input, str):
         return ""
     raise _missing_input()
+
+
+def _continued_conversation(
+    continued: Continued, request: CreateResponse, history: InputHistory
+) -> Conversation:
+    conversation = continued.conversation
+    if request.conversation_id is None and _replaces_result(history):
+        # Another continuation of the same response is unaffected.
+        conversation = conversation.branch(new_id("conv"), len(conversation.entries))
+    if input_items.ends_turn(history.messages):
+        conversation.end_turn()  # as if its items had been sent again
+    return conversation
+
+
+def _ignored_params(
+    request: CreateResponse, tools: SelectedTools, history: InputHistory
+) -> tuple[str, ...]:
+    """The parameters of the request without effect, which are logged."""
+    unread = [client_param(f"input[{at}]", request.origin.dropped) for at in history.unread]
+    ignored = (*request.origin.ignored, *tools.left_out, *unread)
+    if ignored:
+        log.warning("of the request is passed over: %s", ", ".join(ignored)[:200])
+    return ignored
+
+
+async def _check_turn(turn: Turn) -> None:
+    """Prepare a turn and compile its grammars. Raises ApiError where it cannot run."""
+    prepared, tokens = turn.prepare(), turn.prompt_tokens()
+    try:
+        await prepared.constraints.compile()
+    except UnenforceableSchemaError as error:
+        param = "text.format.schema" if error.subject == ANSWER_SUBJECT else "tools"
+        raise invalid(param, str(error), "invalid_json_schema") from error
+    except EngineBusyError as error:
+        raise rate_limited(str(error)) from error
+    if turn.options.compact:
+        tokens = compaction.minimum_prompt_tokens(prepared.format, turn.conversation)
+    tokens += len(prepared.begun.ids)
+    if tokens >= turn.runtime.context_length:
+        raise context_length_exceeded(turn.runtime.context_length, tokens)
 
 
 def _missing_input() -> ApiError:

@@ -31,7 +31,7 @@ from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.hosts import Children
 from tests.support.waiting import HANG_SECONDS
-from tools.factory import build_toolbox
+from tools.factory import ToolboxOptions, build_toolbox
 
 NewRuntime = Callable[..., Awaitable[Runtime]]
 
@@ -43,7 +43,7 @@ async def new_runtime(tmp_path: Path, model_cache: Path, tiny_gguf: Path) -> Any
 
     async def new(model: Model | None = None, *, tools: str = "none", **options: Any) -> Runtime:
         where = Paths(tmp_path / "config", tmp_path / "cache", tmp_path / "state")
-        box = build_toolbox(tools=tools)
+        box = build_toolbox(ToolboxOptions(tools=tools))
         runtime = Runtime(
             model or model_at(tiny_gguf), box.host, box.policy, where, RuntimeOptions(**options)
         )

@@ -28,7 +28,7 @@ from tools.builtin.browser.server import BrowserServer
 from tools.builtin.browser.settings import BrowserSettings
 from tools.builtin_server import ToolError, conversation_id
 from tools.config.servers import ConfigError
-from tools.factory import build_toolbox
+from tools.factory import ToolboxOptions, build_toolbox
 from tools.safe_fetch import FetchedPage, GuardedTransport
 from tools.sandbox.isolation import Isolation
 from tools.types import Source
@@ -299,9 +299,11 @@ async def test_search_failures_give_reason(site: str) -> None:
 async def test_search_with_tool_of_server() -> None:
     config = server("finder")
     box = build_toolbox(
-        tools="all",
-        mcp=[f"finder={config.command} {' '.join(config.args)}"],
-        browser=BrowserSettings(search="finder.lookup"),
+        ToolboxOptions(
+            tools="all",
+            mcp=[f"finder={config.command} {' '.join(config.args)}"],
+            browser=BrowserSettings(search="finder.lookup"),
+        )
     )
     try:
         await box.host.start()
@@ -323,10 +325,12 @@ async def test_search_denied_by_policy_fails(tmp_path: Path) -> None:
     rules = tmp_path / "mcp.json"
     rules.write_text('{"mcpServers": {}, "approve": {"finder": "deny"}}')
     box = build_toolbox(
-        tools="all",
-        mcp=[f"finder={config.command} {' '.join(config.args)}"],
-        user_config=rules,
-        browser=BrowserSettings(search="finder.lookup"),
+        ToolboxOptions(
+            tools="all",
+            mcp=[f"finder={config.command} {' '.join(config.args)}"],
+            user_config=rules,
+            browser=BrowserSettings(search="finder.lookup"),
+        )
     )
     try:
         await box.host.start()
@@ -491,5 +495,5 @@ def test_browser_without_its_package_refused_in_one_sentence(
 ) -> None:
     monkeypatch.setitem(sys.modules, "trafilatura", None)
     with pytest.raises(ConfigError, match=r"install it with: pipx inject agent-local trafilatura"):
-        build_toolbox(tools="all,browser")
-    build_toolbox(tools="all")
+        build_toolbox(ToolboxOptions(tools="all,browser"))
+    build_toolbox(ToolboxOptions(tools="all"))

@@ -20,7 +20,7 @@ from tools.builtin.files.server import FilesServer
 from tools.builtin.shell.server import ShellServer
 from tools.builtin_server import ToolError
 from tools.config.named_files import rule_files
-from tools.factory import Toolbox, build_toolbox
+from tools.factory import Toolbox, ToolboxOptions, build_toolbox
 from tools.policy.approval_store import ApprovalStore
 from tools.sandbox import isolation as sandbox_isolation
 
@@ -30,7 +30,9 @@ SETTINGS = ("config/mcp.json", "config/models.toml", "config/AGENTS.md", "state/
 def use_toolbox(shell: Commands, tmp_path: Path, **options: Any) -> Toolbox:
     """Run the commands of ``shell`` in the shell tool of a toolbox with these options."""
     root = shell.builtin.root
-    toolbox = build_toolbox(tools="shell", root=root, user_config=tmp_path / "mine.json", **options)
+    toolbox = build_toolbox(
+        ToolboxOptions(tools="shell", root=root, user_config=tmp_path / "mine.json", **options)
+    )
     config = toolbox.host.server_config("shell")
     assert config is not None and isinstance(config.builtin, ShellServer)
     config.builtin._isolation = shell.builtin._isolation
@@ -367,7 +369,7 @@ async def test_files_no_bare_repository(tmp_path: Path, order: tuple[str, ...]) 
 def test_toolbox_program_s_own_files_not_changed() -> None:
     """A checkout in which the program runs, as the README sets it up."""
     checkout = Path(sandbox_isolation.__file__).parents[2]
-    toolbox = build_toolbox(tools="files", root=checkout)
+    toolbox = build_toolbox(ToolboxOptions(tools="files", root=checkout))
     config = toolbox.host.server_config("files")
     assert config is not None and isinstance(config.builtin, FilesServer)
     names = ["tui/app.py", "agent/new.py", "tools/x.py", "models.toml", "pyproject.toml"]

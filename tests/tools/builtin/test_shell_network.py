@@ -25,7 +25,7 @@ from tools.audit import AuditLog
 from tools.builtin.shell.server import ShellServer
 from tools.builtin_server import ExtraPermission
 from tools.config.servers import ServerConfig
-from tools.factory import build_toolbox
+from tools.factory import ToolboxOptions, build_toolbox
 from tools.policy.approvals import Policy
 from tools.policy.safety import safety_report
 from tools.policy.taint import Exposure
@@ -237,7 +237,7 @@ async def test_turn_one_question_for_hosts_and_command(
 
 async def test_safety_names_what_commands_reach(tmp_path: Path) -> None:
     network = NetworkAccess(loopback=True, hosts=("wheels.example",))
-    toolbox = build_toolbox(tools="shell", root=tmp_path, network=network)
+    toolbox = build_toolbox(ToolboxOptions(tools="shell", root=tmp_path, network=network))
     report = safety_report(toolbox.host, toolbox.policy)
     if isolation.best_isolation().name == NETWORK_ISOLATION:
         assert report["Can reach"] == ["wheels.example, by commands; other hosts after a question"]

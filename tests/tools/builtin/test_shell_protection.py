@@ -18,7 +18,7 @@ from tests.support.invariants import check as check_stream
 from tests.support.program import RunAgent
 from tools.audit import AuditLog
 from tools.builtin.shell.server import ShellServer
-from tools.factory import build_toolbox
+from tools.factory import ToolboxOptions, build_toolbox
 from tools.sandbox.changes import take_snapshot
 from tools.sandbox.repositories import RepositoryFinder
 
@@ -199,10 +199,10 @@ async def test_exec_files_of_trusted_servers_protected(shell: Commands, tmp_path
     server = {"command": "python3", "args": ["-u", "scripts/server.py", "--config=conf.json"]}
     server["env"] = {"PRELOAD": f"{root}/scripts/preload.py"}
     outside.write_text(json.dumps({"mcpServers": {"mine": server}}))
-    toolbox = build_toolbox(
+    toolbox = build_toolbox(ToolboxOptions(
         tools="shell", mcp_config=[outside], mcp=["m=python3 -m pkg.app"], root=root,
         user_config=tmp_path / "none.json",
-    )  # fmt: skip
+    ))  # fmt: skip
     builtin = toolbox.host.server_config("shell")
     assert builtin is not None and isinstance(builtin.builtin, ShellServer)
     builtin.builtin._isolation = shell.builtin._isolation

@@ -13,7 +13,7 @@ from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
 from tools.config.file import read_servers
 from tools.config.servers import ConfigError, ServerConfig, merge, parse_server
-from tools.factory import build_toolbox
+from tools.factory import ToolboxOptions, build_toolbox
 from tools.mcp.stdio import environment
 from tools.policy.approvals import Policy
 from tools.sandbox.isolation import Isolation
@@ -185,7 +185,9 @@ def test_policy_command_line_rules() -> None:
 
 def test_toolbox_same_name_replaces_builtin_server(tmp_path: Path) -> None:
     file = write(tmp_path, {"git": {"command": "x"}})
-    box = build_toolbox(mcp_config=[file], mcp=["files=my-files"], tools="files,git", root=tmp_path)
+    box = build_toolbox(
+        ToolboxOptions(mcp_config=[file], mcp=["files=my-files"], tools="files,git", root=tmp_path)
+    )
     assert [server.name for server in box.host.server_states()] == ["files", "git"]
     config = box.host.server_config("files")
     assert config is not None and config.command == "my-files"
@@ -198,7 +200,9 @@ def test_toolbox_servers_name_the_folder(tmp_path: Path) -> None:
     named = write(tmp_path, {"named": entry}).rename(tmp_path / "named.json")
     user = write(tmp_path, {"user": entry})
     box = build_toolbox(
-        user_config=user, mcp_config=[named], root=tmp_path, trust_project=True, tools="all"
+        ToolboxOptions(
+            user_config=user, mcp_config=[named], root=tmp_path, trust_project=True, tools="all"
+        )
     )
     for name in ("user", "named", "project"):
         config = box.host.server_config(name)
@@ -219,7 +223,7 @@ def test_toolbox_own_servers_start_in_their_file_s_folder(tmp_path: Path) -> Non
     (tmp_path / "config").mkdir()
     write(tmp_path, entries).rename(tmp_path / ".mcp.json")
     mine = write(tmp_path / "config", entries)
-    box = build_toolbox(user_config=mine, root=tmp_path, mcp=["typed=python3 -m x"])
+    box = build_toolbox(ToolboxOptions(user_config=mine, root=tmp_path, mcp=["typed=python3 -m x"]))
     configs = {name: box.host.server_config(name) for name in (*entries, "typed")}
     folders = {name: config and config.start_folder for name, config in configs.items()}
     there = tmp_path / "config"

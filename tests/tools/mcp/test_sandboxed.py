@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 from tools.audit import AuditLog
 from tools.config.entry import read_entry
 from tools.config.servers import ConfigError, SandboxSettings, ServerConfig
-from tools.factory import build_toolbox
+from tools.factory import ToolboxOptions, build_toolbox
 from tools.mcp.host import Host
 from tools.mcp.package_hosts import package_hosts
 from tools.mcp.sandboxed import ServerSandbox
@@ -229,10 +229,10 @@ async def test_project_server_gets_nothing_outside_of_its_folder(tmp_path: Path)
     outside = {**entry, "sandbox": {"write": [str(tmp_path)]}}
     servers = {"meddler": entry, "outside": outside}
     (root / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
-    box = build_toolbox(
+    box = build_toolbox(ToolboxOptions(
         tools="meddler,outside", root=root, trust_project=True, server_homes=tmp_path / "homes",
         user_config=tmp_path / "none",
-    )  # fmt: skip
+    ))  # fmt: skip
     await box.host.start()
     await box.host.wait_started()
     server = Server(box.host, ServerSandbox())

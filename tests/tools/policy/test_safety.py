@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.hosts import SERVERS_FOLDER
-from tools.factory import build_toolbox
+from tools.factory import ToolboxOptions, build_toolbox
 from tools.policy.safety import safety_report
 from tools.sandbox import isolation
 
 
 async def test_report_default_tools_read_below_root_and_run_python(tmp_path: Path) -> None:
-    toolbox = build_toolbox(root=tmp_path)
+    toolbox = build_toolbox(ToolboxOptions(root=tmp_path))
     report = safety_report(toolbox.host, toolbox.policy)
     assert report["Can read"] == [f"files below {tmp_path.resolve()}"]
     assert report["Can change"] == report["Can reach"] == ["nothing"]
@@ -24,7 +24,7 @@ async def test_report_default_tools_read_below_root_and_run_python(tmp_path: Pat
 
 
 async def test_report_named_tools_change_run_and_reach(tmp_path: Path) -> None:
-    toolbox = build_toolbox(tools="files,shell,browser", root=tmp_path)
+    toolbox = build_toolbox(ToolboxOptions(tools="files,shell,browser", root=tmp_path))
     report = safety_report(toolbox.host, toolbox.policy)
     assert report["Can change"][0] == f"files below {tmp_path.resolve()}"
     assert report["Can run"][0].startswith("commands in a sandbox")
@@ -37,7 +37,7 @@ async def test_report_python_without_sandbox_can_do_everything(
 ) -> None:
     none = isolation.Isolation("none", "no isolation works here", False)
     monkeypatch.setattr(isolation, "best_isolation", lambda: none)
-    toolbox = build_toolbox(root=tmp_path, allow_unsandboxed=True)
+    toolbox = build_toolbox(ToolboxOptions(root=tmp_path, allow_unsandboxed=True))
     report = safety_report(toolbox.host, toolbox.policy)
     for heading in ("Can read", "Can change", "Can run", "Can reach"):
         assert "everything that you can, by Python code without a sandbox" in report[heading]
@@ -46,9 +46,11 @@ async def test_report_python_without_sandbox_can_do_everything(
 
 async def test_report_mcp_program_has_the_rights_of_the_person(tmp_path: Path) -> None:
     toolbox = build_toolbox(
-        tools="plain",
-        mcp=[f"plain={sys.executable} -I {SERVERS_FOLDER / 'plain.py'}"],
-        root=tmp_path,
+        ToolboxOptions(
+            tools="plain",
+            mcp=[f"plain={sys.executable} -I {SERVERS_FOLDER / 'plain.py'}"],
+            root=tmp_path,
+        )
     )
     await toolbox.host.start()
     await toolbox.host.wait_started()

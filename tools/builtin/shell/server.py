@@ -340,13 +340,15 @@ class ShellServer(BuiltinServer):
         return sandbox.shell_command(
             self._isolation.name,
             _without_login(list(command.words)),
-            root=self.root,
-            start=folder,
-            work_folder=command.home,
-            limits=self._limits,
-            protection=guard.protection,
-            network=network,
-            control=command.link.descriptor,
+            sandbox.CommandAccess(
+                self.root,
+                folder,
+                command.home,
+                self._limits,
+                guard.protection,
+                network,
+                command.link.descriptor,
+            ),
         )
 
     # --- in the background ---

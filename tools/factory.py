@@ -56,9 +56,9 @@ class ToolboxOptions:
     max_result_chars: int = 32_000
     results_folder: Path | None = None
     work_folder: Path | None = None
-    """Of built-in servers; None: temporary."""
+    """The folder of built-in servers; None: a temporary one."""
     server_homes: Path | None = None
-    """Of servers in the sandbox."""
+    """The folder of servers in the sandbox."""
     user_config: Path | None = None
     approvals_file: Path | None = None
     """As ``audit_file`` and ``credentials_file``: None: nothing is stored."""

@@ -507,7 +507,8 @@ class Session:
         tools = self.runtime.host.all_tools()
         names = {(tool.server, tool.name): tool.model_name for tool in tools}
         before, turns = self.conversation.id, await self.stored_turns()
-        converted = convert_vocabulary(loaded.format, turns, loaded.vocabulary, names)
+        past = [(turn.prompt, turn.response) for turn in turns]
+        converted = convert_vocabulary(loaded.format, past, loaded.vocabulary, names)
         model = self.runtime.model.name
         await self._write_store(lambda store: store.save_converted(converted, before, turns, model))
         self.conversation = converted

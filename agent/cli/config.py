@@ -87,9 +87,10 @@ def set_(
     value: Annotated[str, typer.Argument(metavar="VALUE", help="Quotes are not needed.")],
 ) -> None:
     """Change one setting; the rest of the file, comments too, stays as it is."""
-    from agent.config.settings import SETTINGS, save_setting
+    from agent.config.settings import FORMER_NAMES, SETTINGS, save_setting
     from agent.models.resolve import lasting_name
 
+    name = FORMER_NAMES.get(name, name)
     if name not in DEFAULTS:
         raise UserError(f"There is no setting {name}; agent config show lists them.")
     paths = user_paths()

@@ -69,7 +69,7 @@ SETTING_TEXTS = {
         "false", "record in the app how likely each token was, and the ten likeliest others"
     ),
     "responses_days": SettingText("30", "how long responses of `/v1/responses` are stored"),
-    "responses_most": SettingText("10000", "how many of them are stored"),
+    "responses_max": SettingText("10000", "how many of them are stored"),
     "project_instructions": SettingText(
         "true", "read `AGENTS.md` files", "`--no-project-instructions`"
     ),

@@ -48,9 +48,11 @@ SETTINGS = {
     "animations": FieldSpec("true or false", is_flag),
     "token_probabilities": FieldSpec("true or false", is_flag),
     "responses_days": FieldSpec("a number of days", lambda v: is_number(v) and v > 0),
-    "responses_most": FieldSpec("a whole number", lambda v: type(v) is int and 1 <= v < 1 << 63),
+    "responses_max": FieldSpec("a whole number", lambda v: type(v) is int and 1 <= v < 1 << 63),
 }
 """Values of the settings; ``browser``, ``network`` and ``keys`` have their own readers."""
+FORMER_NAMES = {"responses_most": "responses_max"}
+"""Former names, which files may still use, and the names of today, which win over them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class Settings:
     """Whether the app's turns record how likely each token was (`TurnOptions.token_probabilities`)."""
     responses_days: float | None = None
     """Days for which the server's responses are stored; unset: 30."""
-    responses_most: int | None = None
+    responses_max: int | None = None
     """Maximum number of stored responses; unset: 10000."""
     keys: KeyBindings = field(default_factory=KeyBindings)
     """The keys of the app's actions, and what is wrong with those of the file."""
@@ -135,8 +137,11 @@ def parse_settings(path: Path, text: str) -> Settings:
             values = tomllib.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:  # the latter of brackets by the thousand
         raise UserError(f"Cannot read {path}: {error}") from error
-    if (name := find_mismatch(values, SETTINGS)) is not None:
-        raise UserError(f"{path}: {name} must be {SETTINGS[name].expected}, not {values[name]!r}.")
+    specs = SETTINGS | {former: SETTINGS[name] for former, name in FORMER_NAMES.items()}
+    if (name := find_mismatch(values, specs)) is not None:
+        raise UserError(f"{path}: {name} must be {specs[name].expected}, not {values[name]!r}.")
+    for former in FORMER_NAMES.keys() & values.keys():
+        values.setdefault(FORMER_NAMES[former], values.pop(former))
     if unknown := values.keys() - {field.name for field in fields(Settings)}:
         raise UserError(f"{path}: there is no setting named {min(unknown)}.")
     tables = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import Assistant, ToolCallMessage, ToolResultMessage, User
@@ -14,28 +13,18 @@ from agent.formats.recipients import PYTHON_TOOL
 from agent.util.ids import new_id
 
 
-class PastTurn(Protocol):
-    """A turn of a stored conversation."""
-
-    @property
-    def prompt(self) -> str: ...
-
-    @property
-    def response(self) -> Response: ...
-
-
 def convert_vocabulary(
     form: Format,
-    turns: Iterable[PastTurn],
+    turns: Iterable[tuple[str, Response]],
     vocabulary: str,
     tool_names: Mapping[tuple[str, str], str],
 ) -> Conversation:
     """A new conversation of ``turns``, without reasoning. ``vocabulary``: of the ids that ``form``
     writes. ``tool_names``: the models' names for tools, by server and tool."""
     conversation = Conversation(new_id("conv"), vocabulary=vocabulary)
-    for turn in turns:
-        conversation.add(form, User(turn.prompt))
-        for item in turn.response.output:
+    for prompt, response in turns:
+        conversation.add(form, User(prompt))
+        for item in response.output:
             match item:
                 case MessageItem(content=parts, phase=phase) if text := "".join(
                     part.text for part in parts

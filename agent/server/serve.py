@@ -282,7 +282,7 @@ async def open_store(runtime: Runtime, options: ServerOptions) -> ResponseStore 
 
 def _open_store(runtime: Runtime) -> ResponseStore:
     settings = load_settings(runtime.paths)
-    days, most = settings.responses_days, settings.responses_most
+    days, most = settings.responses_days, settings.responses_max
     try:
         return ResponseStore(
             Store(runtime.paths.store),

@@ -53,7 +53,7 @@ CONFIGS = (
     b'model = "~nobody-here/x"', b'model = "' + b"a" * 300 + b'"', b'model = "a\\u0000b"',
     b'theme = "nosuch"', b"[browser]\nsearxng = 1", b'[browser]\nsearxng = "http://["\n',
     b"[keys]\nview = 1", b"[[keys]]", b"a = " + b"[" * 3000,
-    b"responses_most = 99999999999999999999", b"prefix_cache = 1e8", b"temperature = 1000001",
+    b"responses_max = 99999999999999999999", b"prefix_cache = 1e8", b"temperature = 1000001",
 )  # fmt: skip
 MODELS = (
     None, b"", b"[", b"\xff", b"mine = 1", b'[mine]\npath = "~nobody-here/x"',

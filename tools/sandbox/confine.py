@@ -308,7 +308,7 @@ def send_listener(listener: int) -> None:
     os.close(listener)
 
 
-OPCODES = 0x20, 0x15, 0x35, 0x45, 0x06
+FILTER_OPCODES = 0x20, 0x15, 0x35, 0x45, 0x06
 """Classic BPF: load, jump if equal, if at least, if any bit is set; return."""
 FIRST_ARGUMENT = 16
 """Offset of a call's first argument; each has 8 bytes."""
@@ -344,7 +344,7 @@ def filter_program(
     its own, or under Landlock (``abi``). ``handed_over``: whether another process answers the ignored
     calls.
     """
-    load, equal, at_least, bits, ret = OPCODES
+    load, equal, at_least, bits, ret = FILTER_OPCODES
     allow, kill, refuse = (ret, 0, 0, 0x7FFF0000), (ret, 0, 0, 0x80000000), 0x00050000
     number, architecture, argument = 0, 4, FIRST_ARGUMENT
     rules = [(load, 0, 0, architecture), (equal, 1, 0, AUDIT_ARCH[arch]), kill]
@@ -385,13 +385,13 @@ def _answered_calls(
         for name, numbers in calls.items():
             if name not in permitted and (value := numbers[arch]) is not None:
                 hands_over = calls is IGNORED_CALLS and handed_over
-                yield OPCODES[1], 0, 1, value
-                yield OPCODES[4], 0, 0, 0x7FC00000 if hands_over else 0x00050000 | error
+                yield FILTER_OPCODES[1], 0, 1, value
+                yield FILTER_OPCODES[4], 0, 0, 0x7FC00000 if hands_over else 0x00050000 | error
 
 
 def _argument_rules(arch: int, mode: str) -> list[tuple[int, int, int, int]]:
     """Return the tests of sockets and of the requests of fcntl, ioctl and setsockopt."""
-    load, equal, _, bits, ret = OPCODES
+    load, equal, _, bits, ret = FILTER_OPCODES
     allow, no = (ret, 0, 0, 0x7FFF0000), (ret, 0, 0, 0x00050000 | EPERM_ERRNO)
     argument, second = FIRST_ARGUMENT, FIRST_ARGUMENT + 8
     rules = [(equal, 0, 7, SOCKETPAIR[arch]), (load, 0, 0, argument), (equal, 0, 4, AF_UNIX)]

@@ -38,7 +38,7 @@ def paths_with(folder: Path, text: str | None) -> Paths:
         ('effort = "low"\ntop_k = 4', Settings(effort="low", top_k=4)),
         ("temperature = 0\nmin_p = 0.1", Settings(temperature=0, min_p=0.1)),
         ('view = "conversation"\ntop_p = 1', Settings(view="conversation", top_p=1)),
-        ("responses_days = 7\nresponses_most = 9", Settings(responses_days=7, responses_most=9)),
+        ("responses_days = 7\nresponses_max = 9", Settings(responses_days=7, responses_max=9)),
     ],
 )
 def test_load_settings_reads_values(tmp_path: Path, text: str | None, settings: Settings) -> None:
@@ -67,7 +67,7 @@ def test_load_settings_defaults_are_safe() -> None:
         ("model = 3", "model must be a name or a path in quotes, not 3"),
         ("theme = 3", "theme must be a name in quotes, not 3"),
         ("responses_days = 0", "responses_days must be a number of days, not 0"),
-        ("responses_most = 1.5", "responses_most must be a whole number, not 1.5"),
+        ("responses_max = 1.5", "responses_max must be a whole number, not 1.5"),
         ("top_p = 1.5", "top_p must be a number from 0 to 1, not 1.5"),
         ('view = "split"', 'view must be "panes" or "conversation", not \'split\''),
         ("compakt = 1", "no setting named compakt"),
@@ -78,6 +78,15 @@ def test_load_settings_wrong_value_raises(tmp_path: Path, text: str, message: st
     with pytest.raises(UserError, match=message) as raised:
         load_settings(paths_with(tmp_path, text))
     assert str(tmp_path / "config.toml") in str(raised.value)
+
+
+def test_former_name_of_a_setting_still_counts(tmp_path: Path) -> None:
+    assert load_settings(paths_with(tmp_path, "responses_most = 9")).responses_max == 9
+    both = paths_with(tmp_path, "responses_most = 9\nresponses_max = 7")
+    assert load_settings(both).responses_max == 7
+    wrong = paths_with(tmp_path, "responses_most = 1.5")
+    with pytest.raises(UserError, match="responses_most must be a whole number"):
+        load_settings(wrong)
 
 
 def test_save_setting_leaves_the_rest(tmp_path: Path) -> None:
@@ -103,7 +112,7 @@ def test_save_setting_of_many_at_once_loses_none(tmp_path: Path) -> None:
     paths = paths_with(tmp_path, "# mine\n")
     settings: list[tuple[str, object]] = [
         ("effort", "high"), ("top_k", 4), ("min_p", 0.1), ("theme", "x"), ("titles", False),
-        ("animations", False), ("keep_alive", 3), ("responses_most", 9), ("keys.view", "f9"),
+        ("animations", False), ("keep_alive", 3), ("responses_max", 9), ("keys.view", "f9"),
         ("browser.allow_private", []),
     ]  # fmt: skip
     with ThreadPoolExecutor(len(settings)) as pool:

@@ -56,7 +56,8 @@ async def test_convert_calls_and_results_stay_and_count_as_read(
         turn("And?"),
     ]
     names = {("files", "read"): "files__read", ("code_interpreter", "python"): "python"}
-    converted = convert_vocabulary(form, turns, "theirs", names)
+    past = [(turn.prompt, turn.response) for turn in turns]
+    converted = convert_vocabulary(form, past, "theirs", names)
     assert converted.vocabulary == "theirs"
     text = b"".join(map(form.token_bytes, converted.ids())).decode()
     for part in ("notes.txt", "password: hunter2", "1 / 0", "it broke", "gone__fetch", "And?"):

@@ -480,7 +480,8 @@ async def test_save_converted_of_changed_conversation_has_turns_of_before(
     talk, store = Conversation("c"), Store(tmp_path / "store.sqlite")
     await other.run(talk)
     turns = store.turns("c")
-    converted = convert_vocabulary(other.runtime.format, turns, "theirs", {})
+    past = [(turn.prompt, turn.response) for turn in turns]
+    converted = convert_vocabulary(other.runtime.format, past, "theirs", {})
     if meanwhile == "continued":
         await other.run(talk)
     else:

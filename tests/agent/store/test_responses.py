@@ -344,11 +344,11 @@ def test_config_limits_are_read_and_checked(home: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("AGENT_HOME", str(home))
     file = user_paths().config / "config.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("responses_days = 7\nresponses_most = 5\n")
+    file.write_text("responses_days = 7\nresponses_max = 5\n")
     assert (
         load_settings(user_paths()).responses_days,
-        load_settings(user_paths()).responses_most,
+        load_settings(user_paths()).responses_max,
     ) == (7, 5)
-    file.write_text("responses_most = 0\n")
-    with pytest.raises(UserError, match="responses_most"):
+    file.write_text("responses_max = 0\n")
+    with pytest.raises(UserError, match="responses_max"):
         load_settings(user_paths())

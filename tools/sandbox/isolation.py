@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +210,7 @@ class CommandAccess:
     home: Path
     """It is written to, too."""
     limits: ResourceLimits = ResourceLimits()
-    protection: Protection = Protection()
+    protection: Protection = field(default_factory=Protection)
     """It applies to ``readable`` and ``writable`` too."""
     network: NetworkAccess = NetworkAccess()
     """Bubblewrap alone can grant any."""

@@ -32,12 +32,7 @@ from agent.server.batch.jobs import (
 from agent.server.http.errors import ApiError
 from agent.server.http.options import ServerOptions
 from agent.server.responses.service import ResponseService
-from agent.util.process import (
-    EXIT_CANCELLED,
-    EXIT_DONE,
-    EXIT_FAILED,
-    exit_on_signals,
-)
+from agent.util.process import EXIT_CANCELLED, EXIT_DONE, EXIT_FAILED, exit_on_signals
 from agent.util.sanitize import echo
 from agent.util.user_files import refuse_link
 

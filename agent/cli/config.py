@@ -79,9 +79,7 @@ def set_(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="KEY",
-            help="A name from agent config show.",
-            autocompletion=complete_setting,
+            metavar="KEY", help="A name from agent config show.", autocompletion=complete_setting
         ),
     ],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="Quotes are not needed.")],

@@ -132,8 +132,7 @@ def run(
         ),
     ] = None,
     quiet: Annotated[
-        bool,
-        typer.Option("--quiet", "-q", help="Print only the final answer and refused calls."),
+        bool, typer.Option("--quiet", "-q", help="Print only the final answer and refused calls.")
     ] = False,
     continue_latest: Annotated[
         bool, typer.Option("--continue", "-c", help="Continue the latest conversation.")
@@ -300,10 +299,7 @@ def serve(
     max_body: Annotated[
         int,
         typer.Option(
-            min=1,
-            max=256,
-            metavar="MIB",
-            help="Maximum size of a request; images need more.",
+            min=1, max=256, metavar="MIB", help="Maximum size of a request; images need more."
         ),
     ] = MAX_BODY_MIB,
     reasoning_events: Annotated[

@@ -9,13 +9,7 @@ from typing import Annotated
 import typer
 
 from agent.cli.completion import complete_server
-from agent.cli.options import (
-    HostOption,
-    PortOption,
-    TrustOption,
-    expand,
-    takes_launch_options,
-)
+from agent.cli.options import HostOption, PortOption, TrustOption, expand, takes_launch_options
 from agent.config.launch import LaunchOptions
 from agent.errors import UserError
 from agent.server.http.options import DEFAULT_HOST
@@ -131,13 +125,7 @@ def add(
         raise UserError("--from takes no COMMAND, --transport, --cwd or --sandbox.")
     settings = mcp_actions.env_and_headers(env or [], header or [])
     code = mcp_registry.add(
-        name,
-        from_registry,
-        registry,
-        remote=remote,
-        settings=settings,
-        force=force,
-        yes=yes,
+        name, from_registry, registry, remote=remote, settings=settings, force=force, yes=yes
     )
     raise typer.Exit(code)
 
@@ -265,8 +253,7 @@ def serve(
     host: HostOption = DEFAULT_HOST,
     port: PortOption = 0,
     api_key: Annotated[
-        str | None,
-        typer.Option(envvar="AGENT_API_KEY", help="Key that clients must send."),
+        str | None, typer.Option(envvar="AGENT_API_KEY", help="Key that clients must send.")
     ] = None,
     store: Annotated[
         bool, typer.Option("--store/--no-store", help="Store conversations on disk.")

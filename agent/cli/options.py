@@ -11,12 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from agent.cli.completion import (
-    complete_approve,
-    complete_model,
-    complete_session,
-    complete_tools,
-)
+from agent.cli.completion import complete_approve, complete_model, complete_session, complete_tools
 from agent.config.launch import LaunchOptions
 from agent.engine.placement.placement import MAX_SEQUENCES
 from agent.util.user_files import expand_path
@@ -32,9 +27,7 @@ def expand(value: Path | list[Path] | None) -> Path | list[Path] | None:
 ModelOption = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME|PATH",
-        help="A model's name, or a GGUF file.",
-        autocompletion=complete_model,
+        metavar="NAME|PATH", help="A model's name, or a GGUF file.", autocompletion=complete_model
     ),
 ]
 ResumeOption = Annotated[
@@ -108,8 +101,7 @@ def make_launch_options(
         ),
     ] = None,
     top_k: Annotated[
-        int | None,
-        typer.Option(min=0, help="Sample from the k most likely tokens (0 = all)."),
+        int | None, typer.Option(min=0, help="Sample from the k most likely tokens (0 = all).")
     ] = None,
     min_p: Annotated[
         float | None,
@@ -144,8 +136,7 @@ def make_launch_options(
         ),
     ] = False,
     loop_guard: Annotated[
-        bool,
-        typer.Option(help="Stop a reply that repeats itself.", show_default=False),
+        bool, typer.Option(help="Stop a reply that repeats itself.", show_default=False)
     ] = True,
     tools: Annotated[
         str | None,
@@ -196,8 +187,7 @@ def make_launch_options(
         ),
     ] = False,
     system: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT|@FILE", help="System instructions for the model."),
+        str | None, typer.Option(metavar="TEXT|@FILE", help="System instructions for the model.")
     ] = None,
     project_instructions: Annotated[
         bool | None,

@@ -33,9 +33,7 @@ app = typer.Typer(
 SessionId = Annotated[
     str,
     typer.Argument(
-        metavar="ID",
-        help="A conversation's id, or its beginning.",
-        autocompletion=complete_session,
+        metavar="ID", help="A conversation's id, or its beginning.", autocompletion=complete_session
     ),
 ]
 
@@ -175,8 +173,7 @@ def export(
 def fork(
     session: SessionId,
     before: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Leave out turn N and all later ones."),
+        int | None, typer.Option(min=1, metavar="N", help="Leave out turn N and all later ones.")
     ] = None,
 ) -> None:
     """Branch a conversation before a turn; prints the branch's id."""

@@ -11,15 +11,7 @@ from typing import Any
 
 from agent import events as ev
 from agent.conversation.conversation import Entry, affinity_tokens
-from agent.engine.protocol import (
-    Finished,
-    Generation,
-    Prefill,
-    Request,
-    Sampling,
-    Tokens,
-    Waiting,
-)
+from agent.engine.protocol import Finished, Generation, Prefill, Request, Sampling, Tokens, Waiting
 from agent.errors import AgentError
 from agent.formats.constraints import ConstrainableFormat, GenerationConstraints
 from agent.formats.protocol import Closed, Delta, Format, Opened, ParseEvent, SegmentKind, Stop

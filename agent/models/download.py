@@ -21,12 +21,7 @@ from agent.engine.placement.planner import format_bytes
 from agent.engine.protocol import EngineError
 from agent.errors import UserError, user_errors
 from agent.models.catalog import Model, find_entry, load_catalog, models_folder
-from agent.models.machine import (
-    FitEstimate,
-    estimate_fit,
-    free_disk,
-    inspect_machine,
-)
+from agent.models.machine import FitEstimate, estimate_fit, free_disk, inspect_machine
 from agent.util import private_files
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -99,11 +99,7 @@ def list_quantisations(repo: str) -> list[Quantisation]:
 
 def _get_all(path: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the objects of all pages; the hub's client tries for half a minute if it is offline."""
-    from huggingface_hub.utils import (  # type: ignore[attr-defined]
-        build_hf_headers,
-        get_session,
-        hf_raise_for_status,
-    )
+    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # type: ignore[attr-defined]
 
     address, parameters = f"{hub_address()}/api/{path}", query
     for _ in range(MAX_PAGES):

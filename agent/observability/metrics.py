@@ -107,10 +107,7 @@ class Metrics:
             buckets=LATENCY_BUCKETS_SECONDS,
         )
         self._tools = histogram(
-            "agent_tool_seconds",
-            "One call of a tool.",
-            ["server"],
-            buckets=LATENCY_BUCKETS_SECONDS,
+            "agent_tool_seconds", "One call of a tool.", ["server"], buckets=LATENCY_BUCKETS_SECONDS
         )
         self._repairs = counter("agent_repairs", "Malformed markup that was mended.", ["rule"])
         gauges = (

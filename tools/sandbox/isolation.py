@@ -314,9 +314,7 @@ def _confined(spec: dict[str, Any], *argv: str) -> list[str]:
 
 
 def _landlock(
-    readable: Sequence[str],
-    writable: Sequence[Path],
-    partly: dict[str, list[str]] | None = None,
+    readable: Sequence[str], writable: Sequence[Path], partly: dict[str, list[str]] | None = None
 ) -> dict[str, Any]:
     devices = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
     # Not all of /proc/self: its folders "net" show the machine's connections.

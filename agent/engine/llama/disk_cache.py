@@ -264,10 +264,7 @@ class DiskCache:
         return _modified(self.folder.parent / _CLEARED)
 
     def write(
-        self,
-        segment: MissingSegment,
-        state: memoryview,
-        windows: Mapping[int, memoryview],
+        self, segment: MissingSegment, state: memoryview, windows: Mapping[int, memoryview]
     ) -> None:
         """Write a segment in a thread of its own; a failure is logged."""
         self._writer = self._writer or ThreadPoolExecutor(1, thread_name_prefix="prefix cache")

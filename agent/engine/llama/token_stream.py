@@ -22,11 +22,7 @@ class TokenStream:
     """A Generation whose writer is another thread."""
 
     def __init__(
-        self,
-        on_cancel: Callable[[TokenStream], None],
-        *,
-        use_pipe: bool = True,
-        live: bool = True,
+        self, on_cancel: Callable[[TokenStream], None], *, use_pipe: bool = True, live: bool = True
     ) -> None:
         """``on_cancel`` is called once, from any thread. ``live``: the tokens are read as they come."""
         self.cancelled = False

@@ -17,12 +17,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from agent.engine.placement.memory_estimate import ModelSizes
-from agent.engine.placement.placement import (
-    DEFAULT_SEQUENCES,
-    KvType,
-    Placement,
-    Speculation,
-)
+from agent.engine.placement.placement import DEFAULT_SEQUENCES, KvType, Placement, Speculation
 from agent.engine.protocol import EngineError
 
 if TYPE_CHECKING:

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.engine.grammars import (
-    ANY_OBJECT,
-    CompiledGrammar,
-    Grammar,
-    GrammarCompiler,
-    Matcher,
-)
+from agent.engine.grammars import ANY_OBJECT, CompiledGrammar, Grammar, GrammarCompiler, Matcher
 from agent.formats.constraints import GenerationConstraints
 from agent.formats.markup.dialects import CALL, CALL_END, THINK, THINK_END
 

@@ -90,12 +90,7 @@ class FileStore:
         self.find, self.entries = self._objects.find, self._objects.entries
 
     def add(
-        self,
-        filename: str,
-        purpose: str,
-        content: BinaryIO,
-        owner: str,
-        file_id: str | None = None,
+        self, filename: str, purpose: str, content: BinaryIO, owner: str, file_id: str | None = None
     ) -> Json:
         """Store an open file of a client; its description. ``file_id``: of a file to replace. Raises
         OSError."""

@@ -166,11 +166,7 @@ class BatchRunner:
             timeout=None,
         )
 
-    async def run(
-        self,
-        requests: Iterable[Line],
-        on_result: Callable[[Json], None],
-    ) -> None:
+    async def run(self, requests: Iterable[Line], on_result: Callable[[Json], None]) -> None:
         """Make all requests and pass on each result; cancellable. Raises what ``on_result`` raises."""
         queue, slots = iter(requests), _Slots(self.parallel)
 

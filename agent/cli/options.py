@@ -1,13 +1,14 @@
-"""Spells the options that several commands share: typer sees those of `make_launch_options` in place of
+"""Spells the options that several commands share: typer sees the fields of LaunchOptions in place of
 the parameter ``launch: LaunchOptions`` of a command with `takes_launch_options`."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import fields
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -77,148 +78,105 @@ TrustOption = Annotated[
 ]
 
 
-def make_launch_options(
-    *,
-    model: ModelOption = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(metavar="script:FILE", help="Scripted replies from FILE instead of a model."),
-    ] = None,
-    effort: Annotated[
-        Literal["low", "medium", "high"] | None,
-        typer.Option(help="Reasoning effort; default: medium."),
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(min=0, help="Sampling temperature, 0 for greedy; default: the model's."),
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="Nucleus sampling: smallest set of tokens with this total probability.",
-        ),
-    ] = None,
-    top_k: Annotated[
-        int | None, typer.Option(min=0, help="Sample from the k most likely tokens (0 = all).")
-    ] = None,
-    min_p: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Drop tokens below this fraction of the top probability."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed, for reproducible answers.")] = None,
-    max_output_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Maximum number of generated tokens, reasoning included."
-        ),
-    ] = None,
-    max_tool_calls: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Maximum number of tool calls.")
-    ] = None,
-    context: Annotated[
-        int | None,
-        typer.Option(
-            min=256, metavar="N", help="Context length in tokens; default: models.toml's."
-        ),
-    ] = None,
-    compact: Annotated[
-        bool | None,
-        typer.Option(
-            help="Summarise the oldest turns when the context is full; default: in the app only."
-        ),
-    ] = None,
-    own_engine: Annotated[
-        bool,
-        typer.Option(
-            "--own-engine", help="Load the model even if another program of yours has loaded it."
-        ),
-    ] = False,
-    loop_guard: Annotated[
-        bool, typer.Option(help="Stop a reply that repeats itself.", show_default=False)
-    ] = True,
-    tools: Annotated[
-        str | None,
-        typer.Option(
-            metavar="all|none|NAME,…",
-            help="Tools the model may use: servers, server.tool, built-in ones (python, files, browser,"
-            " shell); all: servers, python and reading files.",
-            autocompletion=complete_tools,
-        ),
-    ] = None,
-    mcp_config: Annotated[
-        list[Path] | None,
-        typer.Option(
-            callback=expand, metavar="FILE", help="JSON file with mcpServers (repeatable)."
-        ),
-    ] = None,
-    mcp: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="'NAME=COMMAND ARGS|URL'",
-            help="An MCP server, a command or an address, for this start (repeatable).",
-        ),
-    ] = None,
-    demo_tools: Annotated[
-        bool,
-        typer.Option("--demo-tools", help="Start demonstration MCP servers: weather, time, notes."),
-    ] = False,
-    approve: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RULE,…|all",
-            help="Run these tools without asking: server or server.tool.",
-            autocompletion=complete_approve,
-        ),
-    ] = None,
-    root: Annotated[
-        Path,
-        typer.Option(
-            callback=expand, metavar="DIR", help="The folder that the files and shell tools see."
-        ),
-    ] = Path(),
-    trust_project: TrustOption = False,
-    allow_home: Annotated[
-        bool,
-        typer.Option(
-            "--allow-home",
-            help="Let commands and the files tools work in your home folder, now and later.",
-        ),
-    ] = False,
-    system: Annotated[
-        str | None, typer.Option(metavar="TEXT|@FILE", help="System instructions for the model.")
-    ] = None,
-    project_instructions: Annotated[
-        bool | None,
-        typer.Option(help="Read AGENTS.md files, --root's and your own; never for API clients."),
-    ] = None,
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        typer.Option(help="Level of the log file (agent doctor names it)."),
-    ] = "warning",
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            callback=expand,
-            metavar="FILE",
-            help="Write every token and event with its time, for Perfetto.",
-        ),
-    ] = None,
-) -> LaunchOptions:
-    """The shared options as typer reads them; their names and order are those of LaunchOptions."""
-    options = locals()
-    lists = {"mcp_config": tuple(mcp_config or ()), "mcp": tuple(mcp or ())}
-    return LaunchOptions(**options | lists)
-
-
+_OPTIONS: dict[str, Any] = {
+    "model": get_args(ModelOption)[1],
+    "engine": typer.Option(
+        metavar="script:FILE", help="Scripted replies from FILE instead of a model."
+    ),
+    "effort": typer.Option(help="Reasoning effort; default: medium."),
+    "temperature": typer.Option(
+        min=0, help="Sampling temperature, 0 for greedy; default: the model's."
+    ),
+    "top_p": typer.Option(
+        min=0, max=1, help="Nucleus sampling: smallest set of tokens with this total probability."
+    ),
+    "top_k": typer.Option(min=0, help="Sample from the k most likely tokens (0 = all)."),
+    "min_p": typer.Option(
+        min=0, max=1, help="Drop tokens below this fraction of the top probability."
+    ),
+    "seed": typer.Option(help="Random seed, for reproducible answers."),
+    "max_output_tokens": typer.Option(
+        min=1, metavar="N", help="Maximum number of generated tokens, reasoning included."
+    ),
+    "max_tool_calls": typer.Option(min=0, metavar="N", help="Maximum number of tool calls."),
+    "context": typer.Option(
+        min=256, metavar="N", help="Context length in tokens; default: models.toml's."
+    ),
+    "compact": typer.Option(
+        help="Summarise the oldest turns when the context is full; default: in the app only."
+    ),
+    "own_engine": typer.Option(
+        "--own-engine", help="Load the model even if another program of yours has loaded it."
+    ),
+    "loop_guard": typer.Option(help="Stop a reply that repeats itself.", show_default=False),
+    "tools": typer.Option(
+        metavar="all|none|NAME,…",
+        help="Tools the model may use: servers, server.tool, built-in ones (python, files, browser,"
+        " shell); all: servers, python and reading files.",
+        autocompletion=complete_tools,
+    ),
+    "mcp_config": typer.Option(
+        callback=expand, metavar="FILE", help="JSON file with mcpServers (repeatable)."
+    ),
+    "mcp": typer.Option(
+        metavar="'NAME=COMMAND ARGS|URL'",
+        help="An MCP server, a command or an address, for this start (repeatable).",
+    ),
+    "demo_tools": typer.Option(
+        "--demo-tools", help="Start demonstration MCP servers: weather, time, notes."
+    ),
+    "approve": typer.Option(
+        metavar="RULE,…|all",
+        help="Run these tools without asking: server or server.tool.",
+        autocompletion=complete_approve,
+    ),
+    "root": typer.Option(
+        callback=expand, metavar="DIR", help="The folder that the files and shell tools see."
+    ),
+    "trust_project": get_args(TrustOption)[1],
+    "allow_home": typer.Option(
+        "--allow-home",
+        help="Let commands and the files tools work in your home folder, now and later.",
+    ),
+    "system": typer.Option(metavar="TEXT|@FILE", help="System instructions for the model."),
+    "project_instructions": typer.Option(
+        help="Read AGENTS.md files, --root's and your own; never for API clients."
+    ),
+    "log_level": typer.Option(help="Level of the log file (agent doctor names it)."),
+    "trace": typer.Option(
+        callback=expand,
+        metavar="FILE",
+        help="Write every token and event with its time, for Perfetto.",
+    ),
+}
+"""The shared options, by the names of `LaunchOptions`, which has their types and defaults."""
 _LAST_OPTIONS = ("log_level", "trace")
 """They end the help of every command; the others are where ``launch`` is declared."""
 
 
+def launch_parameters() -> list[inspect.Parameter]:
+    """The shared options as the parameters of a command, in the order of LaunchOptions."""
+    types, parameters = get_type_hints(LaunchOptions), []
+    for field in fields(LaunchOptions):
+        kind, default = types[field.name], field.default
+        if get_origin(kind) is tuple:
+            kind, default = list[get_args(kind)[0]] | None, None  # type: ignore[misc]
+        elif field.name == "trust_project":
+            kind = bool  # the digest comes from elsewhere
+        parameters.append(
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=Annotated[kind, _OPTIONS[field.name]],
+            )
+        )
+    return parameters
+
+
 def takes_launch_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace a command's parameter ``launch`` by the options of `make_launch_options`, for typer."""
-    shared = inspect.signature(make_launch_options, eval_str=True).parameters
+    """Replace a command's parameter ``launch`` by the options of LaunchOptions, for typer."""
+    shared = {parameter.name: parameter for parameter in launch_parameters()}
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():
@@ -230,8 +188,9 @@ def takes_launch_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**values: Any) -> None:
-        launch = make_launch_options(**{name: values.pop(name) for name in shared})
-        command(launch=launch, **values)
+        options = {name: values.pop(name) for name in shared}
+        lists = {name: tuple(options[name] or ()) for name in ("mcp_config", "mcp")}
+        command(launch=LaunchOptions(**options | lists), **values)
 
     # typer reads both: the signature for order and defaults, the annotations for types.
     vars(run).update(__signature__=signature.replace(parameters=parameters))

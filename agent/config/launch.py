@@ -39,6 +39,6 @@ class LaunchOptions:
     system: str | None = None
     project_instructions: bool | None = None
     """Read AGENTS.md files; None: as config.toml says."""
-    log_level: str = "warning"
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"
     trace: Path | None = None
     """A file for every token and event with its time."""

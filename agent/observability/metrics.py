@@ -40,26 +40,17 @@ class ReplicaCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield one family for each number, with a sample for each server."""
+        gauge, counter = GaugeMetricFamily, CounterMetricFamily
         kinds = (
-            (
-                GaugeMetricFamily,
-                "agent_server_up",
-                "1 while requests go to this server.",
-                "is_usable",
-            ),
-            (GaugeMetricFamily, "agent_server_running", "Generations on this server.", "running"),
-            (
-                CounterMetricFamily,
-                "agent_server_generations",
-                "Generations that this server was asked for.",
-                "generations",
-            ),
-            (CounterMetricFamily, "agent_server_failures", "Failures of this server.", "failures"),
+            (gauge, "up", "1 while requests go to this server.", "is_usable"),
+            (gauge, "running", "Generations on this server.", "running"),
+            (counter, "generations", "Generations that this server was asked for.", "generations"),
+            (counter, "failures", "Failures of this server.", "failures"),
         )
         if not (states := self._replicas()):
             return
         for family, name, description, field in kinds:
-            metric = family(name, description, labels=["server"])
+            metric = family(f"agent_server_{name}", description, labels=["server"])
             for state in states:
                 metric.add_metric([state.address], getattr(state, field))
             yield metric
@@ -101,14 +92,11 @@ class Metrics:
         self._speed = histogram(
             "agent_decode_tokens_per_second", "Decode speed of a turn.", buckets=SPEED_BUCKETS
         )
-        self._first_token = histogram(
-            "agent_time_to_first_token_seconds",
-            "Time to a turn's first token.",
-            buckets=LATENCY_BUCKETS_SECONDS,
+        latency = partial(histogram, buckets=LATENCY_BUCKETS_SECONDS)
+        self._first_token = latency(
+            "agent_time_to_first_token_seconds", "Time to a turn's first token."
         )
-        self._tools = histogram(
-            "agent_tool_seconds", "One call of a tool.", ["server"], buckets=LATENCY_BUCKETS_SECONDS
-        )
+        self._tools = latency("agent_tool_seconds", "One call of a tool.", ["server"])
         self._repairs = counter("agent_repairs", "Malformed markup that was mended.", ["rule"])
         gauges = (
             ("turns_running", "Turns that have not ended, and requests that are being read."),

@@ -241,17 +241,13 @@ def upgrade(db: sqlite3.Connection) -> None:
         if done < 0:
             raise ValueError(f"there is no version {done} of its tables")
         for step in MIGRATION_STEPS[done:]:
-            step(db)
+            _execute_all(db, step) if isinstance(step, str) else step(db)
         db.execute(f"pragma user_version = {len(MIGRATION_STEPS)}")
 
 
 def _version(db: sqlite3.Connection) -> int:
     version: int = db.execute("pragma user_version").fetchone()[0]
     return version
-
-
-def _first_version(db: sqlite3.Connection) -> None:
-    _execute_all(db, FIRST_TABLES)
 
 
 def _branches(db: sqlite3.Connection) -> None:
@@ -279,26 +275,6 @@ def _branches(db: sqlite3.Connection) -> None:
             db.executemany("update turns set start = ? where id = ?", pairs)
 
 
-def _responses(db: sqlite3.Connection) -> None:
-    _execute_all(db, RESPONSE_TABLES)
-
-
-def _journal(db: sqlite3.Connection) -> None:
-    _execute_all(db, JOURNAL_TABLES)
-
-
-def _metadata(db: sqlite3.Connection) -> None:
-    _execute_all(db, METADATA_COLUMN)
-
-
-def _entry_marks(db: sqlite3.Connection) -> None:
-    _execute_all(db, MARK_TABLE)
-
-
-def _owner(db: sqlite3.Connection) -> None:
-    _execute_all(db, OWNER_COLUMN)
-
-
 def _responses_as_turns(db: sqlite3.Connection) -> None:
     from agent.store.merge_responses import merge_responses  # here: most files have taken this step
 
@@ -313,7 +289,8 @@ def _execute_all(db: sqlite3.Connection, statements: str) -> None:
             db.execute(statement)
 
 
-MIGRATION_STEPS: list[Callable[[sqlite3.Connection], None]] = [
-    _first_version, _branches, _responses, _journal, _responses_as_turns, _metadata,
-    _entry_marks, _owner,
+MIGRATION_STEPS: list[str | Callable[[sqlite3.Connection], None]] = [
+    FIRST_TABLES, _branches, RESPONSE_TABLES, JOURNAL_TABLES, _responses_as_turns, METADATA_COLUMN,
+    MARK_TABLE, OWNER_COLUMN,
 ]  # fmt: skip
+"""Statements, or a function."""

@@ -50,12 +50,10 @@ class ApprovalGate:
         if config is None:
             return "its server is gone"
         verdict, names = await self._verdict(tool, config, json.loads(arguments), sampling)
-        if verdict.decision == "allow":
-            policy.log_decision(tool, arguments, "allowed", "policy", why=verdict.reason)
-            return None
-        if verdict.decision == "deny":
-            policy.log_decision(tool, arguments, "refused", "policy", why=verdict.reason)
-            return verdict.reason
+        if verdict.decision != "ask":
+            decided = "allowed" if verdict.decision == "allow" else "refused"
+            policy.log_decision(tool, arguments, decided, "policy", why=verdict.reason)
+            return None if decided == "allowed" else verdict.reason
         await self._request(tool, arguments, verdict, sampling)
         approver = self._context.options.approver
         if approver is None:
@@ -84,9 +82,9 @@ class ApprovalGate:
         """The policy's decision, and the names that it is asked for."""
         policy = self._context.policy
         # Being allowed to run does not include the use of the model. In threads: they read files.
-        extras = (
-            [] if sampling else await asyncio.to_thread(_extra_permissions, config, tool, values)
-        )
+        extras: list[ExtraPermission] = []
+        if config.builtin and not sampling:
+            extras = await asyncio.to_thread(config.builtin.extra_permissions, tool.name, values)
         exposure = self._exposure(tool, config, extras)
         verdict = await asyncio.to_thread(
             policy.decide, tool, config, values, by_name_only=sampling, exposure=exposure
@@ -136,17 +134,9 @@ class ApprovalGate:
     def _resolved(
         self, decision: str, by: str, *, scope: str | None = None, reason: str | None = None
     ) -> None:
-        self._context.emit(
-            ev.AgentApprovalResolved.model_validate(
-                {
-                    "item_id": self._item,
-                    "decision": decision,
-                    "by": by,
-                    "scope": scope,
-                    "reason": reason,
-                }
-            )
-        )
+        fields: dict[str, str | None] = {"item_id": self._item, "decision": decision, "by": by}
+        fields |= {"scope": scope, "reason": reason}
+        self._context.emit(ev.AgentApprovalResolved.model_validate(fields))
 
     async def elicit(self, question: ElicitationRequest) -> ElicitationResult:
         """The person's answer to a server's question; declined if there is no person."""
@@ -225,9 +215,3 @@ class ApprovalGate:
         items = (item for item in response.output if isinstance(item, ev.MessageItem))
         text = "".join(part.text for item in items for part in item.content)
         return SamplingResult(text, response.model, truncated=response.status == "incomplete")
-
-
-def _extra_permissions(
-    config: ServerConfig, tool: Tool, arguments: dict[str, Any]
-) -> list[ExtraPermission]:
-    return config.builtin.extra_permissions(tool.name, arguments) if config.builtin else []

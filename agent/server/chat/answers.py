@@ -11,7 +11,8 @@ from typing import Any
 
 from agent import events as ev
 from agent.server.chat.requests import ChatRequest
-from agent.server.http.errors import failed
+from agent.server.http.errors import ApiError, failed
+from agent.server.http.live_stream import COMMENT
 from tools.version import program_version
 
 PART_SEPARATOR = "\n\n"
@@ -55,7 +56,16 @@ class ChatAnswer:
             value["metadata"] = self._metadata
         return json.dumps(value, ensure_ascii=False).encode()
 
-    def usage_chunk(self, responses: Sequence[ev.Response]) -> bytes:
+    def choice(self, index: int) -> ChatChunkEncoder:
+        return ChatChunkEncoder(self, index)
+
+    def error(self, error: ApiError, number: int) -> bytes:
+        return _sse_data({"error": error.body})
+
+    def keepalive(self, number: int) -> bytes:
+        return COMMENT
+
+    def end(self, responses: Sequence[ev.Response]) -> bytes:
         """The last chunk of a stream; empty where no usage was asked for."""
         if not self.with_usage:
             return b""

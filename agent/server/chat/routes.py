@@ -3,20 +3,16 @@ choice (`chat_requests`), whose events are answered in the older shape (`chat_an
 
 from __future__ import annotations
 
-from functools import partial
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agent.server.chat.answers import ChatAnswer, ChatChunkEncoder
-from agent.server.chat.choices import ChoicesStream
+from agent.server.chat.answers import ChatAnswer
 from agent.server.chat.requests import chat_params, parse_chat
 from agent.server.http.request_body import read_body
 from agent.server.input.parsing import parse_json_object
-from agent.server.input.schemas import CreateResponse
 from agent.server.responses.service import ResponseService
-from agent.server.responses.sse import FinalResponse
+from agent.server.responses.sse import EventStream, FinalResponse
 from agent.turn.loop import Turn
 
 
@@ -32,24 +28,10 @@ def route(service: ResponseService) -> Route:
 
         async def begin() -> list[Turn]:
             with chat_params(chat):
-                return await _begin_all(service, requests)
+                return await service.begin_all(requests)
 
         if not chat.stream:
             return FinalResponse(await begin(), service, answer.body)
-        encoder = partial(ChatChunkEncoder, answer)
-        return ChoicesStream(begin(), service, encoder, answer.usage_chunk)
+        return EventStream(begin(), service, answer)
 
     return Route("/v1/chat/completions", create, methods=["POST"])
-
-
-async def _begin_all(service: ResponseService, requests: list[CreateResponse]) -> list[Turn]:
-    """Start a turn for each request, or none. Raises ApiError."""
-    turns: list[Turn] = []
-    try:
-        for request in requests:
-            turns.append(await service.begin(request))
-    except BaseException:
-        for turn in turns:
-            service.abandon(turn)
-        raise
-    return turns

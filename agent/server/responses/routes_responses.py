@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from starlette.requests import Request
@@ -50,11 +51,10 @@ class _ResponseRoutes:
         wanted = parse_request(await read_body(request, service.body_budget), lenient=lenient)
         if wanted.stream:
             return EventStream(
-                service.begin(wanted),
+                service.begin_all([wanted]),
                 service,
                 self._encoder,
                 outlives_client=bool(wanted.background),
-                headers_of=lambda turn: ignored_header(service.running[turn].ignored),
             )
         turn = await service.begin(wanted)
         plan = service.running[turn]
@@ -88,7 +88,12 @@ class _ResponseRoutes:
         after = -1 if number is None else int(number)
         if (turn := self._running(response_id)) is not None:
             return EventStream(
-                _begun(turn), self._service, self._encoder, after=after, outlives_client=True
+                asyncio.sleep(0, [turn]),
+                self._service,
+                self._encoder,
+                after=after,
+                outlives_client=True,
+                is_new=False,
             )
         return replay_stream(await self._stored(response_id), after, self._encoder)
 
@@ -168,10 +173,6 @@ def _as_created(turn: Turn) -> ev.Response:
 def _snapshot(turn: Turn) -> ev.Response:
     """A running response with the output that it has so far."""
     return turn.response.model_copy(update={"output": turn.items})
-
-
-async def _begun(turn: Turn) -> Turn:
-    return turn
 
 
 def _response_body(response: ev.Response, headers: Mapping[str, str] | None = None) -> Response:

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -138,6 +138,18 @@ class ResponseService:
         if plan.background:
             self.track(asyncio.create_task(self._finish_when_done(turn)))
         return turn
+
+    async def begin_all(self, requests: Sequence[CreateResponse]) -> list[Turn]:
+        """Start a turn for each request, or none. Raises ApiError."""
+        turns: list[Turn] = []
+        try:
+            for request in requests:
+                turns.append(await self.begin(request))
+        except BaseException:
+            for turn in turns:
+                self.abandon(turn)
+            raise
+        return turns
 
     async def _record(self, turn: Turn, plan: TurnPlan) -> None:
         """Have a turn written, or stop it. Raises ApiError where it cannot extend its conversation."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -59,6 +60,12 @@ class SseEncoder:
     def error(self, error: ApiError, number: int) -> bytes:
         return self._encode("error", json.dumps(stream_error(error, number)).encode())
 
+    def choice(self, index: int) -> SseEncoder:
+        return self
+
+    def end(self, responses: Sequence[ev.Response]) -> bytes:
+        return b""
+
     def _encode(self, event_type: str, line: bytes) -> bytes:
         name = self._renames.get(event_type)
         if name is not None:
@@ -80,56 +87,70 @@ def response_json(response: ev.Response) -> bytes:
     return response.model_dump_json().encode()
 
 
+class StreamEncoder(Protocol):
+    """Writes the turns that answer a request for a client; ``number``: that of the event before."""
+
+    def choice(self, index: int) -> EncodeEvent:
+        """What writes the events of one turn."""
+
+    def error(self, error: ApiError, number: int) -> bytes: ...
+
+    def keepalive(self, number: int) -> bytes: ...
+
+    def end(self, responses: Sequence[ev.Response]) -> bytes:
+        """What follows the ends of all turns."""
+
+
 class EventStream(Response):
-    """Streams a turn's official events as they come; ``agent.*`` events are left out."""
+    """Streams the official events of turns as they come; ``agent.*`` events are left out."""
 
     def __init__(
         self,
-        begun: Awaitable[Turn],
+        begun: Awaitable[Sequence[Turn]],
         service: ResponseService,
-        encoder: SseEncoder,
+        encoder: StreamEncoder,
         *,
         after: int = -1,
         outlives_client: bool = False,
-        headers_of: Callable[[Turn], Mapping[str, str]] = lambda _: {},
+        is_new: bool = True,
     ) -> None:
-        """``begun``: begins the turn, for which a model may be loaded; may raise ApiError. ``after``: a
-        sequence number. ``outlives_client``: the turn continues without it. ``headers_of``: more
-        headers. The response is stored before the client sees the terminal event."""
+        """``begun``: begins the turns, which may load a model; may raise ApiError. ``after``: a
+        sequence number. ``outlives_client``: the turns continue without it. ``is_new``: headers name
+        what was passed over. Responses are stored before the client sees the terminal event."""
         super().__init__()
         self._begun, self._service, self._encoder = begun, service, encoder
-        self._sent, self._outlives_client = after, outlives_client
-        self._headers_of = headers_of
+        self._after = self._sent = after
+        self._outlives_client, self._is_new = outlives_client, is_new
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream (ASGI). Raises ApiError as long as nothing was sent."""
-        seconds = self._service.options.keepalive_seconds
-        async with LiveStream(send, seconds, self._keepalive) as stream:
+        service, encoder = self._service, self._encoder
+        keepalive = lambda: encoder.keepalive(max(self._sent, 0))  # noqa: E731
+        async with LiveStream(send, service.options.keepalive_seconds, keepalive) as stream:
             try:
-                turn = await self._begun
+                turns = await self._begun
             except ApiError as error:
                 if not stream.has_begun:
                     raise
-                await stream.end(self._encoder.error(error, 0) + DONE_MESSAGE)
+                await stream.end(encoder.error(error, 0) + DONE_MESSAGE)
                 return
-            headers = self._headers_of(turn).items()
-            # In a task, so that a token does not resume every middleware.
-            await asyncio.create_task(self._send_events(stream, turn, receive, headers))
+            # All turns of a request have passed over the same.
+            headers = ignored_header(service.running[turns[0]].ignored if self._is_new else ())
+            async with stop_on_disconnect(turns, receive, service, self._outlives_client):
+                await stream.begin(
+                    (name.encode(), value.encode()) for name, value in headers.items()
+                )
+                # In tasks, so that a token does not resume every middleware.
+                async with asyncio.TaskGroup() as group:
+                    for index, turn in enumerate(turns):
+                        group.create_task(self._follow(turn, encoder.choice(index), stream))
+                await stream.end(encoder.end([turn.response for turn in turns]) + DONE_MESSAGE)
 
-    async def _send_events(
-        self, stream: LiveStream, turn: Turn, receive: Receive, headers: Iterable[tuple[str, str]]
-    ) -> None:
-        encode = self._encoder
-        async with stop_on_disconnect([turn], receive, self._service, self._outlives_client):
-            await stream.begin((name.encode(), value.encode()) for name, value in headers)
-            async for official in official_batches(turn, self._service, after=self._sent):
-                self._sent = official[-1].sequence_number
-                if chunk := b"".join(map(encode, official)):
-                    await stream.write(chunk)
-            await stream.end(DONE_MESSAGE)
-
-    def _keepalive(self) -> bytes:
-        return self._encoder.keepalive(max(self._sent, 0))
+    async def _follow(self, turn: Turn, encode: EncodeEvent, stream: LiveStream) -> None:
+        async for official in official_batches(turn, self._service, after=self._after):
+            self._sent = official[-1].sequence_number
+            if chunk := b"".join(map(encode, official)):
+                await stream.write(chunk)
 
 
 class FinalResponse(Response):

@@ -50,8 +50,8 @@ async def test_request_task_cancelled_response_ends(serve: Serve) -> None:
         if message["type"] == "http.response.body":
             started.set()
 
-    async def begin() -> Turn:
-        return turn
+    async def begin() -> list[Turn]:
+        return [turn]
 
     stream = EventStream(begin(), served.service, SseEncoder())
     sending = asyncio.create_task(stream({"type": "http"}, receive, send))

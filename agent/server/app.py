@@ -21,7 +21,7 @@ from agent.server.batch import routes_batches
 from agent.server.batch.batches import BatchQueue
 from agent.server.chat import routes as chat_completions
 from agent.server.http.addresses import AddressMiddleware
-from agent.server.http.auth import AccessMiddleware, FramingMiddleware
+from agent.server.http.auth import AccessMiddleware
 from agent.server.http.clients import Clients
 from agent.server.http.errors import ApiError, internal_error
 from agent.server.http.json_response import JsonResponse, error_response
@@ -80,8 +80,8 @@ def create_app(
         exception_handlers={
             ApiError: _on_api_error,
             HTTPException: _on_http_error,
-            ClientDisconnect: _on_disconnect,
-            Exception: _on_fault,
+            ClientDisconnect: lambda *_: Response(status_code=499),  # it has no reader
+            Exception: lambda *_: error_response(internal_error()),
         },
     )
     app.router.redirect_slashes = False
@@ -90,23 +90,16 @@ def create_app(
 
 
 def _middleware(options: ServerOptions, loopback_only: bool, clients: Clients) -> list[Middleware]:
-    """Addresses, framing of bodies and access control; before these, web pages' preflights."""
-    first = [Middleware(AddressMiddleware), Middleware(FramingMiddleware)]
-    access = Middleware(
-        AccessMiddleware,
-        clients=clients,
-        loopback_only=loopback_only,
-        origins=options.allow_origins,
-    )
-    if not options.allow_origins:
-        return [*first, access]
+    """Addresses and access control; between these, web pages' preflights."""
+    origins = [origin.rstrip("/") for origin in options.allow_origins]
+    methods = ["GET", "POST", "DELETE"]
     cors = Middleware(
-        CORSMiddleware,
-        allow_origins=[origin.rstrip("/") for origin in options.allow_origins],
-        allow_methods=["GET", "POST", "DELETE"],
-        allow_headers=["*"],
+        CORSMiddleware, allow_origins=origins, allow_methods=methods, allow_headers=["*"]
     )
-    return [*first, cors, access]
+    access = Middleware(
+        AccessMiddleware, clients=clients, loopback_only=loopback_only, origins=origins
+    )
+    return [Middleware(AddressMiddleware), *([cors] if origins else []), access]
 
 
 # --- routes about the server itself ---
@@ -192,11 +185,3 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     return error_response(
         ApiError(error.status_code, f"{endpoint}: {problem}.", headers=error.headers)
     )
-
-
-async def _on_disconnect(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # it has no reader
-
-
-async def _on_fault(request: Request, error: Exception) -> Response:
-    return error_response(internal_error())

@@ -22,7 +22,6 @@ from agent.server.input.schemas import (
     CreateConversation,
     CreateItems,
     CreateResponse,
-    InputFunctionCallOutput,
     InputMessage,
     ItemReference,
     UpdateConversation,
@@ -134,7 +133,6 @@ def _with_item_types(schemas: dict[str, Any]) -> dict[str, Any]:
     kinds: dict[str, list[str]] = {}
     for kind, model in ITEM_MODELS.items():
         kinds.setdefault(model.__name__, []).append(kind)
-    kinds[InputFunctionCallOutput.__name__].append("custom_tool_call_output")
     for name, values in kinds.items():
         schema = schemas[name]
         properties = {**schema.get("properties", {}), "type": {"type": "string", "enum": values}}

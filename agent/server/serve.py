@@ -295,8 +295,17 @@ def _open_store(runtime: Runtime) -> ResponseStore:
         raise UserError(f"The store {runtime.paths.store} cannot be used: {error}.") from error
 
 
-class _UvicornServer(uvicorn.Server):
-    """uvicorn without its signal handlers, which closes connections after their responses' ends."""
+class QuietServer(uvicorn.Server):
+    """uvicorn without its signal handlers, which end the program by the signal at last."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the program around it (overrides uvicorn's)."""
+        yield
+
+
+class _UvicornServer(QuietServer):
+    """uvicorn, which closes connections after their responses' ends."""
 
     def __init__(self, config: LimitedConfig, service: ResponseService) -> None:
         super().__init__(config)
@@ -321,8 +330,3 @@ class _UvicornServer(uvicorn.Server):
         with contextlib.suppress(TimeoutError):  # uvicorn closes WebSockets at once
             await asyncio.wait_for(self._service.wait_idle(), DRAIN_SECONDS + CLOSE_SECONDS)
         await super().shutdown(sockets)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the program around it (overrides uvicorn's)."""
-        yield

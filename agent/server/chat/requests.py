@@ -16,12 +16,11 @@ from agent.server.input.parsing import validate, without_unknown_values
 from agent.server.input.schemas import (
     CacheRetention,
     CreateResponse,
-    MetadataKey,
-    MetadataValue,
+    Metadata,
     OutputLimit,
     RequestModel,
+    SamplingFields,
     ToolName,
-    TopK,
 )
 from agent.server.input.turn_options import INCLUDE_LOGPROBS
 from agent.util.images import CANNOT_SEE
@@ -170,7 +169,7 @@ Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Identifier = Annotated[str, StringConstraints(max_length=1000)]
 
 
-class ChatRequest(RequestModel):
+class ChatRequest(SamplingFields):
     """The body of ``POST /v1/chat/completions``; a field that is None was not sent."""
 
     messages: list[ChatMessage] = Field(min_length=1)
@@ -189,20 +188,11 @@ class ChatRequest(RequestModel):
         None
     )
     verbosity: Literal["low", "medium", "high"] | None = None
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, ge=0, le=1)
-    top_k: TopK = None
-    min_p: float | None = None
     seed: Seed | None = None
     n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
-    stop: str | list[str] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repeat_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-    metadata: dict[MetadataKey, MetadataValue] | None = Field(default=None, max_length=16)
+    metadata: Metadata | None = None
     store: bool | None = None
     user: Identifier | None = None
     safety_identifier: Identifier | None = None

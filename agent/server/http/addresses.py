@@ -7,6 +7,8 @@ from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent.server.http.errors import ApiError
+from agent.server.http.json_response import error_response
 from agent.util.ids import new_id
 
 _API_ROOTS = (
@@ -41,7 +43,9 @@ def intended_path(path: str) -> str:
 
 class AddressMiddleware:
     """ASGI middleware that corrects a request's path, and gives a WebSocket an ``x-request-id`` (other
-    answers get it where their head is written, in `agent.server.http.connections`)."""
+    answers get it where their head is written, in `agent.server.http.connections`). It refuses a body
+    with two lengths, and closes the connection: a proxy may take the other one, and read different
+    requests (request smuggling; RFC 9112, section 6.3)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -49,6 +53,11 @@ class AddressMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
+            return
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+            message = "A request has either a Content-Length or a Transfer-Encoding."
+            error = ApiError(400, message, code="bad_framing", headers={"connection": "close"})
+            await error_response(error)(scope, receive, send)
             return
         path = intended_path(scope["path"])
         if path != scope["path"]:

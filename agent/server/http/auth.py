@@ -1,4 +1,4 @@
-"""Access control: the API keys, local host names, origins of web pages, the framing of bodies."""
+"""Access control: the API keys, local host names, origins of web pages."""
 
 from __future__ import annotations
 
@@ -26,23 +26,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
-
-
-class FramingMiddleware:
-    """Refuses a body with two lengths, and closes the connection: a proxy may take the other one, and
-    read different requests (request smuggling; RFC 9112, section 6.3)."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        names = {name for name, _ in scope.get("headers", ())}
-        if {b"content-length", b"transfer-encoding"} <= names:
-            message = "A request has either a Content-Length or a Transfer-Encoding."
-            error = ApiError(400, message, code="bad_framing", headers={"connection": "close"})
-            await error_response(error)(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
 
 
 class AccessMiddleware:
@@ -82,9 +65,9 @@ class AccessMiddleware:
             )
             raise ApiError(403, message, code="host_not_allowed")
         origins = headers.getlist("origin")
-        if len(origins) > 1 or not all(
-            self._is_allowed_origin(origin.lower(), host.lower()) for origin in origins
-        ):
+        own = (f"http://{host}".lower(), f"https://{host}".lower())
+        allowed = all(each.lower() in (*self._origins, *own) for each in origins)
+        if len(origins) > 1 or not allowed:
             message = "Pages of this origin may not use this server; --allow-origin allows them."
             raise ApiError(403, message, code="origin_not_allowed")
         scheme, _, key = headers.get("authorization", "").partition(" ")
@@ -100,9 +83,6 @@ class AccessMiddleware:
             code="invalid_api_key",
             headers={"www-authenticate": "Bearer"},
         )
-
-    def _is_allowed_origin(self, origin: str, host: str) -> bool:
-        return origin in self._origins or origin in (f"http://{host}", f"https://{host}")
 
 
 def _hostname(host: str) -> str:

@@ -83,24 +83,16 @@ class Arrival:
         return now > min(pace, self._latest + stall_seconds)
 
 
-class ChunkingConnection(h11.Connection):
-    """h11, which takes 2 µs more than its framing for each chunk of an answer that streams. Each answer
-    gets an ``x-request-id``."""
-
-    _chunked = False
+class IdentifyingConnection(h11.Connection):
+    """h11, which gives each answer an ``x-request-id``."""
 
     def send(self, event: h11.Event) -> bytes | None:  # type: ignore[override]  # all of its overloads
-        if self._chunked and isinstance(event, h11.Data) and event.data:
-            return b"%x\r\n%b\r\n" % (len(event.data), event.data)
         if isinstance(event, h11.Response):
             headers = [*event.headers, request_id()]
             event = h11.Response(
                 status_code=event.status_code, headers=headers, reason=event.reason
             )
-        written = super().send(event)
-        if not isinstance(event, h11.Data):
-            self._chunked = b"\r\ntransfer-encoding: chunked\r\n" in (written or b"").lower()
-        return written
+        return super().send(event)
 
 
 class HttpConnection(H11Protocol):
@@ -110,7 +102,7 @@ class HttpConnection(H11Protocol):
         super().__init__(config, *arguments, **options)
         assert isinstance(config, LimitedConfig)
         self.limits = config.limits
-        self.conn = ChunkingConnection(h11.SERVER)
+        self.conn = IdentifyingConnection(h11.SERVER)
         self._arrival: Arrival | None = None
         """The arrival of the head or body that is not complete."""
         self._arriving: Any = None

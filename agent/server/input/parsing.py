@@ -37,19 +37,18 @@ TOOL_ITEMS = ("additional_tools", "tool_search_output")
 """Types of input items that declare tools."""
 RequestT = TypeVar("RequestT", bound=RequestModel)
 _UNION_TAGS = frozenset(
-    {
+    (
         *ITEM_MODELS,
-        "custom_tool_call_output",
         FOREIGN_TAG,
         "function",
         "custom",
         "namespace",
         "mcp",
         "other",
-    }
-    | {AllowedTools.__name__, ApprovalFilter.__name__, ToolChoice.__name__, "text", "grammar"}
-    | {ConversationParam.__name__}
-)
+        "text",
+        "grammar",
+    )
+) | {model.__name__ for model in (AllowedTools, ApprovalFilter, ToolChoice, ConversationParam)}
 
 
 def parse_request(body: bytes | bytearray, *, lenient: bool = False) -> CreateResponse:

@@ -7,7 +7,7 @@ https://platform.openai.com/docs/api-reference/responses/create, and ``top_k``, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -61,6 +61,24 @@ OutputLimit = Annotated[Annotated[int, Field(ge=1)] | None, _replaces_no_limit(N
 """Tokens of an answer; None: as many as fit."""
 TopK = Annotated[Annotated[int, Field(ge=0)] | None, _replaces_no_limit(0)]
 """Sample from the k most likely tokens; 0: all."""
+
+
+TokenId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,7}$")]
+LogitBias = Annotated[float, Field(ge=-100, le=100)]
+
+
+class SamplingFields(RequestModel):
+    """How tokens are drawn, in the requests of all three APIs."""
+
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    top_k: TopK = None
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    repeat_penalty: float | None = Field(default=None, ge=0.1, le=10)
+    logit_bias: dict[TokenId, LogitBias] | None = Field(default=None, max_length=1024)
+    stop: str | list[str] | None = None
 
 
 # --- tools ---
@@ -409,24 +427,6 @@ def _item_type(item: object) -> str | None:
     return FOREIGN_TAG if kind in FOREIGN_ITEMS else kind
 
 
-ITEM_MODELS: dict[str, type[RequestModel]] = {
-    "message": InputMessage,
-    "reasoning": InputReasoning,
-    "function_call": InputFunctionCall,
-    "function_call_output": InputFunctionCallOutput,
-    "custom_tool_call": InputCustomToolCall,
-    "mcp_call": InputMcpCall,
-    "mcp_list_tools": InputMcpListTools,
-    "mcp_approval_request": InputApprovalRequest,
-    "mcp_approval_response": InputApprovalResponse,
-    "code_interpreter_call": InputCodeInterpreterCall,
-    "web_search_call": InputWebSearchCall,
-    "compaction": InputCompaction,
-    "additional_tools": InputAdditionalTools,
-    "configuration_update": InputConfigurationUpdate,
-    **dict.fromkeys(FOREIGN_ITEMS, InputForeignItem),
-    "item_reference": ItemReference,
-}
 InputItem = Annotated[
     Annotated[InputMessage, Tag("message")]
     | Annotated[InputReasoning, Tag("reasoning")]
@@ -447,6 +447,13 @@ InputItem = Annotated[
     | Annotated[ItemReference, Tag("item_reference")],
     Discriminator(_item_type),
 ]
+ITEM_MODELS: dict[str, type[RequestModel]] = {
+    kind: get_args(part)[0]
+    for part in get_args(get_args(InputItem)[0])
+    for tag in [part.__metadata__[0].tag]
+    for kind in (FOREIGN_ITEMS if tag == FOREIGN_TAG else [tag])
+}
+"""The models of items by type."""
 
 
 # --- the request ---
@@ -480,10 +487,6 @@ MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)]
 
 
-TokenId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,7}$")]
-LogitBias = Annotated[float, Field(ge=-100, le=100)]
-
-
 class ConversationParam(ConfigModel):
     """The conversation that a response extends."""
 
@@ -508,7 +511,7 @@ class RequestOrigin:
     """Whether a call that the model cut off ends the answer; a chat's chunks take nothing back."""
 
 
-class CreateResponse(ConfigModel):
+class CreateResponse(SamplingFields, ConfigModel):
     """The body of ``POST /v1/responses``; a field that is None was not sent."""
 
     model: str | None = None
@@ -523,14 +526,8 @@ class CreateResponse(ConfigModel):
     max_tool_calls: int | None = Field(default=None, ge=1)
     reasoning: RequestReasoning | None = None
     text: RequestText | None = None
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, ge=0, le=1)
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     include: list[Includable] | None = None
-    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    repeat_penalty: float | None = Field(default=None, ge=0.1, le=10)
-    logit_bias: dict[TokenId, LogitBias] | None = Field(default=None, max_length=1024)
     truncation: Literal["auto", "disabled"] | None = None
     metadata: Metadata | None = None
     store: bool | None = None
@@ -550,10 +547,7 @@ class CreateResponse(ConfigModel):
     user: str | None = None
     client_metadata: dict[str, Any] | None = None
     """Codex's description of itself."""
-    top_k: TopK = None
-    min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=0, lt=2**32)
-    stop: str | list[str] | None = None
     _origin: RequestOrigin = PrivateAttr(default_factory=RequestOrigin)
 
     @property

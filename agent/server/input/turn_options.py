@@ -13,7 +13,6 @@ from agent.server.input.schemas import (
     RequestReasoning,
     RequestText,
     TextFormat,
-    ToolChoice,
 )
 from agent.server.input.tool_selection import SelectedTools
 from agent.turn.options import AnswerForm, TurnOptions, response_format_section
@@ -30,7 +29,8 @@ VERBOSITY_SECTIONS = {
     "low": "# Verbosity\n\nAnswer as briefly as you can.",
     "high": "# Verbosity\n\nAnswer at length and in detail.",
 }
-"""Sections of the developer message by ``text.verbosity``; ``medium`` has none."""
+"""Sections of the developer message by ``text.verbosity``, on which gpt-oss was not trained; ``medium``
+has none."""
 SAMPLING_FIELDS = (
     "temperature", "top_p", "top_k", "min_p", "seed",
     "presence_penalty", "frequency_penalty", "repeat_penalty",
@@ -55,7 +55,8 @@ def turn_options(
         sampling["logit_bias"] = tuple((int(token), bias) for token, bias in biases)
     effort = history.effort or (request.reasoning.effort if request.reasoning else None)
     own = defaults.instructions if request.instructions is None else request.instructions
-    parts = (own, *history.instructions, _format_section(request.text), _verbosity_section(request))
+    verbosity = VERBOSITY_SECTIONS.get(request.text.verbosity or "") if request.text else None
+    parts = (own, *history.instructions, _format_section(request.text), verbosity)
     by_default = defaults.compact and request.truncation is None
     return replace(
         defaults,
@@ -71,8 +72,9 @@ def turn_options(
         tools=tools.tools,
         tool_choice=tools.tool_choice,
         parallel_tool_calls=request.parallel_tool_calls is not False,
+        # OpenAI's reference allows one call of a tool that is named.
         further_calls=request.parallel_tool_calls is True
-        and not _names_single_tool(request.tool_choice),
+        and getattr(request.tool_choice, "type", "allowed_tools") == "allowed_tools",
         declared_tools_only=tools.declared_only,
         answer_form=_answer_form(request.text),
         logprobs=_alternative_count(request),
@@ -91,19 +93,9 @@ def turn_options(
     )
 
 
-def _names_single_tool(choice: str | ToolChoice | None) -> bool:
-    """Whether ``tool_choice`` names one tool, of which OpenAI's reference allows one call."""
-    return isinstance(choice, ToolChoice) and choice.type != "allowed_tools"
-
-
 def _summary_style(reasoning: RequestReasoning | None) -> SummaryStyle | None:
-    match (reasoning.summary or reasoning.generate_summary) if reasoning else None:
-        case None:
-            return None
-        case "concise":
-            return "concise"
-        case _:
-            return "detailed"
+    style = (reasoning.summary or reasoning.generate_summary) if reasoning else None
+    return style and ("concise" if style == "concise" else "detailed")
 
 
 def stop_texts(stop: str | list[str] | None) -> tuple[str, ...]:
@@ -133,11 +125,6 @@ def _alternative_count(request: CreateResponse) -> int | None:
 
 def _lower(*limits: int | None) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
-
-
-def _verbosity_section(request: CreateResponse) -> str | None:
-    """gpt-oss was trained on no verbosity: the developer message asks for it."""
-    return VERBOSITY_SECTIONS.get(request.text.verbosity or "") if request.text else None
 
 
 def _format_section(text: RequestText | None) -> str | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import TextIOWrapper
@@ -25,7 +24,7 @@ from agent.server.http.auth import AccessMiddleware, is_loopback
 from agent.server.http.clients import Clients
 from agent.server.http.signals import stop_on_signals
 from agent.server.mcp.server import AgentMcpServer, create_mcp_server
-from agent.server.serve import base_url, listen
+from agent.server.serve import QuietServer, base_url, listen
 from agent.store.conversations import Store, StoreError
 from agent.turn.options import TurnOptions
 from agent.util.process import EXIT_DONE
@@ -174,8 +173,8 @@ class _StreamsMiddleware:
             await send({"type": "http.response.body"})
 
 
-class _HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers, which end the program by the signal at last."""
+class _HttpServer(QuietServer):
+    """Ends what only waits, as it shuts down."""
 
     def __init__(self, config: uvicorn.Config, on_shutdown: Sequence[Callable[[], None]]) -> None:
         super().__init__(config)
@@ -186,8 +185,3 @@ class _HttpServer(uvicorn.Server):
         for function in self._on_shutdown:
             function()
         await super().shutdown(sockets)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Do nothing (overrides uvicorn's)."""
-        yield

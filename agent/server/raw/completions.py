@@ -28,7 +28,7 @@ from agent.server.http.live_stream import LiveStream
 from agent.server.http.request_body import read_body
 from agent.server.input.field_rules import ignored_header
 from agent.server.input.parsing import parse_json_object, validate
-from agent.server.input.schemas import LogitBias, RequestModel, TokenId, TopK
+from agent.server.input.schemas import SamplingFields
 from agent.server.input.token_limits import context_length_exceeded
 from agent.server.input.turn_options import SAMPLING_FIELDS, stop_texts
 from agent.server.raw.completion_choices import (
@@ -52,7 +52,7 @@ DEFAULT_MAX_TOKENS = 16
 MAX_TOKEN_ID = 2**31 - 1
 
 
-class CompletionRequest(RequestModel):
+class CompletionRequest(SamplingFields):
     """The body of ``POST /v1/completions``; a field that is None was not sent."""
 
     model: str | None = None
@@ -68,16 +68,7 @@ class CompletionRequest(RequestModel):
         },
     )
     max_tokens: int | None = Field(default=None, ge=-1)
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, ge=0, le=1)
-    top_k: TopK = None
-    min_p: float | None = Field(default=None, ge=0, le=1)
-    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    repeat_penalty: float | None = Field(default=None, ge=0.1, le=10)
-    logit_bias: dict[TokenId, LogitBias] | None = Field(default=None, max_length=1024)
     seed: Seed | None = None
-    stop: str | list[str] | None = None
     n: int | None = Field(default=None, ge=1, le=16)
     best_of: int | None = Field(default=None, ge=1, le=16)
     echo: bool | None = None

@@ -18,6 +18,7 @@ def initial_response(
     request: CreateResponse, runtime: Runtime, options: TurnOptions, selected: SelectedTools
 ) -> ev.Response:
     """Build the response as it is before the turn has begun, with a new id."""
+    conversation = request.conversation_id
     return ev.Response(
         id=new_id("resp"),
         created_at=int(time.time()),
@@ -45,14 +46,10 @@ def initial_response(
         metadata=request.metadata or {},
         safety_identifier=request.safety_identifier,
         prompt_cache_key=request.prompt_cache_key,
-        conversation=_conversation(request.conversation_id),
+        conversation=None if conversation is None else ev.ConversationReference(id=conversation),
         prompt_cache_retention=request.prompt_cache_retention,
         user=request.user,
     )
-
-
-def _conversation(conversation_id: str | None) -> ev.ConversationReference | None:
-    return ev.ConversationReference(id=conversation_id) if conversation_id is not None else None
 
 
 def _tool_choice(choice: str | ToolChoice | None) -> str | dict[str, Any]:

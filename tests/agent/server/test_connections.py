@@ -22,8 +22,8 @@ from agent.server.http.connections import (
     MAX_FRAGMENTS,
     MIN_BYTES_PER_SECOND,
     Arrival,
-    ChunkingConnection,
     HttpConnection,
+    IdentifyingConnection,
 )
 from tests.support.endpoint import Serve, Served, api_error, first_turn, open_request
 from tests.support.invariants import check
@@ -86,13 +86,15 @@ async def test_late_request_is_closed(serve: Serve, data: bytes) -> None:
 @pytest.mark.parametrize(
     "headers", [[], [("content-length", "6")], [("x", "transfer-encoding: chunked")]]
 )
-def test_chunks_are_framed_as_h11_does(head: bytes, headers: list[tuple[str, str]]) -> None:
+def test_answers_are_those_of_h11_with_a_request_id(
+    head: bytes, headers: list[tuple[str, str]]
+) -> None:
     data = b"" if head.startswith(b"HEAD") else b"abc"
     ended = h11.EndOfMessage()
     body = h11.Data(data=data)
     events = [h11.Response(status_code=200, headers=headers), body, h11.Data(data=b""), body, ended]
     written = []
-    for connection in (h11.Connection(h11.SERVER), ChunkingConnection(h11.SERVER)):
+    for connection in (h11.Connection(h11.SERVER), IdentifyingConnection(h11.SERVER)):
         connection.receive_data(head + b"\r\nhost: localhost\r\n\r\n")
         connection.next_event()
         written.append([connection.send(event) or b"" for event in events])

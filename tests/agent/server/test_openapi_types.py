@@ -31,7 +31,7 @@ from tests.agent.server.test_openapi import fetch_document
 from tests.support.endpoint import Serve
 
 IMPLEMENTED = {
-    *ITEM_MODELS, "custom_tool_call_output",
+    *ITEM_MODELS,
     "function", "custom", "namespace", "mcp", "code_interpreter", "web_search", "auto",
     "allowed_tools", "text", "grammar", "json_object", "json_schema",
     "input_text", "input_file", "output_text", "reasoning_text", "summary_text", "refusal",

@@ -173,23 +173,10 @@ def run(
     3 a required server is missing, 4 cut off by a limit, 129 the terminal is gone, 130 interrupted
     (Ctrl-C, SIGTERM), 141 the reader of the output is gone.
     """
+    options = {name: value for name, value in locals().items() if name != "launch"}
     from agent.cli.run import RunRequest, main
 
-    request = RunRequest(
-        prompt=prompt,
-        json_events=json_events,
-        output=output,
-        quiet=quiet,
-        continue_latest=continue_latest,
-        resume=resume,
-        output_schema=output_schema,
-        timeout=timeout,
-        dump_tokens=dump_tokens,
-        begin_thought=begin_thought,
-        begin_answer=begin_answer,
-        no_stdin=no_stdin,
-    )
-    raise typer.Exit(main(request, launch))
+    raise typer.Exit(main(RunRequest(**options), launch))
 
 
 def _serving(launch: LaunchOptions, options: ServerOptions) -> Serving:

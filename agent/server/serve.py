@@ -11,6 +11,7 @@ import sqlite3
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from typing import Any
 
 import uvicorn
 
@@ -34,7 +35,7 @@ from agent.server.http.options import DEFAULT_HOST, ServerOptions
 from agent.server.http.signals import stop_on_signals
 from agent.server.responses.service import ResponseService
 from agent.store.conversations import Store, StoreError
-from agent.store.responses import MAX_DAYS, MAX_RESPONSES, ResponseStore
+from agent.store.responses import ResponseStore
 from agent.turn.options import TurnOptions
 from agent.util.process import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE
 from agent.util.sanitize import echo
@@ -228,7 +229,10 @@ class HttpServer:
         """Serve until drained; every response has ended and is stored then."""
         open_log_file()
         try:
-            self._start_batches()
+            if self._batches is not None:
+                # One slot is kept for clients that wait for an answer.
+                parallel = max(1, self.service.runtime.provider.loader.sequences - 1)
+                self._batches.start(self._app, parallel, self._clients)
             await self._uvicorn.serve([self._listener])
             await self.service.wait_idle()
         finally:
@@ -238,13 +242,6 @@ class HttpServer:
                 await self._batches.close()
             if self._store is not None:
                 await asyncio.to_thread(self._store.store.close)
-
-    def _start_batches(self) -> None:
-        if self._batches is None:
-            return
-        # One slot is kept for clients that wait for an answer.
-        parallel = max(1, self.service.runtime.provider.loader.sequences - 1)
-        self._batches.start(self._app, parallel, self._clients)
 
     def drain(self) -> None:
         """Accept no more requests; running responses have `DRAIN_SECONDS`. The second call stops
@@ -276,19 +273,15 @@ class HttpServer:
 
 
 async def open_store(runtime: Runtime, options: ServerOptions) -> ResponseStore | None:
-    """The store where responses are to be stored, opened in a thread. Raises UserError."""
-    return await asyncio.to_thread(_open_store, runtime) if options.store else None
-
-
-def _open_store(runtime: Runtime) -> ResponseStore:
+    """The store where responses are to be stored. Raises UserError."""
+    if not options.store:
+        return None
     settings = load_settings(runtime.paths)
     days, most = settings.responses_days, settings.responses_max
+    limits: dict[str, Any] = {"days": days, "max_responses": most}
+    chosen = {name: value for name, value in limits.items() if value is not None}
     try:
-        return ResponseStore(
-            Store(runtime.paths.store),
-            days=MAX_DAYS if days is None else days,
-            max_responses=MAX_RESPONSES if most is None else most,
-        )
+        return await asyncio.to_thread(lambda: ResponseStore(Store(runtime.paths.store), **chosen))
     except StoreError as error:
         raise UserError(str(error)) from error
     except sqlite3.Error as error:

@@ -97,7 +97,8 @@ async def _engine_times(engine: RemoteEngine, request: Request) -> StreamTimes:
 
 async def _direct_times(port: int, request: Request) -> StreamTimes:
     backend = VllmBackend()
-    body = backend.completion_body(request, list(request.prompt), TOKENS, SERVED_MODEL, None)
+    body = backend.completion_body(request, TOKENS, None)
+    body |= {"model": SERVED_MODEL, "prompt": list(request.prompt)}
     answer = await post_stream(port, backend.completion_path, body)
     parsed = [(at, backend.parse_chunk(event).ids) for at, event in answer.events]
     assert sum(len(ids) for _, ids in parsed) == TOKENS

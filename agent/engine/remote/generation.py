@@ -246,10 +246,9 @@ class RemoteGeneration:
         """Request a completion and pass its tokens on; None: the constraint rejected a token.
         Raises ServerUnavailableError, httpx2.TransportError or EngineError."""
         client = self._client
-        prompt = [*self.request.prompt, *self._generated]
-        body = client.backend.completion_body(
-            self.request, prompt, max_tokens, client.served_model, allowed
-        )
+        body = client.backend.completion_body(self.request, max_tokens, allowed)
+        body["model"] = client.served_model  # for a router; other servers ignore it
+        body["prompt"] = [*self.request.prompt, *self._generated]
         body["stream"] = allowed is None
         reason: FinishReason | None = None
         count, is_first_request = 0, not self._generated

@@ -23,7 +23,7 @@ from agent.runtime.runtime import Runtime
 from agent.server.http.auth import AccessMiddleware, is_loopback
 from agent.server.http.clients import Clients
 from agent.server.http.signals import stop_on_signals
-from agent.server.mcp.server import AgentMcpServer, create_mcp_server
+from agent.server.mcp.server import AgentMcpServer
 from agent.server.serve import QuietServer, base_url, listen
 from agent.store.conversations import Store, StoreError
 from agent.turn.options import TurnOptions
@@ -65,7 +65,7 @@ async def _main(
     drain_seconds: int,
 ) -> int:
     store = await asyncio.to_thread(_open_store, runtime) if options.store else None
-    server = create_mcp_server(runtime, defaults, store, all_conversations=options.conversations)
+    server = AgentMcpServer(runtime, defaults, store, all_conversations=options.conversations)
     await runtime.start()
     interrupted = False
     try:

@@ -52,66 +52,9 @@ STARTUP_SECONDS = 5.0
 _Context = ServerRequestContext[Any, Any]
 
 
-def create_mcp_server(
-    runtime: Runtime,
-    defaults: TurnOptions,
-    store: Store | None,
-    *,
-    all_conversations: bool,
-    startup_seconds: float = STARTUP_SECONDS,
-) -> AgentMcpServer:
-    """``store``: None: conversations end with the program, no resources. ``all_conversations``: those
-    that began elsewhere are resources, too. ``startup_seconds``: the longest wait for tools."""
-    service = _Service(
-        runtime,
-        defaults,
-        store,
-        all_conversations=all_conversations,
-        startup_seconds=startup_seconds,
-    )
-    server = AgentMcpServer(
-        "agent",
-        version=program_version(),
-        title="Local GPT-OSS",
-        instructions=f"The tool ask asks {runtime.model.name}, the user's own model.",
-        on_list_tools=service.list_tools,
-        on_call_tool=service.call_tool,
-        on_list_resources=service.list_resources,
-        on_read_resource=service.read_resource,
-        listening=ListenHandler(service.changes),
-    )
-    server.add_notification_handler(
-        "notifications/initialized", T.NotificationParams, service.on_initialized
-    )
-    return server
-
-
 class AgentMcpServer(Server[Any]):
-    """Says of itself that its tools change, and its resources go unannounced."""
+    """Answers the requests of MCP's clients."""
 
-    def __init__(self, name: str, *, listening: ListenHandler, **settings: Any) -> None:
-        super().__init__(name, on_subscriptions_listen=listening, **settings)
-        self._listening = listening
-
-    def end_subscriptions(self) -> None:
-        """End the streams on which clients of later versions hear of changed tools."""
-        self._listening.close()
-
-    def get_capabilities(self, *args: Any, **settings: Any) -> T.ServerCapabilities:
-        """Return the capabilities (extends the SDK's, which take either for both)."""
-        return (
-            super()
-            .get_capabilities(*args, **settings)
-            .model_copy(
-                update={
-                    "tools": T.ToolsCapability(list_changed=True),
-                    "resources": T.ResourcesCapability(subscribe=False, list_changed=False),
-                }
-            )
-        )
-
-
-class _Service:
     def __init__(
         self,
         runtime: Runtime,
@@ -119,8 +62,27 @@ class _Service:
         store: Store | None,
         *,
         all_conversations: bool,
-        startup_seconds: float,
+        startup_seconds: float = STARTUP_SECONDS,
     ) -> None:
+        """``store``: None: conversations end with the program, no resources. ``all_conversations``:
+        those that began elsewhere are resources, too. ``startup_seconds``: longest wait for tools."""
+        self.changes = InMemorySubscriptionBus()
+        """Through which clients of later versions hear of changed tools."""
+        self._listening = ListenHandler(self.changes)
+        super().__init__(
+            "agent",
+            version=program_version(),
+            title="Local GPT-OSS",
+            instructions=f"The tool ask asks {runtime.model.name}, the user's own model.",
+            on_list_tools=self.list_tools,
+            on_call_tool=self.call_tool,
+            on_list_resources=self.list_resources,
+            on_read_resource=self.read_resource,
+            on_subscriptions_listen=self._listening,
+        )
+        self.add_notification_handler(
+            "notifications/initialized", T.NotificationParams, self.on_initialized
+        )
         self._runtime, self._defaults, self._store = runtime, defaults, store
         self._all_conversations = all_conversations
         self._startup_seconds = startup_seconds
@@ -128,8 +90,6 @@ class _Service:
         """The list that was last sent to clients; None: not yet."""
         self._sessions = deque[ServerSession](maxlen=MAX_SESSIONS)
         """Clients of versions with a handshake."""
-        self.changes = InMemorySubscriptionBus()
-        """Through which clients of later versions hear of changed tools."""
         self._announcements: set[asyncio.Task[None]] = set()
         runtime.host.subscribe(self._on_server_changed)
         self._turns: dict[str, Turn] = {}
@@ -139,6 +99,17 @@ class _Service:
         self._waiting: dict[str, Ask] = {}
         """By their tokens: turns whose question a client is answering."""
         self._recorder = TurnRecorder(store, _log_failure) if store else None
+
+    def end_subscriptions(self) -> None:
+        """End the streams on which clients of later versions hear of changed tools."""
+        self._listening.close()
+
+    def get_capabilities(self, *args: Any, **settings: Any) -> T.ServerCapabilities:
+        """Return that tools change, and resources go unannounced; the SDK takes either for both."""
+        tools = T.ToolsCapability(list_changed=True)
+        resources = T.ResourcesCapability(subscribe=False, list_changed=False)
+        capabilities = super().get_capabilities(*args, **settings)
+        return capabilities.model_copy(update={"tools": tools, "resources": resources})
 
     # --- tools ---
 
@@ -184,8 +155,11 @@ class _Service:
             },
             annotations=self._annotations(),
         )
-        python = self._python
-        return [ask] if python is None else [ask, _python_definition(python)]
+        if (python := self._python) is None:
+            return [ask]
+        title, schema = "Run Python in a sandbox", python.parameters
+        description = python.description
+        return [ask, T.Tool(name=PYTHON, title=title, description=description, input_schema=schema)]
 
     def _annotations(self) -> T.ToolAnnotations:
         """Return the union of the tools' annotations. A server that is not ready counts as one that
@@ -390,15 +364,6 @@ def _names(host: Host, tool: Tool) -> set[str]:
     config = host.server_config(tool.server)
     servers = {tool.server, *([config.builtin.alias] if config and config.builtin else [])}
     return servers | {f"{server}.{tool.name}" for server in servers}
-
-
-def _python_definition(tool: Tool) -> T.Tool:
-    return T.Tool(
-        name=PYTHON,
-        title="Run Python in a sandbox",
-        description=tool.description,
-        input_schema=tool.parameters,
-    )
 
 
 def _log_failure(error: sqlite3.Error) -> None:

@@ -22,7 +22,7 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from agent.runtime.runtime import Runtime
-from agent.server.mcp.server import create_mcp_server
+from agent.server.mcp.server import AgentMcpServer
 from agent.store.conversations import Store
 from agent.turn.options import TurnOptions
 from tests.support.hosts import SERVERS_FOLDER, server_option
@@ -55,7 +55,7 @@ async def connected(
 
     store = Store(tmp_path / "store.db")
     settings = {"all_conversations": False, **settings}
-    server = create_mcp_server(runtime, TurnOptions(), store, **settings)
+    server = AgentMcpServer(runtime, TurnOptions(), store, **settings)
 
     async def receive(message: object) -> None:
         on_message(message)

@@ -59,16 +59,9 @@ class RemoteBackend(Protocol):
     def tokenize_body(self, text: str, model: str) -> Json:
         """Make the body for /tokenize, which answers with ``tokens``; special tokens are parsed."""
 
-    def completion_body(
-        self,
-        request: Request,
-        prompt: list[int],
-        max_tokens: int,
-        model: str,
-        allowed: list[int] | None,
-    ) -> Json:
-        """Make the body of a completion. ``prompt``: with what was generated so far. ``allowed``: the
-        only ids that may come next; None: any."""
+    def completion_body(self, request: Request, max_tokens: int, allowed: list[int] | None) -> Json:
+        """Make the body of a completion, without its ``model`` and ``prompt``. ``allowed``: the only
+        ids that may come next; None: any."""
 
     def parse_chunk(self, message: Json) -> CompletionChunk:
         """Read one message of the stream. Raises EngineError for an end that is a failure."""

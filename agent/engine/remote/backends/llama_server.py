@@ -45,21 +45,12 @@ class LlamaServerBackend:
     def tokenize_body(self, text: str, model: str) -> Json:
         return {"model": model, "content": text, "add_special": False, "parse_special": True}
 
-    def completion_body(
-        self,
-        request: Request,
-        prompt: list[int],
-        max_tokens: int,
-        model: str,
-        allowed: list[int] | None,
-    ) -> Json:
+    def completion_body(self, request: Request, max_tokens: int, allowed: list[int] | None) -> Json:
         """Make the body for /completion; allowed ids are forced by a bias: it has no list of them."""
         sampling = request.sampling
         bias: list[list[Any]] = [[token, value] for token, value in sampling.logit_bias]
         bias += [[token, FORCING_BIAS] for token in allowed or ()]
         return {
-            "model": model,  # for a router; others ignore it
-            "prompt": prompt,
             "n_predict": max_tokens,
             "cache_prompt": True,
             "return_tokens": True,

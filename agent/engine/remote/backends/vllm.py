@@ -37,14 +37,7 @@ class VllmBackend:
     def tokenize_body(self, text: str, model: str) -> Json:
         return {"model": model, "prompt": text, "add_special_tokens": False}
 
-    def completion_body(
-        self,
-        request: Request,
-        prompt: list[int],
-        max_tokens: int,
-        model: str,
-        allowed: list[int] | None,
-    ) -> Json:
+    def completion_body(self, request: Request, max_tokens: int, allowed: list[int] | None) -> Json:
         """Make the body for /v1/completions. Raises EngineError for what vLLM refuses."""
         sampling = request.sampling
         if sampling.temperature > MAX_TEMPERATURE:
@@ -53,8 +46,6 @@ class VllmBackend:
             )
         greedy = sampling.top_p == 0  # which vLLM refuses: the likeliest token alone is left
         return {
-            "model": model,
-            "prompt": prompt,
             "max_tokens": max_tokens,
             "stream_options": {"include_usage": True} if allowed is None else None,
             "return_token_ids": True,

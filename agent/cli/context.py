@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from agent.cli.parse import harmony_format
 from agent.config.paths import user_paths
 from agent.errors import UserError, user_errors
 from agent.events import AgentContext
@@ -85,12 +86,7 @@ def _load_format(vocabulary: str) -> Format:
     from agent.models import resolve
 
     if vocabulary == "o200k_harmony":
-        # The other formats do without the 200,000 tokens of this encoding.
-        from agent.formats.harmony.encoding import load_encoding
-        from agent.formats.harmony.format import HarmonyFormat
-        from agent.tiny.vocabulary import ranks
-
-        return HarmonyFormat(load_encoding(ranks, user_paths().cache / "vocabulary"))
+        return harmony_format()
     with user_errors(EngineError):
         model = resolve.resolve_model(vocabulary, user_paths())
         form = detect.load_format(model.path, model.format) if model.path is not None else None

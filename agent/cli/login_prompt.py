@@ -43,11 +43,6 @@ async def ask_login(request: LoginRequest) -> bool:
     return True
 
 
-def can_ask() -> bool:
-    """Return whether a person can be asked here: both stdin and stderr are a terminal."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
-
-
 def _has_input() -> bool:
     """Return whether stdin can be read during the login."""
     if sys.stdin is None or sys.stdin.closed:

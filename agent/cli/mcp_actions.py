@@ -13,7 +13,7 @@ from typing import Any
 from agent.cli import login_prompt
 from agent.cli.mcp_forms import FormAnswers
 from agent.cli.mcp_json import inspection_object, print_json, result_object, server_object
-from agent.cli.trust import agrees
+from agent.cli.trust import agrees, can_ask
 from agent.config.paths import user_paths
 from agent.errors import UserError, user_errors
 from agent.util.process import EXIT_DONE, EXIT_FAILED
@@ -193,7 +193,7 @@ def call(
     host = create_host(root, trust, MAX_PIPED_CHARS if piped else MAX_RESULT_CHARS)
     require_config(host, name)
 
-    on_login = login_prompt.ask_login if login_prompt.can_ask() else None
+    on_login = login_prompt.ask_login if can_ask() else None
     shown: list[str] = []
 
     def print_output(stream: str, text: str) -> None:
@@ -285,7 +285,7 @@ def add(
     if not program or sandbox or program in UNCONFINED_PROGRAMS or not best_isolation().ok:
         return
     question = "It runs with all your rights. Start it now, to see whether it runs in the sandbox?"
-    if login_prompt.can_ask() and agrees(question):
+    if can_ask() and agrees(question):
         _move_to_sandbox(path, name, entry)
     else:
         echo("It runs with all your rights; --sandbox --force has it start in a sandbox instead.")

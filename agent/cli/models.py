@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agent.cli.completion import complete_model
+from agent.cli.trust import can_ask
 from agent.config.paths import Paths, user_paths
 from agent.errors import UserError, user_errors
 from agent.util import private_files
@@ -143,7 +144,7 @@ def _choose_from_repository(repo: str, name: str | None) -> Model:
         mark = "*" if each is best else " "
         row = f"{mark} {each.name:{width}}  {_format_size(each.size):>8}  {ratings[each.name]}"
         echo(row, file=sys.stderr)
-    if sys.stdin.isatty() and sys.stderr.isatty():
+    if can_ask():
         answer = typer.prompt("Which one?", default=best.name if best else None, err=True)
         chosen = hub.named_quantisation(repo, quantisations, answer.strip())
     elif best is None:
@@ -214,7 +215,7 @@ def _offer_discovered(name: str) -> Path | None:
         return None
     copy = copies[0]
     offer = f"{copy.source} has {model.name} already: {copy.path} ({_format_size(copy.size)})."
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         raise UserError(
             f"{offer} Run it with --model {copy.name}, or download another copy with:"
             f" agent models pull {model.name} --force"
@@ -264,7 +265,7 @@ def remove(name: Name, yes: Yes = False) -> None:
         raise UserError(f"{model.name} is not installed.")
     size = sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir())
     if not yes:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not can_ask():
             raise UserError(f"This deletes {folder} ({_format_size(size)}); pass --yes to confirm.")
         typer.confirm(f"Delete {folder} ({_format_size(size)})?", abort=True, err=True)
     try:

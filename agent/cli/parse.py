@@ -73,9 +73,11 @@ def _load_format(format: str, model: str | None) -> Format:
             form = detect.load_format(path, format) if path is not None else None
         if form is None and format != detect.HARMONY:
             raise UserError(f"{model} writes Harmony; leave --format {format} out.")
-    if form is not None:
-        return form
-    # The other formats do without the 200,000 tokens of this encoding.
+    return form or harmony_format()
+
+
+def harmony_format() -> Format:
+    """The format of gpt-oss. The others do without the 200,000 tokens of its encoding."""
     from agent.formats.harmony.encoding import load_encoding
     from agent.formats.harmony.format import HarmonyFormat
     from agent.tiny.vocabulary import ranks

@@ -20,6 +20,7 @@ from typing import Protocol, TextIO
 from agent import bootstrap
 from agent.cli import login_prompt
 from agent.cli.process import stop_on_signals
+from agent.cli.trust import can_ask
 from agent.config.launch import LaunchOptions
 from agent.conversation.attachments import format_attachment
 from agent.conversation.conversation import Conversation
@@ -107,7 +108,7 @@ def main(request: RunRequest, launch: LaunchOptions) -> int:
     runtime = bootstrap.create_runtime(launch, serves_engine=False)
     options = _with_schema(bootstrap.turn_options(launch, runtime.model), request.output_schema)
     options = replace(options, project=_project_instructions(launch))
-    if login_prompt.can_ask():
+    if can_ask():
         options = replace(options, login=login_prompt.ask_login)
     _check_writable("--output", request.output)
     _check_writable("--dump-tokens", request.dump_tokens)

@@ -31,9 +31,8 @@ def confirm_home(launch: LaunchOptions) -> LaunchOptions:
     from tools.run_later import holds_home
 
     root = launch.root.resolve()
-    if not holds_home(root) or ApprovalStore(user_paths().approvals, root).allows_home():
-        return launch
-    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+    is_allowed = not holds_home(root) or ApprovalStore(user_paths().approvals, root).allows_home()
+    if is_allowed or not can_ask():
         return launch
     echo(
         f"{root} is or holds your home folder: with your yes to each call, or a rule, commands and the"
@@ -42,6 +41,11 @@ def confirm_home(launch: LaunchOptions) -> LaunchOptions:
         file=sys.stderr,
     )
     return replace(launch, allow_home=agrees("Work there, now and later?"))
+
+
+def can_ask() -> bool:
+    """Whether a person can be asked here: both stdin and stderr are a terminal."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def agrees(question: str) -> bool:
@@ -65,12 +69,8 @@ def confirm_project_servers(launch: LaunchOptions) -> LaunchOptions:
     project = find_project(root.resolve())
     if project is None or not project.digest:
         return launch
-    if (
-        project.is_trusted(ApprovalStore(user_paths().approvals, root.resolve()))
-        or not project.startable
-    ):
-        return launch
-    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+    approvals = ApprovalStore(user_paths().approvals, root.resolve())
+    if project.is_trusted(approvals) or not project.startable or not can_ask():
         return launch
     commands = project.command_lines()
     if sum(map(len, commands)) > MAX_COMMAND_CHARACTERS:

@@ -17,24 +17,24 @@ from agent.observability.metrics import CONTENT_TYPE, Metrics
 from agent.runtime.health import health_problem, replica_states
 from agent.runtime.runtime import Runtime
 from agent.server import openapi
-from agent.server.batch import routes_batches
 from agent.server.batch.batches import BatchQueue
+from agent.server.batch.routes_batches import BatchRoutes, FileRoutes
 from agent.server.chat import routes as chat_completions
 from agent.server.http.addresses import AddressMiddleware
 from agent.server.http.auth import AccessMiddleware
 from agent.server.http.clients import Clients
+from agent.server.http.endpoints import endpoint, routes_of
 from agent.server.http.errors import ApiError, internal_error
 from agent.server.http.json_response import JsonResponse, error_response
 from agent.server.http.options import ServerOptions
-from agent.server.raw import completions, routes_tokens
+from agent.server.raw import completions
 from agent.server.raw.model_description import describe_models
-from agent.server.responses import (
-    routes_compaction,
-    routes_conversations,
-    routes_responses,
-    websocket,
-)
+from agent.server.raw.routes_tokens import TokenRoutes
+from agent.server.responses import routes_compaction, websocket
+from agent.server.responses.answer_schemas import ModelObject, ModelPage, ServerHealth
 from agent.server.responses.request_planner import resolve_model_name
+from agent.server.responses.routes_conversations import ConversationRoutes
+from agent.server.responses.routes_responses import ResponseRoutes
 from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import OPEN_RESPONSES_NAMES, SseEncoder
 from agent.store.responses import ResponseStore
@@ -64,15 +64,16 @@ def create_app(
         OPEN_RESPONSES_NAMES if options.reasoning_events == "open-responses" else None
     )
     routes: list[Route | WebSocketRoute] = [
-        *routes_responses.routes(service, encoder),
+        *routes_of(ResponseRoutes(service, encoder)),
         websocket.route(service, encoder),
-        *routes_conversations.routes(service),
+        *routes_of(ConversationRoutes(service)),
         routes_compaction.route(service),
         chat_completions.route(service),
         completions.route(service, metrics.record_completion),
-        *routes_tokens.routes(service),
-        *routes_batches.routes(service, batches),
-        *_server_routes(service, metrics),
+        *routes_of(TokenRoutes(service)),
+        *routes_of(FileRoutes(batches)),
+        *routes_of(BatchRoutes(service, batches)),
+        *routes_of(_ServerRoutes(service, metrics)),
     ]
     app = Starlette(
         routes=[*routes, openapi.route(routes)],
@@ -117,34 +118,20 @@ def _new_metrics(runtime: Runtime) -> Metrics:
     return metrics
 
 
-def _server_routes(service: ResponseService, metrics: Metrics) -> list[Route]:
-    handlers = _ServerRoutes(service, metrics)
-    return [
-        Route("/v1/models", handlers.models, methods=["GET"]),
-        Route("/v1/models/{id:path}", handlers.model, methods=["GET"]),
-        Route("/health", handlers.health, methods=["GET"]),
-        Route("/metrics", handlers.metrics, methods=["GET"]),
-        Route("/", _index, methods=["GET"]),
-    ]
-
-
 _ENDPOINTS = ("/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/models", "/health")
-
-
-async def _index(request: Request) -> Response:
-    """GET /: the endpoints, for a person or a probe."""
-    return JsonResponse({"status": "ok", "endpoints": _ENDPOINTS})
 
 
 class _ServerRoutes:
     def __init__(self, service: ResponseService, metrics: Metrics) -> None:
         self._service, self._runtime, self._metrics = service, service.runtime, metrics
 
+    @endpoint("GET", "/v1/models", ModelPage)
     async def models(self, request: Request) -> Response:
         """GET /v1/models"""
         models = await describe_models(self._runtime, self._service.started_at)
         return JsonResponse({"object": "list", "data": models})
 
+    @endpoint("GET", "/v1/models/{id:path}", ModelObject)
     async def model(self, request: Request) -> Response:
         """GET /v1/models/{id}"""
         name = request.path_params["id"]
@@ -152,10 +139,17 @@ class _ServerRoutes:
         models = await describe_models(self._runtime, self._service.started_at)
         return JsonResponse(next((m for m in models if m["id"] == name), models[0]))
 
+    @endpoint("GET", "/metrics")
     async def metrics(self, request: Request) -> Response:
         """GET /metrics: counters of all turns and completions, in Prometheus's text format."""
         return Response(self._metrics.render(), media_type=CONTENT_TYPE)
 
+    @endpoint("GET", "/")
+    async def index(self, request: Request) -> Response:
+        """GET /: the endpoints, for a person or a probe."""
+        return JsonResponse({"status": "ok", "endpoints": _ENDPOINTS})
+
+    @endpoint("GET", "/health", ServerHealth)
     async def health(self, request: Request) -> Response:
         """GET /health: 200 once the model is loaded, also while it sleeps until the next request; 503
         where it runs on a server that cannot answer."""

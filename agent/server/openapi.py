@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -14,38 +15,15 @@ from starlette.responses import Response as HttpResponse
 from starlette.routing import Route, WebSocketRoute
 
 from agent.events import Event, OfficialEvent
-from agent.server.batch.routes_batches import CreateBatch
-from agent.server.chat.requests import ChatRequest
+from agent.server.http.endpoints import ENDPOINTS, document_path
 from agent.server.http.json_response import JsonResponse
 from agent.server.input.schemas import (
     ITEM_MODELS,
-    CreateConversation,
-    CreateItems,
-    CreateResponse,
     InputMessage,
     ItemReference,
-    UpdateConversation,
 )
-from agent.server.raw.completions import CompletionRequest
-from agent.server.raw.routes_tokens import DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
-from agent.server.responses.answer_schemas import ANSWERS, STREAMS
 from tools.version import program_version
 
-BODIES: dict[str, type[BaseModel]] = {
-    "/v1/responses": CreateResponse,
-    "/v1/responses/input_tokens": CreateResponse,
-    "/v1/responses/compact": CreateResponse,
-    "/v1/chat/completions": ChatRequest,
-    "/v1/completions": CompletionRequest,
-    "/v1/embeddings": EmbeddingsRequest,
-    "/tokenize": TokenizeRequest,
-    "/detokenize": DetokenizeRequest,
-    "/v1/conversations": CreateConversation,
-    "/v1/conversations/{id}": UpdateConversation,
-    "/v1/conversations/{id}/items": CreateItems,
-    "/v1/batches": CreateBatch,
-}
-"""Models of request bodies, by the path of a POST."""
 STREAM_EVENTS: tuple[type[OfficialEvent], ...] = tuple(
     kind for kind in get_args(get_args(Event)[0]) if issubclass(kind, OfficialEvent)
 )
@@ -101,16 +79,17 @@ def route(described: Sequence[Route | WebSocketRoute]) -> Route:
 
 
 def _document(routes: Sequence[Route | WebSocketRoute]) -> dict[str, Any]:
-    models = [*BODIES.values(), *ANSWERS.values(), *STREAMS.values(), *STREAM_EVENTS]
+    used = ((each.body, each.answer, each.stream) for each in ENDPOINTS.values())
+    models = dict.fromkeys(filter(None, (*chain.from_iterable(used), *STREAM_EVENTS)))
     _, schemas = models_json_schema(
-        [(model, "validation") for model in dict.fromkeys(models)],
+        [(model, "validation") for model in models],
         ref_template="#/components/schemas/{model}",
     )
     events = [_reference(event) for event in STREAM_EVENTS]
     schemas["$defs"][OfficialEvent.__name__] = {"anyOf": events}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        path = re.sub(r":\w+}", "}", route.path)
+        path = document_path(route.path)
         if isinstance(route, WebSocketRoute):
             paths.setdefault(path, {})["get"] = _websocket_operation(route)
             continue
@@ -182,10 +161,11 @@ def _websocket_operation(route: WebSocketRoute) -> dict[str, Any]:
 
 def _operation(route: Route, path: str, method: str) -> dict[str, Any]:
     answers: dict[str, Any] = {}
-    if answer := ANSWERS.get((method, path)):
-        answers["application/json"] = {"schema": _reference(answer)}
-    if event := STREAMS.get((method, path)):
-        answers["text/event-stream"] = {"schema": _reference(event)}
+    declared = ENDPOINTS.get((method, path))
+    if declared and declared.answer:
+        answers["application/json"] = {"schema": _reference(declared.answer)}
+    if declared and declared.stream:
+        answers["text/event-stream"] = {"schema": _reference(declared.stream)}
     operation: dict[str, Any] = {
         "summary": _summary(route),
         "responses": {
@@ -198,10 +178,10 @@ def _operation(route: Route, path: str, method: str) -> dict[str, Any]:
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
             for name in names
         ]
-    if method == "POST" and (body := BODIES.get(path)) is not None:
+    if declared and declared.body:
         operation["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": _reference(body)}},
+            "content": {"application/json": {"schema": _reference(declared.body)}},
         }
     elif (method, path) == ("POST", "/v1/files"):
         content = {"multipart/form-data": {"schema": _UPLOAD}}

@@ -8,7 +8,7 @@ import json
 import os
 import sqlite3
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,9 +124,7 @@ class ApiConversationStore:
 
     def turns(self, conversation_id: str) -> list[ItemTurn]:
         """The turns that hold the items, in order; not those that run or that left nothing."""
-        return list(self._turns(conversation_id))
-
-    def _turns(self, conversation_id: str) -> Iterator[ItemTurn]:
+        turns = []
         rows = self._db.execute(
             f"{PATH} select t.id, conversation, prompt, response, start, t.upto, served, events,"
             " t.created"
@@ -145,8 +143,9 @@ class ApiConversationStore:
                     turn.steered = read_record(events).steered
             except READ_ERRORS as error:
                 self.store.damage.note(f"Turn {name}", error)
-                continue
-            yield turn
+            else:
+                turns.append(turn)
+        return turns
 
     def last_response(self, conversation: Conversation) -> str | None:
         """The response of the API with which a conversation ends; None: it ends otherwise."""

@@ -241,7 +241,10 @@ def upgrade(db: sqlite3.Connection) -> None:
         if done < 0:
             raise ValueError(f"there is no version {done} of its tables")
         for step in MIGRATION_STEPS[done:]:
-            _execute_all(db, step) if isinstance(step, str) else step(db)
+            if isinstance(step, str):
+                _execute_all(db, step)
+            else:
+                step(db)
         db.execute(f"pragma user_version = {len(MIGRATION_STEPS)}")
 
 
@@ -293,4 +296,4 @@ MIGRATION_STEPS: list[str | Callable[[sqlite3.Connection], None]] = [
     FIRST_TABLES, _branches, RESPONSE_TABLES, JOURNAL_TABLES, _responses_as_turns, METADATA_COLUMN,
     MARK_TABLE, OWNER_COLUMN,
 ]  # fmt: skip
-"""Statements, or a function."""
+"""Statements, or functions that change the rows too."""

@@ -56,6 +56,17 @@ class PlacementRequest:
     speculation: Speculation = "off"
     sequences: int = DEFAULT_SEQUENCES
 
+    def placement(self, kv_type: KvType) -> Placement:
+        """A placement with these settings, but for what the planner finds out."""
+        return Placement(
+            kv_type=kv_type,
+            flash_attention=True if kv_type != "f16" else self.flash_attention,
+            extra_buffers=self.extra_buffers,
+            expert_cache=self.expert_cache,
+            speculation=self.speculation,
+            sequences=self.sequences,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
@@ -88,18 +99,10 @@ def plan_placement(
     context does not fit in f16. Raises ModelTooLargeError."""
     gpus = usable_gpus(devices)
     budget = _Budget(sizes, memory, gpus, request.overcommit)
-    start = Placement(
-        kv_type=request.kv_type or "f16",
-        flash_attention=True if request.kv_type not in (None, "f16") else request.flash_attention,
-        extra_buffers=request.extra_buffers,
-        expert_cache=request.expert_cache,
-        speculation=request.speculation,
-        sequences=request.sequences,
-    )
+    start = request.placement(request.kv_type or "f16")
     placement = _first_fitting(budget, _candidates(budget, start, request))
     if placement is None and request.required_context and request.kv_type is None:
-        quantised = replace(start, kv_type="q8_0", flash_attention=True)
-        placement = _first_fitting(budget, _candidates(budget, quantised, request))
+        placement = _first_fitting(budget, _candidates(budget, request.placement("q8_0"), request))
     if placement is None:
         raise ModelTooLargeError(_refusal(name, budget, start, request))
     reasons = tuple(_reasons(sizes, placement, gpus, request))
@@ -310,13 +313,8 @@ def longest_context(
         while high - low > 1:
             middle = (low + high) // 2
             required_request = replace(request, required_context=middle * 1024)
-            start = Placement(
-                kv_type=kind,
-                flash_attention=True if kind != "f16" else None,
-                speculation=request.speculation,
-                sequences=request.sequences,
-            )
-            fit = _first_fitting(budget, _candidates(budget, start, required_request))
+            candidates = _candidates(budget, request.placement(kind), required_request)
+            fit = _first_fitting(budget, candidates)
             low, high = (middle, high) if fit is not None else (low, middle)
         if low * 1024 >= MIN_CONTEXT_TOKENS and (best is None or low * 1024 > best[0]):
             best = low * 1024, kind

@@ -10,19 +10,26 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import Route
 from starlette.types import Message, Receive
 
 from agent.server.batch.batches import PURPOSE, BatchQueue
 from agent.server.batch.file_store import public_fields
 from agent.server.batch.jobs import Endpoint
 from agent.server.http.clients import current_client
+from agent.server.http.endpoints import endpoint
 from agent.server.http.errors import ApiError, body_too_large, invalid
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.list_page import list_page
 from agent.server.http.request_body import read_body
 from agent.server.input.parsing import parse_json_object, validate
 from agent.server.input.schemas import ConfigModel, Metadata
+from agent.server.responses.answer_schemas import (
+    BatchObject,
+    BatchPage,
+    DeletedFile,
+    FileObject,
+    FilePage,
+)
 from agent.server.responses.service import ResponseService
 
 MAX_FILE_BYTES = 200 * 1024 * 1024
@@ -40,22 +47,6 @@ class CreateBatch(ConfigModel):
     metadata: Metadata | None = None
 
 
-def routes(service: ResponseService, queue: BatchQueue | None) -> list[Route]:
-    """The routes of files and batches; ``queue``: None where the server stores nothing."""
-    files, batches = _FileRoutes(queue), _BatchRoutes(service, queue)
-    return [
-        Route("/v1/files", files.create, methods=["POST"]),
-        Route("/v1/files", files.list, methods=["GET"]),
-        Route("/v1/files/{id}", files.get, methods=["GET"]),
-        Route("/v1/files/{id}", files.delete, methods=["DELETE"]),
-        Route("/v1/files/{id}/content", files.content, methods=["GET"]),
-        Route("/v1/batches", batches.create, methods=["POST"]),
-        Route("/v1/batches", batches.list, methods=["GET"]),
-        Route("/v1/batches/{id}", batches.get, methods=["GET"]),
-        Route("/v1/batches/{id}/cancel", batches.cancel, methods=["POST"]),
-    ]
-
-
 def _require(queue: BatchQueue | None) -> BatchQueue:
     """The queue. Raises ApiError where the server has none."""
     if queue is None:
@@ -64,10 +55,13 @@ def _require(queue: BatchQueue | None) -> BatchQueue:
     return queue
 
 
-class _FileRoutes:
+class FileRoutes:
+    """The routes below ``/v1/files``; ``queue``: None where the server stores nothing."""
+
     def __init__(self, queue: BatchQueue | None) -> None:
         self._queue = queue
 
+    @endpoint("POST", "/v1/files", FileObject)
     async def create(self, request: Request) -> Response:
         """POST /v1/files: store a file (a form with ``file`` and ``purpose``)."""
         files = _require(self._queue).files
@@ -91,6 +85,7 @@ class _FileRoutes:
             raise invalid("file", f"The form cannot be read: {error.detail}") from error
         return JsonResponse(public_fields(entry))
 
+    @endpoint("GET", "/v1/files", FilePage)
     async def list(self, request: Request) -> Response:
         """GET /v1/files: the latest first unless ``order=asc``, of one ``purpose``."""
         entries = _require(self._queue).files.entries()
@@ -98,18 +93,21 @@ class _FileRoutes:
         wanted = [entry for entry in entries if purpose in (None, entry["purpose"])]
         return JsonResponse(list_page(wanted, request.query_params))
 
+    @endpoint("GET", "/v1/files/{id}", FileObject)
     async def get(self, request: Request) -> Response:
         """GET /v1/files/{id}: the description of a file."""
         return JsonResponse(
             public_fields(_require(self._queue).files.find(request.path_params["id"]))
         )
 
+    @endpoint("DELETE", "/v1/files/{id}", DeletedFile)
     async def delete(self, request: Request) -> Response:
         """DELETE /v1/files/{id}: delete a file."""
         name = request.path_params["id"]
         _require(self._queue).files.delete(name)
         return JsonResponse({"id": name, "object": "file", "deleted": True})
 
+    @endpoint("GET", "/v1/files/{id}/content")
     async def content(self, request: Request) -> Response:
         """GET /v1/files/{id}/content: the bytes of a file."""
         files, name = _require(self._queue).files, request.path_params["id"]
@@ -117,10 +115,13 @@ class _FileRoutes:
         return FileResponse(files.content(name), media_type="application/octet-stream")
 
 
-class _BatchRoutes:
+class BatchRoutes:
+    """The routes below ``/v1/batches``."""
+
     def __init__(self, service: ResponseService, queue: BatchQueue | None) -> None:
         self._service, self._queue = service, queue
 
+    @endpoint("POST", "/v1/batches", BatchObject, body=CreateBatch)
     async def create(self, request: Request) -> Response:
         """POST /v1/batches: answer the requests of a file in the background."""
         queue = _require(self._queue)
@@ -132,14 +133,17 @@ class _BatchRoutes:
         batch = await queue.create(wanted.input_file_id, wanted.endpoint, wanted.metadata)
         return JsonResponse(public_fields(batch))
 
+    @endpoint("GET", "/v1/batches", BatchPage)
     async def list(self, request: Request) -> Response:
         """GET /v1/batches: the latest first unless ``order=asc``."""
         return JsonResponse(list_page(_require(self._queue).entries(), request.query_params))
 
+    @endpoint("GET", "/v1/batches/{id}", BatchObject)
     async def get(self, request: Request) -> Response:
         """GET /v1/batches/{id}: a batch as it is now."""
         return JsonResponse(public_fields(_require(self._queue).find(request.path_params["id"])))
 
+    @endpoint("POST", "/v1/batches/{id}/cancel", BatchObject)
     async def cancel(self, request: Request) -> Response:
         """POST /v1/batches/{id}/cancel: end a batch; what is done by then stays."""
         return JsonResponse(public_fields(_require(self._queue).cancel(request.path_params["id"])))

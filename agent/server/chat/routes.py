@@ -8,15 +8,24 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent.server.chat.answers import ChatAnswer
-from agent.server.chat.requests import chat_params, parse_chat
+from agent.server.chat.requests import ChatRequest, chat_params, parse_chat
+from agent.server.http.endpoints import endpoint, route_of
 from agent.server.http.request_body import read_body
 from agent.server.input.parsing import parse_json_object
+from agent.server.responses.answer_schemas import ChatCompletion, ChatCompletionChunk
 from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import EventStream, FinalResponse
 from agent.turn.loop import Turn
 
 
 def route(service: ResponseService) -> Route:
+    @endpoint(
+        "POST",
+        "/v1/chat/completions",
+        ChatCompletion,
+        stream=ChatCompletionChunk,
+        body=ChatRequest,
+    )
     async def create(request: Request) -> Response:
         """POST /v1/chat/completions: the older API; docs/chat.md says what each field does."""
         chat, requests = parse_chat(
@@ -34,4 +43,4 @@ def route(service: ResponseService) -> Route:
             return FinalResponse(await begin(), service, answer.body)
         return EventStream(begin(), service, answer)
 
-    return Route("/v1/chat/completions", create, methods=["POST"])
+    return route_of(create)

@@ -22,6 +22,7 @@ from agent.engine.protocol import EngineBusyError, EngineError
 from agent.formats.protocol import Format
 from agent.models.loaded import LoadedModel
 from agent.server.chat.requests import Seed, StreamOptions
+from agent.server.http.endpoints import endpoint, route_of
 from agent.server.http.errors import ApiError, invalid, rate_limited, unsupported
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.live_stream import LiveStream
@@ -38,6 +39,7 @@ from agent.server.raw.completion_choices import (
     logprobs_object,
     with_seed,
 )
+from agent.server.responses.answer_schemas import Completion
 from agent.server.responses.request_planner import resolve_model_name
 from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import DONE_MESSAGE, wait_disconnected
@@ -108,6 +110,7 @@ class CompletionPlan:
 def route(service: ResponseService, record: RecordCompletion) -> Route:
     """The route of the oldest API. ``record``: counts its choices."""
 
+    @endpoint("POST", "/v1/completions", Completion, stream=Completion, body=CompletionRequest)
     async def create(request: Request) -> Response:
         """POST /v1/completions: text or tokens after a raw prompt; docs/completions.md."""
         body = validate(
@@ -117,7 +120,7 @@ def route(service: ResponseService, record: RecordCompletion) -> Route:
         _refuse(body, service, ignored)
         return CompletionAnswer(service, body, _prompts(body.prompt), record, ignored)
 
-    return Route("/v1/completions", create, methods=["POST"])
+    return route_of(create)
 
 
 def _refuse(body: CompletionRequest, service: ResponseService, ignored: Sequence[str]) -> None:

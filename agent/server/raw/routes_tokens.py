@@ -12,17 +12,18 @@ from typing import Any
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from agent.engine.protocol import EngineError
 from agent.formats.protocol import Format
 from agent.server.chat.requests import ChatMessage, chat_params, parse_chat
+from agent.server.http.endpoints import endpoint
 from agent.server.http.errors import ApiError, invalid
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.request_body import read_body
 from agent.server.input.parsing import RequestT, parse_json_object, validate
 from agent.server.input.schemas import RequestModel
 from agent.server.raw.completions import MAX_TOKEN_ID, encode_prompt
+from agent.server.responses.answer_schemas import DetokenizedText, ServerProperties, TokenizedText
 from agent.server.responses.request_planner import resolve_model_name
 from agent.server.responses.service import ResponseService
 from tools.version import program_version
@@ -58,20 +59,13 @@ class EmbeddingsRequest(RequestModel):
     input: Any = None
 
 
-def routes(service: ResponseService) -> list[Route]:
-    handlers = _TokenRoutes(service)
-    return [
-        Route("/tokenize", handlers.tokenize, methods=["POST"]),
-        Route("/detokenize", handlers.detokenize, methods=["POST"]),
-        Route("/props", handlers.props, methods=["GET"]),
-        Route("/v1/embeddings", handlers.embeddings, methods=["POST"]),
-    ]
+class TokenRoutes:
+    """The routes about tokens and the loaded model."""
 
-
-class _TokenRoutes:
     def __init__(self, service: ResponseService) -> None:
         self._service, self._runtime = service, service.runtime
 
+    @endpoint("POST", "/tokenize", TokenizedText, body=TokenizeRequest)
     async def tokenize(self, request: Request) -> Response:
         """POST /tokenize: the token ids of a text or of a chat's prompt."""
         body = await self._read(TokenizeRequest, request)
@@ -115,6 +109,7 @@ class _TokenRoutes:
             return [form.begin_id, *ids] if begin and form.begin_id is not None else ids
         return await encode_prompt(form, text, begin=begin)
 
+    @endpoint("POST", "/detokenize", DetokenizedText, body=DetokenizeRequest)
     async def detokenize(self, request: Request) -> Response:
         """POST /detokenize: the text of token ids."""
         body = await self._read(DetokenizeRequest, request)
@@ -127,6 +122,7 @@ class _TokenRoutes:
         text = b"".join(raw).decode("utf-8", "replace")
         return JsonResponse({"prompt": text, "content": text})
 
+    @endpoint("GET", "/props", ServerProperties)
     async def props(self, request: Request) -> Response:
         """GET /props: facts of the loaded model, as llama.cpp's server names them."""
         runtime = self._runtime
@@ -143,6 +139,7 @@ class _TokenRoutes:
             }
         )
 
+    @endpoint("POST", "/v1/embeddings", body=EmbeddingsRequest)
     async def embeddings(self, request: Request) -> Response:
         """POST /v1/embeddings: refused, for the models that run here write text."""
         await self._read(EmbeddingsRequest, request)

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, RootModel
+from pydantic import RootModel
 
-from agent.events import Item, OfficialEvent, Response, Usage, WireModel
+from agent.events import Item, Usage, WireModel
 from agent.server.input.schemas import InputItem
 
 BatchStatus = Literal[
@@ -471,48 +471,3 @@ class ServerHealth(WireModel):
 
     status: Literal["ok", "asleep", "loading"]
     running: int
-
-
-BATCH, FILE = "/v1/batches/{id}", "/v1/files/{id}"
-CONVERSATION, CONVERSATION_ITEMS = "/v1/conversations/{id}", "/v1/conversations/{id}/items"
-ANSWERS: dict[tuple[str, str], type[BaseModel]] = {
-    ("POST", "/v1/responses"): Response,
-    ("GET", "/v1/responses/{id}"): Response,
-    ("DELETE", "/v1/responses/{id}"): DeletedResponse,
-    ("POST", "/v1/responses/{id}/cancel"): Response,
-    ("GET", "/v1/responses/{id}/input_items"): ItemPage,
-    ("POST", "/v1/responses/input_tokens"): InputTokenCount,
-    ("POST", "/v1/responses/compact"): CompactedResponse,
-    ("POST", "/v1/chat/completions"): ChatCompletion,
-    ("POST", "/v1/completions"): Completion,
-    ("POST", "/v1/conversations"): ConversationObject,
-    ("GET", CONVERSATION): ConversationObject,
-    ("POST", CONVERSATION): ConversationObject,
-    ("DELETE", CONVERSATION): DeletedConversation,
-    ("GET", CONVERSATION_ITEMS): ItemPage,
-    ("POST", CONVERSATION_ITEMS): ItemPage,
-    ("GET", f"{CONVERSATION_ITEMS}/{{item_id}}"): ListedItem,
-    ("DELETE", f"{CONVERSATION_ITEMS}/{{item_id}}"): ConversationObject,
-    ("GET", "/v1/models"): ModelPage,
-    ("GET", "/v1/models/{id}"): ModelObject,
-    ("POST", "/v1/files"): FileObject,
-    ("GET", "/v1/files"): FilePage,
-    ("GET", FILE): FileObject,
-    ("DELETE", FILE): DeletedFile,
-    ("POST", "/v1/batches"): BatchObject,
-    ("GET", "/v1/batches"): BatchPage,
-    ("GET", BATCH): BatchObject,
-    ("POST", f"{BATCH}/cancel"): BatchObject,
-    ("POST", "/tokenize"): TokenizedText,
-    ("POST", "/detokenize"): DetokenizedText,
-    ("GET", "/props"): ServerProperties,
-    ("GET", "/health"): ServerHealth,
-}
-"""Models of answers, by method and path."""
-STREAMS: dict[tuple[str, str], type[BaseModel]] = {
-    ("POST", "/v1/responses"): OfficialEvent,
-    ("GET", "/v1/responses/{id}"): OfficialEvent,
-    ("POST", "/v1/chat/completions"): ChatCompletionChunk,
-    ("POST", "/v1/completions"): Completion,
-}
-"""Models of the events of answers that may be streams, by method and path."""

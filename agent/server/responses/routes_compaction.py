@@ -13,12 +13,15 @@ from starlette.routing import Route
 
 from agent import events as ev
 from agent.conversation.compaction import LATEST_TURNS_SHARE
+from agent.server.http.endpoints import endpoint, route_of
 from agent.server.http.errors import ApiError, invalid, rate_limited, unsupported
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.request_body import read_body
 from agent.server.input.compaction_token import encode_summary
 from agent.server.input.listed_items import list_input
 from agent.server.input.parsing import parse_request
+from agent.server.input.schemas import CreateResponse
+from agent.server.responses.answer_schemas import CompactedResponse
 from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import FinalResponse
 from agent.turn.endings import RATE_LIMIT
@@ -28,6 +31,7 @@ from agent.util.ids import new_id
 
 
 def route(service: ResponseService) -> Route:
+    @endpoint("POST", "/v1/responses/compact", CompactedResponse, body=CreateResponse)
     async def compact(request: Request) -> Response:
         """POST /v1/responses/compact: summarise a history; never streamed."""
         wanted = parse_request(
@@ -54,7 +58,7 @@ def route(service: ResponseService) -> Route:
             [turn], service, lambda ended: _compaction_json(ended[0], job.text, items, turn)
         )
 
-    return Route("/v1/responses/compact", compact, methods=["POST"])
+    return route_of(compact)
 
 
 async def _input_history(service: ResponseService, previous: str | None) -> list[dict[str, Any]]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from agent.server.http.endpoints import endpoint
 from agent.server.http.errors import ApiError, client_params, invalid
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.list_page import as_list, included, list_page, with_included
@@ -20,6 +20,12 @@ from agent.server.input.schemas import (
     RequestModel,
     UpdateConversation,
 )
+from agent.server.responses.answer_schemas import (
+    ConversationObject,
+    DeletedConversation,
+    ItemPage,
+    ListedItem,
+)
 from agent.server.responses.service import ResponseService
 from agent.store.api_conversations import ApiConversation
 
@@ -27,25 +33,13 @@ MAX_NEW_ITEMS = 20
 """Items that one request may add."""
 
 
-def routes(service: ResponseService) -> list[Route]:
-    handlers = _ConversationRoutes(service)
-    path = "/v1/conversations/{id}"
-    return [
-        Route("/v1/conversations", handlers.create, methods=["POST"]),
-        Route(path, handlers.get, methods=["GET"]),
-        Route(path, handlers.update, methods=["POST"]),
-        Route(path, handlers.delete, methods=["DELETE"]),
-        Route(f"{path}/items", handlers.items, methods=["GET"]),
-        Route(f"{path}/items", handlers.create_items, methods=["POST"]),
-        Route(f"{path}/items/{{item_id}}", handlers.item, methods=["GET"]),
-        Route(f"{path}/items/{{item_id}}", handlers.delete_item, methods=["DELETE"]),
-    ]
+class ConversationRoutes:
+    """The routes below ``/v1/conversations``."""
 
-
-class _ConversationRoutes:
     def __init__(self, service: ResponseService) -> None:
         self._service, self._conversations = service, service.conversations
 
+    @endpoint("POST", "/v1/conversations", ConversationObject, body=CreateConversation)
     async def create(self, request: Request) -> Response:
         """POST /v1/conversations: create a conversation, empty or with up to 20 items."""
         body, ignored = await self._body_with_items(request, CreateConversation)
@@ -56,11 +50,13 @@ class _ConversationRoutes:
             )
         return JsonResponse(_conversation(created), headers=ignored_header(ignored))
 
+    @endpoint("GET", "/v1/conversations/{id}", ConversationObject)
     async def get(self, request: Request) -> Response:
         """GET /v1/conversations/{id}: a conversation, also one of the app or the command line."""
         conversation = await self._conversations.find(request.path_params["id"])
         return JsonResponse(_conversation(conversation))
 
+    @endpoint("POST", "/v1/conversations/{id}", ConversationObject, body=UpdateConversation)
     async def update(self, request: Request) -> Response:
         """POST /v1/conversations/{id}: replace its metadata."""
         wanted = validate(UpdateConversation, await self._body(request))
@@ -68,12 +64,14 @@ class _ConversationRoutes:
         updated = await self._conversations.update(name, wanted.metadata or {})
         return JsonResponse(_conversation(updated))
 
+    @endpoint("DELETE", "/v1/conversations/{id}", DeletedConversation)
     async def delete(self, request: Request) -> Response:
         """DELETE /v1/conversations/{id}: delete a conversation with its items and responses."""
         name = request.path_params["id"]
         await self._conversations.delete(name)
         return JsonResponse({"id": name, "object": "conversation.deleted", "deleted": True})
 
+    @endpoint("GET", "/v1/conversations/{id}/items", ItemPage)
     async def items(self, request: Request) -> Response:
         """GET /v1/conversations/{id}/items, the latest first unless ``order=asc``."""
         include = included(request.query_params)
@@ -83,6 +81,7 @@ class _ConversationRoutes:
             page | {"data": [with_included(item, include) for item in page["data"]]}
         )
 
+    @endpoint("POST", "/v1/conversations/{id}/items", ItemPage, body=CreateItems)
     async def create_items(self, request: Request) -> Response:
         """POST /v1/conversations/{id}/items: add up to 20 items at the end."""
         include = included(request.query_params)
@@ -97,12 +96,14 @@ class _ConversationRoutes:
         listed = as_list([with_included(item, include) for item in added])
         return JsonResponse(listed, headers=ignored_header(ignored))
 
+    @endpoint("GET", "/v1/conversations/{id}/items/{item_id}", ListedItem)
     async def item(self, request: Request) -> Response:
         """GET /v1/conversations/{id}/items/{item_id}: one item."""
         include, names = included(request.query_params), request.path_params
         item = await self._conversations.item(names["id"], names["item_id"])
         return JsonResponse(with_included(item, include))
 
+    @endpoint("DELETE", "/v1/conversations/{id}/items/{item_id}", ConversationObject)
     async def delete_item(self, request: Request) -> Response:
         """DELETE /v1/conversations/{id}/items/{item_id}: delete an item; answers with the
         conversation."""

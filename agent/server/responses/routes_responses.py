@@ -7,18 +7,20 @@ from collections.abc import Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from agent import events as ev
 from agent.server.http.clients import current_client
+from agent.server.http.endpoints import endpoint
 from agent.server.http.errors import ApiError, failed, invalid
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.list_page import included, list_page
 from agent.server.http.request_body import read_body
 from agent.server.input.field_rules import ignored_header
 from agent.server.input.parsing import parse_request
+from agent.server.input.schemas import CreateResponse
 from agent.server.input.stored_response import StoredResponse, with_encrypted_reasoning
 from agent.server.input.turn_options import INCLUDE_REASONING
+from agent.server.responses.answer_schemas import DeletedResponse, InputTokenCount, ItemPage
 from agent.server.responses.conversations import storing
 from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import EventStream, FinalResponse, SseEncoder, response_json
@@ -26,24 +28,13 @@ from agent.server.responses.stream_replay import replay_stream
 from agent.turn.loop import Turn
 
 
-def routes(service: ResponseService, encoder: SseEncoder) -> list[Route]:
+class ResponseRoutes:
     """The routes below ``/v1/responses``, without those for compaction and WebSockets."""
-    handlers = _ResponseRoutes(service, encoder)
-    path = "/v1/responses/{id}"
-    return [
-        Route("/v1/responses", handlers.create, methods=["POST"]),
-        Route("/v1/responses/input_tokens", handlers.input_tokens, methods=["POST"]),
-        Route(path, handlers.get, methods=["GET"]),
-        Route(path, handlers.delete, methods=["DELETE"]),
-        Route(f"{path}/cancel", handlers.cancel, methods=["POST"]),
-        Route(f"{path}/input_items", handlers.input_items, methods=["GET"]),
-    ]
 
-
-class _ResponseRoutes:
     def __init__(self, service: ResponseService, encoder: SseEncoder) -> None:
         self._service, self._encoder = service, encoder
 
+    @endpoint("POST", "/v1/responses", ev.Response, stream=ev.OfficialEvent, body=CreateResponse)
     async def create(self, request: Request) -> Response:
         """POST /v1/responses: create a response, streamed or not."""
         service = self._service
@@ -62,6 +53,7 @@ class _ResponseRoutes:
             return _response_body(_as_created(turn), ignored_header(plan.ignored))
         return FinalResponse([turn], service, _final_json)
 
+    @endpoint("POST", "/v1/responses/input_tokens", InputTokenCount, body=CreateResponse)
     async def input_tokens(self, request: Request) -> Response:
         """POST /v1/responses/input_tokens: how long the prompt would be; nothing is begun."""
         service = self._service
@@ -70,6 +62,7 @@ class _ResponseRoutes:
         tokens = await service.count_input_tokens(wanted)
         return JsonResponse({"object": "response.input_tokens", "input_tokens": tokens})
 
+    @endpoint("GET", "/v1/responses/{id}", ev.Response, stream=ev.OfficialEvent)
     async def get(self, request: Request) -> Response:
         """GET /v1/responses/{id}: as it is now, or (``stream=true``) its events from the beginning
         or behind ``starting_after``, those to come too."""
@@ -97,6 +90,7 @@ class _ResponseRoutes:
             )
         return replay_stream(await self._stored(response_id), after, self._encoder)
 
+    @endpoint("DELETE", "/v1/responses/{id}", DeletedResponse)
     async def delete(self, request: Request) -> Response:
         """DELETE /v1/responses/{id}: delete a response; a running one continues but is not stored."""
         response_id = request.path_params["id"]
@@ -109,6 +103,7 @@ class _ResponseRoutes:
             raise _not_existing(response_id)
         return JsonResponse({"id": response_id, "object": "response", "deleted": True})
 
+    @endpoint("POST", "/v1/responses/{id}/cancel", ev.Response)
     async def cancel(self, request: Request) -> Response:
         """POST /v1/responses/{id}/cancel: cancel a background response; one that has ended stays as it
         is."""
@@ -121,6 +116,7 @@ class _ResponseRoutes:
             response = await turn.done()
         return _response_body(response)
 
+    @endpoint("GET", "/v1/responses/{id}/input_items", ItemPage)
     async def input_items(self, request: Request) -> Response:
         """GET /v1/responses/{id}/input_items, the latest first unless ``order=asc``."""
         included(request.query_params)

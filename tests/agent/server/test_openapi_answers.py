@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from agent.server.responses.answer_schemas import ANSWERS, STREAMS
+from agent.server.http.endpoints import ENDPOINTS
 from tests.agent.server.test_openapi import fetch_document, schema_validator
 from tests.support.endpoint import Serve, Served, http_client
 from tests.support.scripts import WEATHER, call, final, preamble, thought
@@ -51,10 +51,10 @@ class Checker:
             for event in events:
                 validator.validate(event)
                 if reference != "OfficialEvent":
-                    check_fields(STREAMS[method, template], event)
+                    check_fields(ENDPOINTS[method, template].stream, event)
             return events
         validator.validate(answer.json())
-        check_fields(ANSWERS[method, template], answer.json())
+        check_fields(ENDPOINTS[method, template].answer, answer.json())
         return answer.json()
 
 
@@ -117,7 +117,8 @@ async def test_every_answer_fits_its_schema(serve: Serve) -> None:
     await send("GET", "/v1/batches")
     await send("DELETE", path, id=name)
     await send("GET", "/health")
-    assert check.checked == {*ANSWERS, *STREAMS}
+    described = {key for key, each in ENDPOINTS.items() if each.answer or each.stream}
+    assert check.checked == described
 
 
 @pytest.mark.parametrize("legacy", [False, True])

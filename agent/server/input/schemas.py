@@ -68,7 +68,7 @@ LogitBias = Annotated[float, Field(ge=-100, le=100)]
 
 
 class SamplingFields(RequestModel):
-    """How tokens are drawn, in the requests of all three APIs."""
+    """The sampling of tokens, as in the requests of all three APIs."""
 
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)

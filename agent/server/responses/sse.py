@@ -91,14 +91,14 @@ class StreamEncoder(Protocol):
     """Writes the turns that answer a request for a client; ``number``: that of the event before."""
 
     def choice(self, index: int) -> EncodeEvent:
-        """What writes the events of one turn."""
+        """Return the encoder of the events of one turn."""
 
     def error(self, error: ApiError, number: int) -> bytes: ...
 
     def keepalive(self, number: int) -> bytes: ...
 
     def end(self, responses: Sequence[ev.Response]) -> bytes:
-        """What follows the ends of all turns."""
+        """Encode the end of the stream, after all turns have ended."""
 
 
 class EventStream(Response):

@@ -17,7 +17,7 @@ from agent.config.settings import Settings, load_settings
 from agent.conversation.project_instructions import ProjectInstructions, read_project_instructions
 from agent.engine.placement.placement import DEFAULT_SEQUENCES
 from agent.engine.protocol import EngineError, Sampling
-from agent.errors import UserError, user_errors
+from agent.errors import UserError, describe_cause, user_errors
 from agent.models import catalog, resolve
 from agent.models.catalog import Model
 from agent.models.loader import ModelLoader
@@ -26,7 +26,7 @@ from agent.runtime.runtime import Runtime, RuntimeOptions
 from agent.turn.options import TurnOptions
 from agent.util.sanitize import echo
 from agent.util.temporary_folders import clear_leftovers_in_background
-from agent.util.user_files import expand_path, refuse_link
+from agent.util.user_files import expand_path, read_text, refuse_link
 from tools.config.servers import ConfigError
 from tools.factory import ToolboxOptions, build_toolbox
 
@@ -230,10 +230,8 @@ def read_text_option(value: str, option: str) -> str:
         return decode_argument(value)
     file = expand_path(value[1:])
     try:
-        return file.read_text(encoding="utf-8")
+        return read_text(file)
     except FileNotFoundError:
         raise UserError(f"{option}: {file} does not exist.") from None
-    except OSError as error:
-        raise UserError(f"{option}: cannot read {file}: {error.strerror}.") from error
-    except UnicodeDecodeError:
-        raise UserError(f"{option}: {file} is not UTF-8 text.") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{option}: cannot read {file}: {describe_cause(error)}.") from error

@@ -24,6 +24,13 @@ def user_errors(*kinds: type[AgentError], ending: str = "") -> Iterator[None]:
         raise UserError(f"{error}{ending}") from error
 
 
+def describe_cause(error: Exception) -> str:
+    """The cause that an error names; of an OSError without its number and path."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    return getattr(error, "strerror", None) or str(error)
+
+
 def system_refusal(error: BaseException) -> str | None:
     """Describe an error of the system in a sentence with its file; None: another error."""
     if isinstance(error, MemoryError):

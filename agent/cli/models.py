@@ -15,7 +15,7 @@ import typer
 from agent.cli.completion import complete_model
 from agent.cli.trust import can_ask
 from agent.config.paths import Paths, user_paths
-from agent.errors import UserError, user_errors
+from agent.errors import UserError, describe_cause, user_errors
 from agent.util import private_files
 from agent.util.sanitize import echo, echo_row, sanitize
 
@@ -243,7 +243,7 @@ def _use_file(paths: Paths, model: Model, path: Path) -> None:
     try:
         private_files.update_text(file, change)
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"Cannot write {file}: {error}") from error
+        raise UserError(f"Cannot write {file}: {describe_cause(error)}") from error
 
 
 @app.command("rm", epilog="Example: agent models rm gpt-oss-20b")

@@ -26,7 +26,7 @@ from agent.conversation.attachments import format_attachment
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.conversation.project_instructions import ProjectInstructions
-from agent.errors import UserError
+from agent.errors import UserError, describe_cause
 from agent.events import AgentNotice, AgentPrompt, AgentTokens, Event, Response, TokenEvent
 from agent.models.catalog import EMBEDDED_NOTICE
 from agent.runtime.runtime import Runtime
@@ -51,7 +51,7 @@ from agent.util.process import (
     is_terminal_gone,
 )
 from agent.util.sanitize import echo, escape_json, sanitize, sanitizer_for
-from agent.util.user_files import refuse_link
+from agent.util.user_files import read_text, refuse_link
 
 LAST_WORDS_SECONDS = 2.0
 """Time that a stopped turn waits for a reader that does not read."""
@@ -331,9 +331,10 @@ def _with_schema(options: TurnOptions, file: Path | None) -> TurnOptions:
     if file is None:
         return options
     try:
-        schema = json.loads(file.read_text(encoding="utf-8"))
+        schema = json.loads(read_text(file))
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"--output-schema: {file} is not a JSON Schema file: {error}") from error
+        reason = describe_cause(error)
+        raise UserError(f"--output-schema: {file} is not a JSON Schema file: {reason}") from error
     if not isinstance(schema, dict):
         raise UserError(f"--output-schema: {file} must hold a JSON object.")
     if why := find_schema_error(schema):

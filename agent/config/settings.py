@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from agent.config.field_spec import FieldSpec, find_mismatch, is_flag, is_number, is_text
 from agent.config.keys import KeyBindings, read_bindings
 from agent.config.paths import Paths
-from agent.errors import UserError
+from agent.errors import UserError, describe_cause
 from agent.util import private_files
+from agent.util.user_files import read_text
 
 if TYPE_CHECKING:
     from tools.builtin.browser.settings import BrowserSettings
@@ -105,11 +106,11 @@ def load_settings(paths: Paths) -> Settings:
     """Read config.toml, if there is one. `Settings.keys` has the wrong keys. Raises UserError."""
     path = settings_file(paths)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path)
     except FileNotFoundError:
         text = ""
     except (OSError, ValueError) as error:
-        raise UserError(f"Cannot read {path}: {error}") from error
+        raise UserError(f"Cannot read {path}: {describe_cause(error)}") from error
     settings = parse_settings(path, text)
     problems = {
         action: f"{path}{_line_of_key(text, action)}: {problem}"
@@ -208,4 +209,4 @@ def save_setting(paths: Paths, name: str, value: object) -> None:
     try:
         private_files.update_text(path, change)
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"Cannot write {path}: {error}") from error
+        raise UserError(f"Cannot write {path}: {describe_cause(error)}") from error

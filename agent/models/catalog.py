@@ -19,6 +19,8 @@ from agent.engine.placement.placement import KvType, Speculation
 from agent.engine.placement.planner import PlacementRequest
 from agent.engine.protocol import EngineError, LoopLimits, Sampling
 from agent.engine.remote.endpoint import LOCAL_ENGINE, REMOTE_ENGINES, RemoteEndpoint
+from agent.errors import describe_cause
+from agent.util.user_files import read_text
 
 EMBEDDED = "tiny"
 """Name of the model that is a part of this program."""
@@ -230,7 +232,8 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
 
 def _unusable(name: str, entry: object, path: Path, error: Exception) -> Model:
     """A placeholder for a wrong entry: its ``problem`` is raised when someone names it."""
-    problem = f"The entry [{name}] of {path} is wrong: {error}."
+    reason = "path names no user" if isinstance(error, RuntimeError) else error
+    problem = f"The entry [{name}] of {path} is wrong: {reason}."
     aliases = entry.get("aliases", ()) if isinstance(entry, dict) else ()
     return Model(name, aliases=tuple(aliases) if _is_name_list(aliases) else (), problem=problem)
 
@@ -244,6 +247,8 @@ def _sampling(table: dict[str, Any]) -> Sampling:
         raise ValueError(f"sampling has no setting {min(unknown)}")
     try:
         bias = tuple((int(token), float(value)) for token, value in table.get("logit_bias", ()))
+        if not all(math.isfinite(value) for _, value in bias):
+            raise ValueError
     except (TypeError, ValueError, OverflowError):
         raise ValueError("logit_bias must be a list of [token, number]") from None
     return Sampling(**{**table, "logit_bias": bias})
@@ -293,11 +298,11 @@ def load_catalog(paths: Paths) -> dict[str, Model]:
     sources: dict[str, Path] = {}
     for path in (_shipped_file(), paths.config / "models.toml"):
         try:
-            tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+            tables = tomllib.loads(read_text(path))
         except FileNotFoundError:
             continue
         except (OSError, ValueError, RecursionError) as error:
-            raise EngineError(f"Cannot read {path}: {error}") from error
+            raise EngineError(f"Cannot read {path}: {describe_cause(error)}") from error
         for name, entry in tables.items():
             mergeable = isinstance(entry, dict) and isinstance(entries.get(name), dict)
             entries[name] = entries[name] | entry if mergeable else entry

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from agent.config.paths import Paths
-from agent.errors import UserError
+from agent.errors import UserError, describe_cause
 from agent.models.catalog import Model, load_catalog, models_folder, unused_name
 from agent.models.discovery import QUANTISATION, SPLIT
 from agent.models.download import PullError, find_pullable, hub_address, hub_errors, hub_host
@@ -230,4 +230,4 @@ def register(model: Model, paths: Paths) -> None:
     try:
         private_files.update_text(file, change)
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"Cannot write {file}: {error}") from error
+        raise UserError(f"Cannot write {file}: {describe_cause(error)}") from error

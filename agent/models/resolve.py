@@ -63,6 +63,8 @@ def _not_installed(model: Model, catalog: dict[str, Model]) -> str:
             f"The model {model.name} is not installed, but {other.source} has it:"
             f" --model {other.name} runs that file."
         )
+    if model.repo is None and model.path is None:
+        return f"The entry [{model.name}] of models.toml has no model: give it a path or a repo."
     if model.repo is None:
         return f"The model {model.name} is not at {model.path}: correct its path in models.toml."
     return (

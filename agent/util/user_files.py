@@ -8,6 +8,9 @@ from pathlib import Path
 
 from agent.errors import UserError
 
+MAX_TEXT_LENGTH = 16_000_000
+"""Characters of a file that a person names as text."""
+
 
 def provide_home() -> None:
     """Let ``AGENT_HOME`` be the home folder of a user who has none: a system service, a container."""
@@ -33,6 +36,15 @@ def expand_path(path: str | Path) -> Path:
     except RuntimeError:
         reason = "there is no such user"
     raise UserError(f"{str(path)!r} cannot be used: {reason}.")
+
+
+def read_text(path: Path) -> str:
+    """Read a UTF-8 file, or of a device without end an error. Raises OSError, ValueError."""
+    with path.open(encoding="utf-8-sig") as file:
+        text = file.read(MAX_TEXT_LENGTH + 1)
+    if len(text) > MAX_TEXT_LENGTH:
+        raise ValueError(f"it has more than {MAX_TEXT_LENGTH:,} characters")
+    return text
 
 
 def refuse_link(path: Path, folder: Path | None = None) -> None:

@@ -360,6 +360,16 @@ def test_models_toml_wrong_setting_named(
     assert named.code == 2 and why in named.err
 
 
+def test_models_toml_entry_without_model_says_what_is_missing(
+    agent: RunAgent, empty_home: dict[str, str]
+) -> None:
+    config = Path(empty_home["AGENT_HOME"], "config/models.toml")
+    config.parent.mkdir(parents=True)
+    config.write_text("[mine]\ncontext = 4096\n")
+    ran = agent("run", "go", "--model", "mine", env=empty_home)
+    assert ran.code == 2 and "[mine] of models.toml has no model: give it a path" in ran.err
+
+
 def test_models_toml_settings_merge_into_entry(
     agent: RunAgent, empty_home: dict[str, str], tiny_gguf: Path
 ) -> None:

@@ -511,7 +511,10 @@ def test_run_stdout_closed_cancels_silently(home: Path, script: Script, tmp_path
         (("go", "--mcp", "broken"), "NAME=COMMAND"),
         (("go", "--mcp-config", "nowhere.json"), "nowhere.json"),
         (("go", "--system", "@nowhere.txt"), "nowhere.txt"),
+        (("go", "--system", "@/dev/zero"), "/dev/zero: it has more than"),
         (("go", "--output-schema", "nowhere.json"), "nowhere.json"),
+        (("go", "--output-schema", "."), ". is not a JSON Schema file: Is a directory"),
+        (("go", "--output-schema", "/dev/zero"), "it has more than"),
         (("go", "--temperature", "hot"), "'--temperature'"),
         (
             ("go", "--temperature", "inf"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agent.errors import describe_cause
 from tools.config import edit
 from tools.config.file import load_json, servers_table
 from tools.config.servers import ConfigError
@@ -128,7 +129,7 @@ def _read_codex(path: Path) -> dict[str, Any]:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
+        raise ConfigError(f"{path} cannot be read: {describe_cause(error)}") from None
     servers = data.get("mcp_servers", {})
     if not isinstance(servers, dict):
         raise ConfigError(f"{path}: its servers are not a TOML table")

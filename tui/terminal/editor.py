@@ -22,7 +22,7 @@ FALLBACK_EDITORS = ("nano", "vi")
 
 async def edit_text(app: App[int], text: str) -> str:
     """Edit ``text`` in the editor; returns it afterwards. Raises UserError where none can be run."""
-    from agent.errors import UserError  # not needed before the first paint
+    from agent.errors import UserError, describe_cause  # not needed before the first paint
     from agent.util.temporary_folders import process_folder
 
     try:
@@ -34,7 +34,7 @@ async def edit_text(app: App[int], text: str) -> str:
     try:
         descriptor, name = tempfile.mkstemp(".md", "prompt-", process_folder())  # mode 0600
     except OSError as error:
-        raise UserError(f"The editor gets no file: {error}.") from error
+        raise UserError(f"The editor gets no file: {describe_cause(error)}.") from error
     os.close(descriptor)
     file = Path(name)
     try:
@@ -42,7 +42,9 @@ async def edit_text(app: App[int], text: str) -> str:
         await _run_on_terminal(app, [*command, name])
         return file.read_text(encoding="utf-8").rstrip("\n")
     except (OSError, ValueError) as error:
-        raise UserError(f"The editor {command[0]} cannot be used: {error}.") from error
+        raise UserError(
+            f"The editor {command[0]} cannot be used: {describe_cause(error)}."
+        ) from error
     finally:
         file.unlink(missing_ok=True)
 

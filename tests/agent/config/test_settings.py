@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,14 @@ def test_former_name_of_a_setting_still_counts(tmp_path: Path) -> None:
     wrong = paths_with(tmp_path, "responses_most = 1.5")
     with pytest.raises(UserError, match="responses_most must be a whole number"):
         load_settings(wrong)
+
+
+def test_settings_unreadable_file_is_named_once(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").mkdir()
+    paths = paths_with(tmp_path, None)
+    for use in (load_settings, partial(save_setting, name="theme", value="light")):
+        with pytest.raises(UserError, match=r"config.toml: Is a directory$"):
+            use(paths)
 
 
 def test_save_setting_leaves_the_rest(tmp_path: Path) -> None:

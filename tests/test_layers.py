@@ -45,8 +45,9 @@ INNER_LAYERS = {
     ),
     "tui": (
         ("util", "guarded", "base_screen", "keymap", "theme", "markdown"), ("terminal", "state"),
-        ("session",), ("written_turn", "widgets"), ("app_context",), ("screens",), ("controllers",),
-        ("commands",), ("palette",), ("app",), ("main",),
+        ("session_storage", "next_prompt", "session"), ("written_turn", "widgets"),
+        ("app_context",), ("screens",), ("controllers",), ("commands",), ("palette",), ("app",),
+        ("main",),
     ),
 }  # fmt: skip
 """The same inside of three packages, by the names below them."""

@@ -223,9 +223,11 @@ class AgentApp(Guarded, CommandContext):
     # --- the conversation ---
 
     async def with_branch_position(self, turn: TurnView) -> TurnView:
-        start, session = turn.start, self.session
-        position, branches = await session.branches_at(start) if start is not None else (0, [])
-        turn.branch_position = (position, len(branches)) if branches else None
+        if turn.start is not None:
+            session = self.session
+            branches = session.storage.branches_at(session.conversation, turn.start)
+            position, names = await branches
+            turn.branch_position = (position, len(names)) if names else None
         return turn
 
     async def show_conversation(self) -> None:
@@ -285,9 +287,9 @@ class AgentApp(Guarded, CommandContext):
                 turn, conversation = tab.turn, tab.conversation
             else:
                 if (turn := self.chat.latest_turn) is None:
-                    self.session.refresh_header()
+                    self.session.next_prompt.refresh_header()
                 conversation = turn.conversation if turn else self.session.conversation
-            self.token_view.follow(turn, conversation, self.session.format)
+            self.token_view.follow(turn, conversation, self.session.runtime.format)
 
     def restart_token_view(self) -> None:
         if self.token_view is not None:

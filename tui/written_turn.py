@@ -41,8 +41,8 @@ async def open_turn(
 ) -> WrittenTurn:
     """Open a turn of the session's conversation. ``events``: if it ran here. Raises UserError, also
     without a model."""
-    session.require_format()
-    if (turn := await session.stored_turn(response_id)) is None:
+    session.next_prompt.require_format()
+    if (turn := await session.storage.turn(session.conversation.id, response_id)) is None:
         raise UserError("This turn is not stored, so what the model wrote cannot be continued.")
     conversation = session.conversation
 
@@ -51,7 +51,7 @@ async def open_turn(
         entries = store.turn_entries(conversation, response_id)
         return entries, list(events) or [event for _, event in stored]
 
-    return WrittenTurn(session, turn, *await session.read_store(read))
+    return WrittenTurn(session, turn, *await session.storage.read(read))
 
 
 class WrittenTurn:
@@ -62,7 +62,7 @@ class WrittenTurn:
     ) -> None:
         """``entries``: its messages as they are stored. Raises UserError without a model."""
         self._session, self.stored = session, turn
-        self._form = form = session.require_format()
+        self._form = form = session.next_prompt.require_format()
         self.entries: list[Entry] = with_reasoning(form, entries, turn.response.output)
         """Its messages, its own prompt and its reasoning included."""
         self.events = events
@@ -94,7 +94,7 @@ class WrittenTurn:
         if begun.entries and not begun.events:
             raise UserError("Only the first message of this turn can be edited: the rest of its"
                             " events is not stored.")  # fmt: skip
-        before = self._session.prompt_conversation(self._form, self.stored.start)
+        before = self._session.next_prompt.branch(self._form, self.stored.start)
         total = len(before.prompt(self._form)) + len(begun.ids)
         total += sum(len(entry.ids) for entry in entries)
         if total >= (length := self._session.runtime.context_length):
@@ -113,7 +113,7 @@ class WrittenTurn:
 
     def prompt(self, generation: WrittenGeneration) -> list[int]:
         """Return the prompt of a generation, as the turn's prompt would be rendered now."""
-        before = self._session.prompt_conversation(self._form, self.stored.start).ids()
+        before = self._session.next_prompt.branch(self._form, self.stored.start).ids()
         return generation_prompt(self._form, before, self.entries, generation)
 
     async def settings(

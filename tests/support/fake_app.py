@@ -27,7 +27,9 @@ from tests.support import waiting
 from tools.builtin_server import BuiltinServers
 from tools.types import Prompt, ServerState, Tool
 from tui.app import AgentApp
-from tui.session import OpenedSession, Serving, Session
+from tui.next_prompt import NextPrompt
+from tui.session import Serving, Session
+from tui.session_storage import SessionStorage
 from tui.widgets.assistant_message import AssistantMessage
 
 TINY = Model(
@@ -199,6 +201,37 @@ class FakeRuntime:
         """Do nothing: there is no idle work."""
 
 
+class FakeStorage(SessionStorage):
+    """A store with nothing in it."""
+
+    @property
+    def is_open(self) -> bool:
+        return True
+
+    async def branches_at(self, conversation: Conversation, start: int) -> tuple[int, list[str]]:
+        return 0, []
+
+
+class FakeNextPrompt(NextPrompt):
+    """A prompt whose tokens are not counted."""
+
+    def __init__(self, runtime: Any, storage: SessionStorage, turns: list[FakeTurn]) -> None:
+        super().__init__(runtime, TurnOptions(), Conversation("conv_fake"), storage)
+        self._turns = turns
+        self.prefetched: list[str] = []
+        """The drafts of ``prefetch``."""
+
+    @property
+    def first_entry(self) -> int:
+        return len(self._turns)
+
+    def token_count(self) -> int | None:
+        return 608
+
+    def prefetch(self, draft: str, before: int | None = None) -> None:
+        self.prefetched.append(draft)
+
+
 class FakeSession(Session):
     """A session without engine, tools and store; its turns are ``FakeTurn``s."""
 
@@ -217,9 +250,8 @@ class FakeSession(Session):
             ServerState("files", "ready", ["read", "write"], transport="built in"),
         ]
         self.server_states = ready if servers is None else servers
+        self.storage = FakeStorage()
         self.turns: list[FakeTurn] = []
-        self.prefetched: list[str] = []
-        """The drafts of ``prefetch``."""
         self.approver: Any = None
         self.loaded = asyncio.Event()
         self.progress: Callable[[float], None] = lambda fraction: None
@@ -231,14 +263,10 @@ class FakeSession(Session):
 
     async def begin(self) -> None:
         runtime: Any = FakeRuntime(self.server_states)
-        self._opened = OpenedSession(runtime, TurnOptions(), Conversation("conv_fake"))
+        self._next_prompt = FakeNextPrompt(runtime, self.storage, self.turns)
 
     async def _read_project_instructions(self) -> None:
         """Read none: a test sets those that it needs."""
-
-    @property
-    def is_stored(self) -> bool:
-        return True
 
     async def load(self, progress: Callable[[float], None]) -> None:
         self.progress = progress
@@ -250,19 +278,6 @@ class FakeSession(Session):
         self.approver, self.answerer = approver, answerer
         self.turns.append(FakeTurn(prompt).start())
         return self.turns[-1]
-
-    @property
-    def next_entry(self) -> int:
-        return len(self.turns)
-
-    async def branches_at(self, start: int) -> tuple[int, list[str]]:
-        return 0, []
-
-    def context_used(self) -> int | None:
-        return 608
-
-    def prefetch(self, draft: str, before: int | None = None) -> None:
-        self.prefetched.append(draft)
 
     async def close(self) -> None:
         return

@@ -109,7 +109,11 @@ class Photographer(ScreenDriver):
             seconds.append(WORD_SECONDS)
         # Pressing a key waits until nothing moves any more.
         pressing = asyncio.create_task(self.pilot.press("enter"))
-        while not pressing.done() or self.app.turn is not None or not self.app.session.next_entry:
+        while (
+            not pressing.done()
+            or self.app.turn is not None
+            or not self.app.session.next_prompt.first_entry
+        ):
             await asyncio.sleep(0.02)
             if (picture := self.picture()) != pictures[-1]:
                 pictures.append(picture)
@@ -226,10 +230,12 @@ async def context(folder: Path, work: Path) -> None:
             "List the numbers from 1 to 200 with their squares",
             "hello",
         ):
-            before = app.session.next_entry
+            before = app.session.next_prompt.first_entry
             await photographer.type_text(prompt, "enter")
             await photographer.wait_for(
-                lambda before=before: app.turn is None and app.session.next_entry > before
+                lambda before=before: (
+                    app.turn is None and app.session.next_prompt.first_entry > before
+                )
             )
         await photographer.type_text("/context ", "enter")
         await photographer.expect_text("in memory", "3 ❯ hello")

@@ -586,7 +586,7 @@ async def test_resumed_conversation_shows_stored_turns(tmp_path: Path) -> None:
     terminal = turn.log.events[-1]
     assert isinstance(terminal, ev.ResponseCompleted)
     session, stored = FakeSession(), [StoredTurn("earlier question", terminal.response, 0)]
-    session.stored_turns = AsyncMock(return_value=stored)  # type: ignore[method-assign]
+    session.storage.turns = AsyncMock(return_value=stored)  # type: ignore[method-assign]
     async with drive_app(session, size=(80, 50)) as driver:
         seen = ("❯ earlier question", "● files · read", "row 11", "… 28 more lines")
         await driver.expect_text(*seen, "earlier answer", gone="row 12")

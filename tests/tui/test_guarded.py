@@ -203,7 +203,7 @@ async def test_app_works_while_another_program_writes_to_the_store(
     open_app: Any, home: Path
 ) -> None:
     async with open_app() as driver:
-        app, store = driver.app, driver.app.session.store
+        app, store = driver.app, driver.app.session.storage.store
         await set_busy_timeout(store, HANG_SECONDS)
         with locked(home / "state/store.sqlite") as other:
             await driver.pilot.press(*"hello", "enter")
@@ -213,7 +213,7 @@ async def test_app_works_while_another_program_writes_to_the_store(
             assert app.turn is not None, "it ends once it is stored"
             other.execute("rollback")
             await driver.wait_for(lambda: app.turn is None)
-            (stored,) = await app.session.stored_turns()
+            (stored,) = await app.session.storage.turns(app.session.conversation.id)
             assert stored.response.status == "completed" and stored.record.tokens
             other.execute("begin immediate")
             app.prompt.replace_with("/rename other")
@@ -222,7 +222,7 @@ async def test_app_works_while_another_program_writes_to_the_store(
             other.execute("rollback")
             await driver.expect_text("Title: other")
         (summary,) = store.summaries()
-        assert summary.title == "other" and app.session.store_error is None
+        assert summary.title == "other" and app.session.storage.error is None
 
 
 @pytest.mark.slow
@@ -248,21 +248,21 @@ async def test_app_works_while_a_long_conversation_is_deleted(open_app: Any, hom
                 turns += 1
             assert turns > 1000, "the event loop went on"
             await driver.expect_text("No conversations yet.")
-        assert driver.app.session.store_error is None
+        assert driver.app.session.storage.error is None
 
 
 async def test_turn_ends_if_another_program_writes_to_the_store_for_too_long(
     open_app: Any, home: Path
 ) -> None:
     async with open_app() as driver:
-        app, store = driver.app, driver.app.session.store
+        app, store = driver.app, driver.app.session.storage.store
         await set_busy_timeout(store, 0)
         with locked(home / "state/store.sqlite"):
             await driver.pilot.press(*"hello", "enter")
             await driver.expect_text("Fine.", "could not be stored: database is locked.")
         await driver.pilot.press(*"again", "enter")
         await driver.wait_for(lambda: app.turn is None and store.summaries())
-        roles = [entry.role for entry in app.session.store.load(None).entries]
+        roles = [entry.role for entry in app.session.storage.store.load(None).entries]
         assert roles == ["user", "assistant", "user", "assistant"], "the next turn writes all"
 
 

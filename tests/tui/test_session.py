@@ -46,7 +46,7 @@ async def ask(session: Session, text: str) -> tuple[Response, list[str]]:
 
 async def ended(session: Session, turn: Turn) -> tuple[Response, list[str]]:
     await turn.done()
-    assert session.store_error is None
+    assert session.storage.error is None
     notices = [event.message for event in turn.log.events if isinstance(event, AgentNotice)]
     return turn.response, notices
 
@@ -56,9 +56,9 @@ async def test_compact_summarises_and_conversation_resumes_exactly(open_session:
     await session.begin()
     for number in range(4):
         await ask(session, f"The number is {number}." + " So it is." * 20)
-    before = session.context_used()
+    before = session.next_prompt.token_count()
     response, notices = await ended(session, session.compact())
-    after = session.context_used()
+    after = session.next_prompt.token_count()
     assert response.status == "completed" and "3 earlier turns summarised" in notices[-1]
     assert (
         before and after and after < before and f"{after:,} tokens now, {before:,}" in notices[-1]
@@ -67,7 +67,7 @@ async def test_compact_summarises_and_conversation_resumes_exactly(open_session:
     await session.close()
     again = open_session(resume=session.conversation.id)
     await again.begin()
-    assert [turn.prompt[:15] for turn in await again.stored_turns()] == [
+    assert [turn.prompt[:15] for turn in await again.storage.turns(again.conversation.id)] == [
         f"The number is {n}" for n in range(4)
     ]
     await ask(again, "And now?")
@@ -85,10 +85,10 @@ async def test_prefetch_ids_are_prefix_of_next_prompt(
     prefetched: list[list[int]] = []
     monkeypatch.setattr(session.runtime, "prefetch", lambda ids, **options: prefetched.append(ids))
     for text in ("first", "second"):
-        session.prefetch(text)
+        session.next_prompt.prefetch(text)
         await ask(session, text)
         assert session.conversation.ids()[: len(prefetched[-1])] == prefetched[-1]
-    session.prefetch("another", before=0)
+    session.next_prompt.prefetch("another", before=0)
     assert len(prefetched[-1]) == len(prefetched[0]), "as in an empty conversation"
     await session.close()
 
@@ -98,13 +98,13 @@ async def test_context_used_counts_system_message(open_session: Open) -> None:
     await session.begin()
     await session.load(lambda fraction: None)
     await ask(session, "first")
-    used = session.context_used()
+    used = session.next_prompt.token_count()
     await session.close()
     again = open_session(continue_latest=True)
     await again.begin()
-    assert again.context_used() is None, "no model is loaded yet"
+    assert again.next_prompt.token_count() is None, "no model is loaded yet"
     await again.load(lambda fraction: None)
-    assert again.context_used() == used
+    assert again.next_prompt.token_count() == used
     await again.close()
 
 
@@ -146,13 +146,13 @@ async def test_unwritable_store_for_one_turn_next_turn_stores_both(open_session:
     session = open_session()
     await session.begin()
     await ask(session, "one")
-    session.store._db.execute("pragma query_only = on")
+    session.storage.store._db.execute("pragma query_only = on")
     with pytest.raises(AssertionError, match="could not be stored: attempt to write a readonly"):
         await ask(session, "two")
-    session.store._db.execute("pragma query_only = off")
-    session.store_error = None
+    session.storage.store._db.execute("pragma query_only = off")
+    session.storage.error = None
     await ask(session, "three")
-    stored = session.store.load(session.conversation.id)
+    stored = session.storage.store.load(session.conversation.id)
     entries = session.conversation.entries
     assert len(entries) == 6
     assert [e.ids for e in stored.entries] == [e.ids for e in entries]
@@ -175,7 +175,7 @@ async def test_project_instructions_stay_within_conversation(
     assert session.conversation.ids()[: len(ids)] == ids
 
     def prompt() -> str:
-        form = session.format
+        form = session.runtime.format
         assert form is not None
         return b"".join(map(form.token_bytes, session.conversation.ids())).decode()
 
@@ -196,14 +196,14 @@ async def test_token_probabilities_are_recorded_where_the_setting_says_so(
     session = open_session()
     await session.begin()
     response, _ = await ask(session, "Go")
-    stored = [event for _, event in session.store.events(response.id)]
+    stored = [event for _, event in session.storage.store.events(response.id)]
     tokens = [event for event in stored if isinstance(event, AgentTokens)]
     assert bool(tokens) is wanted
     assert all(event.logprobs and len(event.logprobs) == len(event.ids) for event in tokens)
     settings = session.turn_settings[response.id]
     assert settings.options.token_probabilities is wanted and not settings.constrained
-    assert session.format is not None
-    assert await settings.new_constraint(session.format, first=True) is None
+    assert session.runtime.format is not None
+    assert await settings.new_constraint(session.runtime.format, first=True) is None
     await session.close()
 
 
@@ -218,11 +218,11 @@ async def test_turn_that_was_read_while_it_ran_is_read_again(
     await session.begin()
     first, _ = await ask(session, "one")
     running = session.start_turn("two", never)
-    assert await session.stored_turn(first.id) is not None
-    early = await session.stored_turn(running.response.id)
+    assert await session.storage.turn(session.conversation.id, first.id) is not None
+    early = await session.storage.turn(session.conversation.id, running.response.id)
     assert early is not None and early.response.status == "in_progress"
     (tmp_path / "go").touch()
     await ended(session, running)
-    turn = await session.stored_turn(running.response.id)
+    turn = await session.storage.turn(session.conversation.id, running.response.id)
     assert turn is not None and turn.response.output == running.response.output != []
     await session.close()

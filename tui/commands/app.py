@@ -29,13 +29,15 @@ async def show_status(app: CommandContext, _: str) -> None:
 
     session = app.session
     runtime, options = session.runtime, session.options
-    tools = [tool for tool in runtime.host.tools() if session.tool_selection.includes(tool)]
+    tools = [
+        tool for tool in runtime.host.tools() if session.next_prompt.tool_selection.includes(tool)
+    ]
     servers = [
         state.name if state.status == "ready" else f"{state.name} ({state.status})"
         for state in runtime.host.server_states()
         if not state.is_builtin or state.status == "failed"
     ]
-    used = session.context_used()
+    used = session.next_prompt.token_count()
     sampling = options.sampling
     fields = {
         "Model": runtime.model.name + _model_note(runtime.loaded),
@@ -48,7 +50,7 @@ async def show_status(app: CommandContext, _: str) -> None:
         "MCP servers": ", ".join(servers) or "none configured",
         "Folder": str(session.launch.root.absolute()),
         "Conversation": short_id(session.conversation.id)
-        + ("" if session.is_stored else " (not stored)"),
+        + ("" if session.storage.is_open else " (not stored)"),
         "Serving": session.serving.address if session.serving else "off (start with agent --serve)",
     }
     app.transcript.add_section(TableEntries("Status", fields))

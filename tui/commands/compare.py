@@ -36,7 +36,7 @@ async def compare(app: CommandContext, values: str) -> None:
     model = "" if model == model_before else model
     options_before = session.options
     try:
-        await session.read_store(lambda store: store.find(before))  # it is found again
+        await session.storage.read(lambda store: store.find(before))  # it is found again
     except StoreError as error:
         raise UserError(
             "This conversation is stored with its next answer; until then there is nothing to compare"

@@ -38,11 +38,11 @@ async def rename(app: CommandContext, title: str) -> None:
     from tui.screens.text_dialog import TextDialog
 
     session, name = app.session, app.session.conversation.id
-    summary = await session.read_store(lambda store: store.summary(name))
+    summary = await session.storage.read(lambda store: store.summary(name))
     if summary is None:
         raise UserError("There are no messages yet: the title comes with the first prompt.")
     if title:
-        await session.read_store(lambda store: store.rename(name, title))
+        await session.storage.read(lambda store: store.rename(name, title))
         app.notify(f"Title: {title}", markup=False)
         return
 
@@ -102,7 +102,7 @@ async def times(app: CommandContext, number: str) -> None:
     from tui.state.timeline import read_timeline
 
     turn = _message(app, number)
-    events = await app.session.read_store(lambda store: store.events(turn.response_id))
+    events = await app.session.storage.read(lambda store: store.events(turn.response_id))
     if not events:
         raise UserError("The times of this turn are not stored.")
     await app.transcript.toggle_times(turn, read_timeline(events, turn.token_times))
@@ -154,7 +154,7 @@ async def branch(app: CommandContext, number: str) -> None:
         app.session.branch(message.start)
         await app.transcript.remove_from(message)
     else:
-        app.session.branch(app.session.next_entry)
+        app.session.branch(app.session.next_prompt.first_entry)
     app.notify("New branch created; the original is unchanged.")
 
 
@@ -274,7 +274,7 @@ async def _exported(app: CommandContext, file_format: str) -> str:
         record = ExportRecord(summary, conversation, store.turns(summary.id))
         return WRITERS[file_format](record)
 
-    return await app.session.read_store(write)
+    return await app.session.storage.read(write)
 
 
 async def _summary(app: CommandContext) -> ConversationSummary:
@@ -282,7 +282,7 @@ async def _summary(app: CommandContext) -> ConversationSummary:
     from agent.errors import UserError
 
     name = app.session.conversation.id
-    if (summary := await app.session.read_store(lambda store: store.summary(name))) is None:
+    if (summary := await app.session.storage.read(lambda store: store.summary(name))) is None:
         raise UserError("There are no messages yet.")
     return summary
 

@@ -233,7 +233,7 @@ class ChatController:
 
         app, cards = self._app, self.cards
         cards.withdraw_logins()
-        view = TurnView(text, clock=app.clock, start=app.session.next_entry)
+        view = TurnView(text, clock=app.clock, start=app.session.next_prompt.first_entry)
         try:
             await app.with_branch_position(view)
         except asyncio.CancelledError:
@@ -267,15 +267,15 @@ class ChatController:
     async def _finish(self, turn: RunningTurn, view: TurnView) -> None:
         app = self._app
         await turn.done()
-        view.context_used = app.session.context_used() or view.context_used
+        view.context_used = app.session.next_prompt.token_count() or view.context_used
         self.turn = None
         app.prompt.set_turn_running(False)
         # Steering messages that the turn has not read are sent as prompts.
         app.queue_bar.prompts[:0] = turn.queued_steering()
         app.update_queue()
-        if app.session.store_error:
-            app.transcript.add_notice(app.session.store_error, error=True)
-            app.session.store_error = None
+        if app.session.storage.error:
+            app.transcript.add_notice(app.session.storage.error, error=True)
+            app.session.storage.error = None
         app.update_clock_timer()
         notify_unfocused(app, view.end_message or view.answer or "The answer is complete.")
         app.update_status()
@@ -291,7 +291,7 @@ class ChatController:
         """Whether a turn failed before it began: the conversation is as it was without it."""
         session = self._app.session
         is_open = session.conversation is turn.conversation
-        return view.status == "failed" and is_open and session.next_entry == view.start
+        return view.status == "failed" and is_open and session.next_prompt.first_entry == view.start
 
     def stop(self) -> None:
         """End the editing, or stop a shell command, or the turn with the queue back in the prompt, or a

@@ -34,4 +34,6 @@ class DraftPrefill:
         text = app.prompt.full_text
         if chat.idle and text.strip() and not text.startswith("/"):
             before = chat.editing.start if chat.editing is not None else None
-            app.session.prefetch(text if len(text) <= MAX_DRAFT_CHARACTERS else "", before)
+            app.session.next_prompt.prefetch(
+                text if len(text) <= MAX_DRAFT_CHARACTERS else "", before
+            )

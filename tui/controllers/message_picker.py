@@ -69,7 +69,9 @@ class MessagePicker:
         if not self._chat.idle:
             app.notify("A turn is running: switch branches when it has ended.")
             return
-        position, branches = await app.session.branches_at(turn.start)
+        position, branches = await app.session.storage.branches_at(
+            app.session.conversation, turn.start
+        )
         if not branches:  # deleted meanwhile
             return
         await app.session.open(branches[(position - 1 + by) % len(branches)])

@@ -64,7 +64,7 @@ class Navigator:
 
         app = self._app
         session = app.session
-        store, current = session.store, session.conversation.id
+        store, current = session.storage.store, session.conversation.id
         summaries = await store.run(store.summaries)
         was_stored = current in {summary.id for summary in summaries}
 
@@ -153,10 +153,9 @@ class Navigator:
         """Open the screen of what fills the context. Raises UserError without a model."""
         from tui.screens.context import ContextScreen, read_row_state
 
-        app = self._app
-        session = app.session
-        seen = read_row_state(session)  # before: what changes meanwhile is measured again
-        measured = await asyncio.to_thread(session.measure_context)
+        app, prompt = self._app, self._app.session.next_prompt
+        seen = read_row_state(prompt)  # before: what changes meanwhile is measured again
+        measured = await asyncio.to_thread(prompt.measure)
         prompts = {
             turn.start: turn.prompt for turn in app.transcript.own_turns if turn.start is not None
         }
@@ -165,13 +164,13 @@ class Navigator:
             self._chat.latest_turn = None  # the token view shows what the model reads next
             app.restart_token_view()
             if (view := self._chat.turn_view) is not None:
-                view.context_used = session.context_used()
+                view.context_used = prompt.token_count()
 
         async def on_close(_: None) -> None:
-            session.prefetch("")
+            prompt.prefetch("")
             app.update_status()
 
-        screen = ContextScreen(session, measured, seen, prompts, on_change)
+        screen = ContextScreen(prompt, measured, seen, prompts, on_change)
         await self._push(screen, on_close)
 
     async def approvals(self) -> None:
@@ -187,7 +186,7 @@ class Navigator:
         session, turn = self._app.session, self._app.turn
         runtime = session.runtime
         access = await asyncio.to_thread(safety_report, runtime.host, runtime.policy)
-        stored = await session.stored_turns()
+        stored = await session.storage.turns(session.conversation.id)
         items = [item for each in stored for item in each.response.output]
         if turn is not None:
             items += [e.item for e in turn.log.events if isinstance(e, OutputItemDone)]

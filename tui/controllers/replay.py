@@ -41,9 +41,9 @@ async def play_conversation(app: AppContext, chat: ChatController, speed: float)
         """Time at the replay's speed, so that the elapsed times shown are those of the original."""
         return began + (app.clock() - began) * speed
 
-    for stored in await app.session.stored_turns():
+    for stored in await app.session.storage.turns(app.session.conversation.id):
         name = stored.response.id
-        events = await app.session.read_store(partial(Store.events, response_id=name))
+        events = await app.session.storage.read(partial(Store.events, response_id=name))
         turn = AppReplay(app, stored, events, speed)
         view = TurnView(stored.prompt, clock=clock, start=stored.start)
         chat.turn, chat.turn_view = turn, await app.with_branch_position(view)

@@ -88,14 +88,14 @@ class Startup:
 
             app.session.replay_speed = None
             app.run_worker(play_conversation(app, self._chat, speed))
-        elif turns := await app.session.stored_turns():
+        elif turns := await app.session.storage.turns(app.session.conversation.id):
             views = [TurnView.from_stored(turn, clock=app.clock) for turn in turns]
             for view in views:
                 await app.with_branch_position(view)
             await app.transcript.add_stored_turns(views)
         for sentence in app.session.options.project.notices:
             app.transcript.add_notice(sentence, error=True)
-        for sentence in app.session.damage():
+        for sentence in app.session.storage.damage():
             app.transcript.add_notice(sentence, error=True)
 
     def _show_model_notice(self) -> None:
@@ -105,7 +105,7 @@ class Startup:
         lines = [f"{model.name}: {model.description}" if model.description else model.name]
         if app.session.model_notice:
             lines.append(app.session.model_notice)
-        if not app.session.is_stored:
+        if not app.session.storage.is_open:
             lines.append("The store cannot be written: this conversation is not stored.")
         app.query_one(WelcomeBanner).show_lines(*lines)
         if app.session.serving is not None:
@@ -118,8 +118,8 @@ class Startup:
         runtime = app.session.runtime
         if self._chat.turn_view is None:
             app.status.tokens_per_second = 0.0
-            continues = app.session.next_entry > 0
-            app.status.context_used = app.session.context_used() if continues else None
+            continues = app.session.next_prompt.first_entry > 0
+            app.status.context_used = app.session.next_prompt.token_count() if continues else None
         app.status.folder = app.status.folder or format_folder(app.session.launch.root)
         app.status.model = runtime.model.name
         app.status.context_length = runtime.context_length
@@ -131,7 +131,7 @@ class Startup:
         app = self._app
         app.transcript.query(PromptExamples).remove()
         examples = app.session.examples
-        if examples and self._chat.turn_view is None and app.session.next_entry == 0:
+        if examples and self._chat.turn_view is None and app.session.next_prompt.first_entry == 0:
             banner = app.transcript.query(WelcomeBanner)
             position = {"after": banner.first()} if banner else {"before": 0}
             app.transcript.mount(PromptExamples(examples), **position)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from agent.conversation.conversation import Conversation
     from agent.turn.context import RunningTurn
     from tui.app_context import AppContext
     from tui.controllers.chat import ChatController
 
+log = logging.getLogger(__name__)
 IDLE_SECONDS = 2.0
 """Seconds without a turn or key before a title is written."""
 
@@ -62,8 +65,45 @@ class TitleWriter:
         session = self._app.session
         is_idle = self._chat.idle and not session.runtime.running_turns
         if is_idle and self._is_wanted() and not self._app.prompt.text:
-            self.task = asyncio.create_task(self._write(session.conversation.id))
+            self.task = asyncio.create_task(self._write(session.conversation))
 
-    async def _write(self, conversation_id: str) -> None:
-        await self._app.session.write_title()
-        self._tried.add(conversation_id)
+    async def untitled(self) -> str | None:
+        """The title, where the model may write a better one: it is the first prompt's first line."""
+        session = self._app.session
+        runtime, name = session.runtime, session.conversation.id
+        is_script = runtime.script is not None
+        is_off = is_script if session.titles is None else not session.titles
+        if is_off or not session.storage.is_open or (runtime.model.embedded and not is_script):
+            return None
+        return await session.storage.read(lambda store: store.first_line_title(name))
+
+    async def _write(self, conversation: Conversation) -> None:
+        await self._write_title(conversation)
+        self._tried.add(conversation.id)
+
+    async def _write_title(self, conversation: Conversation) -> None:
+        """Have the model write the title, unless a person gives one meanwhile; then prefill again."""
+        from agent.conversation.title import write_title
+        from agent.engine.protocol import EngineError
+
+        session, before = self._app.session, await self.untitled()
+        if (loaded := session.runtime.loaded) is None or before is None:
+            return
+        prompt = session.next_prompt.branch(loaded.format).ids()
+        affinity = conversation.affinity_tokens
+        try:
+            title = await write_title(
+                loaded.format,
+                session.runtime.generate,
+                prompt,
+                session.options.sampling,
+                affinity_tokens=affinity,
+            )
+        except EngineError as error:
+            log.info("no title was written: %s", error)
+            return
+        head = len(conversation.header_ids)
+        session.runtime.prefetch(prompt, head_tokens=head, affinity_tokens=affinity)
+        if title:
+            name = conversation.id
+            await session.storage.write(lambda store: store.replace_title(name, before, title))

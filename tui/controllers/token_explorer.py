@@ -139,7 +139,7 @@ class TokenExplorer:
             return None
         at, number = len(conversation.header_ids), position.number
         if position.log.generations:
-            opening = len(self._app.session.require_format().open_assistant())
+            opening = len(self._app.session.next_prompt.require_format().open_assistant())
             if number >= position.log.generations[0].start - opening:
                 return None
         for entry in conversation.prompt_entries():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent.conversation.conversation import Conversation
     from agent.events import AgentContext, ContextPart
     from agent.formats.protocol import Format
-    from tui.session import Session
+    from tui.next_prompt import NextPrompt
 
 POLL_SECONDS = 0.5
 """Time between two looks whether the conversation has changed."""
@@ -77,7 +77,7 @@ class ContextScreen(ListScreen[None]):
 
     def __init__(
         self,
-        session: Session,
+        prompt: NextPrompt,
         measured: AgentContext,
         seen: object,
         prompts: Mapping[int, str],
@@ -86,7 +86,7 @@ class ContextScreen(ListScreen[None]):
         """``seen``: `read_row_state` before it was measured. ``prompts``: of turns, by their first
         entry. ``on_change``: called after each change of the prompt."""
         super().__init__()
-        self._session, self._prompts, self._on_change = session, prompts, on_change
+        self._prompt, self._prompts, self._on_change = prompt, prompts, on_change
         self._measured = measured
         self._cached: int | None = None
         self._parts: dict[str, list[ContextPart]] = {}
@@ -116,17 +116,17 @@ class ContextScreen(ListScreen[None]):
         return ""
 
     def _poll(self) -> None:
-        if (seen := read_row_state(self._session)) != self._seen:
+        if (seen := read_row_state(self._prompt)) != self._seen:
             self._seen = seen
             self.run_worker(self._measure(), exclusive=True, group="measure")
 
     async def _measure(self) -> None:
         # In a thread: of a long conversation it takes longer than a key may wait.
-        self._measured = await asyncio.to_thread(self._session.measure_context)
+        self._measured = await asyncio.to_thread(self._prompt.measure)
         self.refresh_rows()
 
     async def _read_cached(self) -> None:
-        self._cached = await self._session.cached_tokens()
+        self._cached = await self._prompt.cached_tokens()
         if self.has_widgets:
             self._show_bar()
 
@@ -159,7 +159,7 @@ class ContextScreen(ListScreen[None]):
         """The servers whose tools are all switched off, behind those that are on."""
         if not any(part.kind == "system" for part in parts):
             return
-        host = self._session.runtime.host
+        host = self._prompt.runtime.host
         on = {tool.server for tool in host.tools()}
         for server in dict.fromkeys(tool.server for tool in host.all_tools()):
             if server not in on:
@@ -207,11 +207,11 @@ class ContextScreen(ListScreen[None]):
         )
 
     def row_details(self, row_id: str, search: str) -> Content:
-        form, parts = self._session.format, self._parts.get(row_id, [])
+        form, parts = self._prompt.runtime.format, self._parts.get(row_id, [])
         entry = parts[0].entry if len(parts) == 1 else None
         if form is None or entry is None:
             return Content("")
-        ids = self._session.conversation.entries[entry].prompt_ids
+        ids = self._prompt.conversation.entries[entry].prompt_ids
         if not parts[0].tokens:
             return Content("The prompt has nothing of this.").stylize("$text-muted")
         raw = b"".join(form.token_bytes(token) for token in ids[:MAX_DETAIL_TOKENS])
@@ -264,7 +264,7 @@ class ContextScreen(ListScreen[None]):
             self.notify("This row does not show a server's tools.", severity="warning")
             return
         try:
-            self._session.toggle_server_tools(server)
+            self._prompt.toggle_server_tools(server)
         except UserError as error:
             self.notify(str(error), severity="warning", markup=False)
         self._changed()
@@ -289,7 +289,7 @@ class ContextScreen(ListScreen[None]):
         from agent.errors import UserError
 
         try:
-            await self._session.change_prompt(choice, at)
+            await self._prompt.choose(choice, at)
         except UserError as error:
             self.notify(str(error), severity="warning", markup=False)
             return
@@ -301,9 +301,9 @@ class ContextScreen(ListScreen[None]):
         self.run_worker(self._read_cached(), exclusive=True)
 
 
-def read_row_state(session: Session) -> object:
+def read_row_state(prompt: NextPrompt) -> object:
     """Read what the rows depend on, to compare it later."""
-    host, conversation = session.runtime.host, session.conversation
+    host, conversation = prompt.runtime.host, prompt.conversation
     offered = [(tool.server, tool.name) for tool in host.tools()]
     marks = [(e.dropped, e.pinned, e.shortened_ids is None) for e in conversation.entries]
     return offered, marks, conversation.compacted

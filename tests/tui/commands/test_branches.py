@@ -74,7 +74,7 @@ async def test_edit_and_retry_keep_all_branches(
         await expect_text("ready", gone="editing")
         await send(*"third", answer="five")
         assert app.prompt.text == ""
-        assert len(session.store.summaries()) == 3
+        assert len(session.storage.store.summaries()) == 3
         await send(*"/export talk.md", answer="talk.md")
         assert "first again" in (tmp_path / "talk.md").read_text()
         assert stat.S_IMODE((tmp_path / "talk.md").stat().st_mode) == 0o600
@@ -194,7 +194,7 @@ async def test_branch_that_failed_before_it_began_is_sent_again_with_its_text(
         await driver.type_text("/retry", "enter")
         await driver.expect_text("❯ third  ‹2/2›", "two")
         assert app.session.conversation.id != first and app.chat.editing is None
-        assert len(app.session.store.summaries()) == 2
+        assert len(app.session.storage.store.summaries()) == 2
 
 
 async def test_edited_thought_is_in_the_editor_again_after_its_branch_failed(

@@ -144,11 +144,13 @@ async def test_tools_command_selects_tools_of_later_turns() -> None:
     ) as driver:
         session = driver.session
         offered = session.runtime.host.tools()
-        assert session.tool_selection.selected(offered) is None, "whatever there is"
+        assert session.next_prompt.tool_selection.selected(offered) is None, "whatever there is"
         await driver.pilot.press(*"/tools git.log,web", "enter")
         await driver.expect_text("Tools on: git.log, web.open.")
         await driver.expect_text("Off: git.push.")
-        assert [tool.name for tool in session.tool_selection.selected(offered) or ()] == [
+        assert [
+            tool.name for tool in session.next_prompt.tool_selection.selected(offered) or ()
+        ] == [
             "log",
             "open",
         ]
@@ -156,12 +158,12 @@ async def test_tools_command_selects_tools_of_later_turns() -> None:
         await driver.expect_text("There is no tool shell here")
         await driver.pilot.press(*"/tools none", "enter")
         await driver.expect_text("Tools on: no tools.")
-        assert session.tool_selection.selected(offered) == ()
+        assert session.next_prompt.tool_selection.selected(offered) == ()
 
 
 async def test_draft_is_prefetched_after_pause_in_typing() -> None:
     async with drive_app() as driver:
-        prefetched = driver.session.prefetched
+        prefetched = driver.session.next_prompt.prefetched
         await driver.type_text("hello there")  # key by key, a busy machine would pause in between
         await driver.wait_for(lambda: prefetched == ["hello there"])
         turn = await driver.ask("")

@@ -51,7 +51,7 @@ async def test_compare_keeps_the_answer_that_is_taken(
         assert "‹1/2›" in screen_text(app) if key == "1" else "‹2/2›" in screen_text(app)
         await pilot.press(*"third", "enter")
         await wait_until(pilot, lambda: app.turn is None and "three" in screen_text(app))
-        assert len(session.store.summaries()) == 2
+        assert len(session.storage.store.summaries()) == 2
     await session.close()
 
 

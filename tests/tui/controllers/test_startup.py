@@ -23,7 +23,7 @@ async def test_first_prompt_continues_conversation(open_app: Any) -> None:
         await driver.expect_text("❯ One?", "❯ Two?")
         await driver.wait_for(lambda: driver.app.status.activity == "ready")
         assert driver.app.session.conversation.id == name
-        assert len(await driver.app.session.stored_turns()) == 2
+        assert len(await driver.app.session.storage.turns(name)) == 2
 
 
 async def test_first_prompt_waits_in_input_while_conversation_is_chosen(open_app: Any) -> None:

@@ -52,7 +52,7 @@ def open_app(
 
 
 def title_in(driver: ScreenDriver) -> str:
-    (summary,) = driver.app.session.store.summaries()
+    (summary,) = driver.app.session.storage.store.summaries()
     return summary.title
 
 
@@ -63,7 +63,7 @@ async def test_title_replaces_first_line_while_app_idles(open_app: OpenApp, tmp_
         go.touch()
         await driver.wait_for(lambda: title_in(driver) == "Counting words")
         await driver.type_text("And now?", "enter")
-        await driver.wait_for(lambda: driver.app.session.store.summaries()[0].turns == 2)
+        await driver.wait_for(lambda: driver.app.session.storage.store.summaries()[0].turns == 2)
         await driver.wait_for(lambda: driver.app.turn is None)
         assert title_in(driver) == "Counting words"
 
@@ -73,22 +73,22 @@ async def test_title_of_script_is_written_only_where_config_says_so(
     open_app: OpenApp, config: str
 ) -> None:
     async with open_app(ANSWER, config=config) as driver:
-        assert await driver.app.session.untitled() is None
+        assert await driver.app.titles.untitled() is None
 
 
 async def test_title_is_never_written_by_the_embedded_model(open_app: OpenApp) -> None:
     async with open_app(ANSWER, UNWRITTEN_TITLE) as driver:
-        assert await driver.app.session.untitled() == "How many words?"
+        assert await driver.app.titles.untitled() == "How many words?"
         runtime = driver.app.session.runtime
         runtime.provider.loader = replace(runtime.provider.loader, script=None)
-        assert await driver.app.session.untitled() is None
+        assert await driver.app.titles.untitled() is None
 
 
 async def test_title_of_a_person_stays(open_app: OpenApp) -> None:
     async with open_app(ANSWER, UNWRITTEN_TITLE) as driver:
         await driver.type_text("/rename Mine", "enter")
         await driver.expect_text("Title: Mine")
-        assert await driver.app.session.untitled() is None
+        assert await driver.app.titles.untitled() is None
 
 
 @pytest.mark.parametrize("event", ["key", "served turn", "leaving"])

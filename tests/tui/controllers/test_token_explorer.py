@@ -45,9 +45,9 @@ async def ask(driver: ScreenDriver, text: str = PROMPT) -> None:
     """Ask and wait for the end of the answer."""
     app = driver.app
     await driver.wait_for(lambda: app.session_ready and app.session.runtime.loaded)
-    before = app.session.next_entry
+    before = app.session.next_prompt.first_entry
     await driver.type_text(text, "enter")
-    await driver.wait_for(lambda: app.turn is None and app.session.next_entry > before)
+    await driver.wait_for(lambda: app.turn is None and app.session.next_prompt.first_entry > before)
 
 
 def tokens_written(driver: ScreenDriver) -> list[list[int]]:
@@ -122,7 +122,7 @@ async def test_stored_answer_goes_on_from_another_token(open_app: Any) -> None:
         view = await open_tokens(driver)
         await driver.pilot.press("ctrl+end", *["left"] * 5)
         entry = app.session.conversation.entries[-1]
-        offset = len(entry.ids) - 6 - len(app.session.require_format().open_assistant())
+        offset = len(entry.ids) - 6 - len(app.session.next_prompt.require_format().open_assistant())
         _, token = await choose_alternative(driver, view)
         assert tokens_written(driver)[0][: offset + 1] == [*before[-1][:offset], token]
 
@@ -238,7 +238,7 @@ async def test_answer_of_a_branch_goes_on_from_its_own_token(open_app: Any, tmp_
         app = driver.app
         await ask(driver, "go")
         view = await open_tokens(driver)
-        form = app.session.require_format()
+        form = app.session.next_prompt.require_format()
         (token,) = form.encode_text(" and")
         written = tokens_written(driver)[-1]
         answer = written[written.index(CHANNEL_ID, 1) :]
@@ -276,7 +276,7 @@ async def test_token_behind_reasoning_in_a_log_is_not_taken_for_another(
         app = driver.app
         await ask(driver, "go")
         view = await open_tokens(driver)
-        form = app.session.require_format()
+        form = app.session.next_prompt.require_format()
 
         async def written_at(numbers: range) -> list[int]:
             turn, log, conversation = view._turn, view._log, app.session.conversation
@@ -389,7 +389,7 @@ async def test_cursor_after_a_token_of_an_earlier_turn_is_on_the_new_token(
         await ask(driver, "go")
         await ask(driver, "more")
         view = await open_tokens(driver)
-        encode = app.session.require_format().encode_text
+        encode = app.session.next_prompt.require_format().encode_text
         (token,), (three,) = encode(" and"), encode(" three")
         view._stream.move_cursor_to(view._log.ids.index(three))
         position = view._position
@@ -410,7 +410,7 @@ async def test_turn_after_a_branch_that_never_began_moves_no_cursor(
         await ask(driver, "go")
         view = await open_tokens(driver)
         await driver.pilot.press("escape")
-        view.await_turn(driver.app.session.require_format().encode_text("Seven eight"))
+        view.await_turn(driver.app.session.next_prompt.require_format().encode_text("Seven eight"))
         await ask(driver, "more")
         await driver.wait_for(lambda: view._awaited is None)
         assert view._cursor_number is None
@@ -443,9 +443,10 @@ async def test_turns_are_read_once_however_often_the_cursor_rests(open_app: Any)
         await ask(driver, "hello")
         await ask(driver, "again")
         view, reads = await open_tokens(driver), []
-        read = app.session.stored_turns
-        app.session.stored_turns = lambda: [reads.append(1), read()][1]
-        app.session._turns_read = ("", {})
+        storage = app.session.storage
+        read = storage.turns
+        storage.turns = lambda name: [reads.append(1), read(name)][1]
+        storage._turns_read = ("", {})
         for _ in range(3):
             await driver.pilot.press("left")
             await driver.wait_for(lambda: reads and view._panel.has_alternatives)
@@ -458,5 +459,13 @@ async def test_turns_are_read_once_however_often_the_cursor_rests(open_app: Any)
         assert {each.view for each in written} == {app.transcript.own_turns[0]} and len(reads) == 1
         await driver.pilot.press("escape")
         await ask(driver, "more")
-        assert await app.session.stored_turn(app.transcript.own_turns[-1].response_id) is not None
-        assert len(reads) == 2 and await app.session.stored_turn("resp_none") is None
+        assert (
+            await app.session.storage.turn(
+                app.session.conversation.id, app.transcript.own_turns[-1].response_id
+            )
+            is not None
+        )
+        assert (
+            len(reads) == 2
+            and await app.session.storage.turn(app.session.conversation.id, "resp_none") is None
+        )

@@ -124,7 +124,8 @@ def store_conversation(store: Store, name: str, *turns: tuple[str, str]) -> None
 
 def open_store(driver: AppDriver) -> Store:
     """Give the session a store with three conversations."""
-    store = driver.session._store = Store(driver.session.launch.root / "store.sqlite")
+    storage = driver.session.storage
+    store = storage._store = Store(driver.session.launch.root / "store.sqlite")
     with at(28, 9):
         store_conversation(store, "conv_a", ("Where is Paris?", "In France, on the Seine."),
              ("And where does that end?", "The Seine ends in the Channel, at Le Havre."))  # fmt: skip

@@ -60,21 +60,19 @@ def long_conversation() -> Conversation:
 
 async def context(driver: AppDriver) -> None:
     """What fills the context, after several changes."""
-    session = driver.session
-    runtime: Any = session.runtime
+    prompt = driver.session.next_prompt
+    runtime: Any = prompt.runtime
     runtime.host, runtime.format = AllStatesHost(), harmony()
     runtime.context_length = 4096
-    session.options = TurnOptions(instructions="You answer in short sentences.")
-    session.conversation = long_conversation()
+    prompt.options = TurnOptions(instructions="You answer in short sentences.")
+    prompt.conversation = long_conversation()
 
     async def cached_tokens() -> int | None:
         return 640
 
-    session.cached_tokens = cached_tokens  # type: ignore[method-assign]
+    prompt.cached_tokens = cached_tokens  # type: ignore[method-assign]
     await driver.app.push_screen(
-        ContextScreen(
-            session, session.measure_context(), read_row_state(session), PROMPTS, lambda: None
-        )
+        ContextScreen(prompt, prompt.measure(), read_row_state(prompt), PROMPTS, lambda: None)
     )
     await driver.expect_text("640 in memory", "folded, of")
     await driver.pilot.press(*["down"] * 12)

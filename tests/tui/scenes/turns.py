@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent import events as ev
+from agent.conversation.conversation import Conversation
 from tests.support.fake_app import (
     AppDriver,
     FakeTurn,
@@ -225,10 +226,10 @@ async def picked(driver: AppDriver) -> None:
     await answered(driver)
     branches: dict[int, tuple[int, list[str]]] = {1: (2, ["conv_a", "conv_b", "conv_c"])}
 
-    async def branches_at(start: int) -> tuple[int, list[str]]:
+    async def branches_at(conversation: Conversation, start: int) -> tuple[int, list[str]]:
         return branches.get(start, (0, []))
 
-    driver.session.branches_at = branches_at  # type: ignore[method-assign]
+    driver.session.storage.branches_at = branches_at  # type: ignore[method-assign]
     turn = await driver.ask("And 124*456?")
     emit_message(turn, "It is **56544**.").close(True)
     await end_turn(driver, turn)

@@ -15,8 +15,8 @@ from agent.store.conversations import Store
 from tests.support.fake_app import ScreenDriver, screen_text
 from tests.support.scripts import final, hold, python
 from tests.support.turns import write_script
+from tui.next_prompt import NextPrompt
 from tui.screens.context import ContextScreen
-from tui.session import Session
 from tui.widgets.text_stream import TextStream
 
 REPLIES = (
@@ -73,13 +73,13 @@ async def test_context_is_measured_beside_the_event_loop(
 ) -> None:
     """A long conversation takes longer than a key may wait."""
     threads: list[threading.Thread] = []
-    measure = Session.measure_context
+    measure = NextPrompt.measure
 
-    def record(session: Session) -> Any:
+    def record(prompt: NextPrompt) -> Any:
         threads.append(threading.current_thread())
-        return measure(session)
+        return measure(prompt)
 
-    monkeypatch.setattr(Session, "measure_context", record)
+    monkeypatch.setattr(NextPrompt, "measure", record)
     async with open_app(size=(110, 40), launch=write_replies(tmp_path)) as driver:
         await driver.wait_for(lambda: driver.app.session.runtime.loaded)
         await ask(driver, "squares", "Two hundred squares.")
@@ -94,19 +94,19 @@ async def test_context_changed_while_it_is_measured_is_measured_again(
     open_app: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by a turn that runs."""
-    measure, counts = Session.measure_context, []
+    measure, counts = NextPrompt.measure, []
 
-    def change_after(session: Session) -> Any:
-        measured = measure(session)
+    def change_after(prompt: NextPrompt) -> Any:
+        measured = measure(prompt)
         counts.append(len(measured.parts))
         if len(counts) == 1:
-            toggle_dropped(session.require_format(), session.conversation, 1)
+            toggle_dropped(prompt.require_format(), prompt.conversation, 1)
         return measured
 
     async with open_app(size=(110, 40), launch=write_replies(tmp_path)) as driver:
         await driver.wait_for(lambda: driver.app.session.runtime.loaded)
         await ask(driver, "squares", "Two hundred squares.")
-        monkeypatch.setattr(Session, "measure_context", change_after)
+        monkeypatch.setattr(NextPrompt, "measure", change_after)
         await driver.pilot.press(*"/context", "enter")
         await driver.expect_text("1 ❯ squares", "dropped")
 

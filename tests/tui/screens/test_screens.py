@@ -88,7 +88,7 @@ async def test_status_line_opened_conversation_shows_context_use(
         await driver.wait_for(lambda: not status.context_used and not status.tokens_per_second)
         await driver.pilot.press(*"/resume conv_a", "enter")
         await driver.wait_for(lambda: status.context_used)
-        assert status.context_used == driver.app.session.context_used()
+        assert status.context_used == driver.app.session.next_prompt.token_count()
 
 
 async def test_sessions_screen_rename_fork_and_delete(open_app: Any, store: Store) -> None:
@@ -125,7 +125,7 @@ async def test_sessions_screen_enter_waits_for_the_search(open_app: Any, store: 
         await driver.pilot.press("f5")
         await driver.expect_text("Paris", "Rome", "In Italy.")
         go = threading.Event()
-        driver.app.session.store.submit(go.wait)  # it has much to do
+        driver.app.session.storage.store.submit(go.wait)  # it has much to do
         await driver.pilot.press(*"france", "enter")
         assert "conversations" in screen_text(driver.app).lower(), "nothing is chosen yet"
         go.set()
@@ -439,7 +439,7 @@ async def test_rename_and_status_show_conversation(open_app: Any, store: Store) 
         await driver.expect_text("There are no messages yet")
         await driver.pilot.press(*"hello", "enter")
         await driver.wait_for(
-            lambda: driver.app.turn is None and driver.app.session.store.summaries()
+            lambda: driver.app.turn is None and driver.app.session.storage.store.summaries()
         )
         await driver.pilot.press(*"/rename Greetings", "enter")
         await driver.wait_for(lambda: [s.title for s in store.summaries()][:1] == ["Greetings"])

@@ -253,8 +253,9 @@ def test_app_call_waits_for_approval_and_answer_is_retried(
 
 def test_app_crash_restores_terminal_and_names_log(home: Path, tmp_path: Path) -> None:
     breaks = (
-        "import sys; from agent.config.launch import LaunchOptions; from tui import main, session\n"
-        "session.Session.stored_turns = lambda self: 1 / 0\n"
+        "import sys; from agent.config.launch import LaunchOptions\n"
+        "from tui import main, session_storage\n"
+        "session_storage.SessionStorage.turns = lambda self, name: 1 / 0\n"
         "sys.exit(main.main(LaunchOptions()))"
     )
     command = (sys.executable, "-c", breaks)

@@ -38,7 +38,7 @@ def many_turns_session() -> FakeSession:
         emit_message(turn, lines).close(True)
         turn.end()
         stored.append(StoredTurn(f"question {number}", turn.log.events[-1].response, number))  # type: ignore[union-attr]
-    session.stored_turns = AsyncMock(return_value=stored)  # type: ignore[method-assign]
+    session.storage.turns = AsyncMock(return_value=stored)  # type: ignore[method-assign]
     return session
 
 
@@ -124,7 +124,7 @@ def single_turn_session() -> FakeSession:
     emit_message(turn, "the answer").close(True)
     turn.end()
     stored = StoredTurn("the question", turn.log.events[-1].response, 0)  # type: ignore[union-attr]
-    session.stored_turns = AsyncMock(return_value=[stored])  # type: ignore[method-assign]
+    session.storage.turns = AsyncMock(return_value=[stored])  # type: ignore[method-assign]
     return session
 
 

@@ -1,0 +1,156 @@
+"""The prompt of the session's next turn: its conversation, instructions and tools, as tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tui.state.tool_selection import ToolSelection
+
+if TYPE_CHECKING:
+    from agent.conversation.conversation import Conversation
+    from agent.events import AgentContext
+    from agent.formats.protocol import Format
+    from agent.runtime.runtime import Runtime
+    from agent.turn.options import TurnOptions
+    from tui.session_storage import SessionStorage
+
+
+class NextPrompt:
+    """Measures, prefills and changes what the model reads next."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        options: TurnOptions,
+        conversation: Conversation,
+        storage: SessionStorage,
+    ) -> None:
+        self.runtime, self.options, self.conversation = runtime, options, conversation
+        self._storage = storage
+        self.tool_selection = ToolSelection()
+        self._switched_off: dict[str, set[str]] = {}
+        """By server: the tools that `toggle_server_tools` has switched off."""
+
+    def turn_options(self) -> TurnOptions:
+        """The options of a turn that starts now, with the tools that are selected."""
+        return replace(self.options, tools=self.tool_selection.selected(self.runtime.host.tools()))
+
+    def require_format(self) -> Format:
+        """The model's chat format. Raises UserError until a model is loaded."""
+        from agent.errors import UserError
+
+        if self.runtime.format is None:
+            raise UserError("The tokens can be counted once the model is loaded.")
+        return self.runtime.format
+
+    @property
+    def first_entry(self) -> int:
+        """Index of the entry with which the next turn starts."""
+        return len(self.conversation.entries)
+
+    def _require_no_turn(self) -> None:
+        from agent.errors import UserError
+
+        if self.runtime.running_turns:
+            raise UserError("A turn is running: change the prompt when it has ended.")
+
+    # --- its tokens ---
+
+    def branch(self, form: Format, before: int | None = None) -> Conversation:
+        """A copy of the conversation up to entry ``before``, with the header of the next prompt."""
+        conversation = self.conversation
+        copy = conversation.branch(
+            conversation.id, len(conversation.entries) if before is None else before
+        )
+        copy.omit_answered_calls(form)
+        self._set_header(copy, form)
+        return copy
+
+    def _set_header(self, conversation: Conversation, form: Format) -> None:
+        options, tools = self.turn_options(), self.runtime.host.tools()
+        conversation.set_header(
+            form, options.prompt_header(tools if options.tools is None else options.tools)
+        )
+
+    def refresh_header(self) -> None:
+        """Give the conversation the header of its next turn: tools and instructions as they are now."""
+        runtime, conversation = self.runtime, self.conversation
+        if (loaded := runtime.loaded) is None or runtime.running_turns:
+            return
+        if conversation.vocabulary in (None, loaded.vocabulary):
+            self._set_header(conversation, loaded.format)
+
+    def prefetch(self, draft: str, before: int | None = None) -> None:
+        """Prefill up to entry ``before`` and a prompt's draft, if the model is idle and fits."""
+        from agent.conversation.messages import User
+
+        runtime = self.runtime
+        if (loaded := runtime.loaded) is None or runtime.running_turns:
+            return
+        if self.conversation.vocabulary not in (None, loaded.vocabulary):
+            return
+        conversation = self.branch(loaded.format, before)
+        if draft:
+            conversation.add(loaded.format, User(draft))
+        # Unsent text is not written to disk.
+        runtime.prefetch(
+            conversation.ids(),
+            head_tokens=len(conversation.header_ids),
+            affinity_tokens=conversation.affinity_tokens,
+            private=bool(draft),
+        )
+
+    # --- its size and parts ---
+
+    def token_count(self) -> int | None:
+        """Number of tokens that it starts with; None until a model is loaded."""
+        form = self.runtime.format
+        return None if form is None else len(self.branch(form).prompt(form))
+
+    async def cached_tokens(self) -> int | None:
+        """Tokens of it in memory; None: that is not known, as while a turn runs."""
+        runtime, form = self.runtime, self.runtime.format
+        if runtime.loaded is None or runtime.running_turns or form is None:
+            return None
+        return await runtime.prefetcher.cached_tokens(self.branch(form).prompt(form))
+
+    def measure(self) -> AgentContext:
+        """Return its parts, or those of the next generation. Raises UserError without a model."""
+        from agent.turn.context_usage import header_parts, measure_context
+
+        form, runtime = self.require_format(), self.runtime
+        options, tools = self.turn_options(), runtime.host.tools()
+        header = header_parts(form, options, tools if options.tools is None else options.tools)
+        return measure_context(form, self.branch(form), header, runtime.context_length)
+
+    # --- choices ---
+
+    async def choose(self, choice: Callable[[Format, Conversation, int], None], at: int) -> None:
+        """Make or undo a choice of `agent.conversation.prompt_choices`; store it. Raises UserError."""
+        from agent.conversation.prompt_choices import PromptChoiceError
+        from agent.errors import UserError
+
+        form, conversation = self.require_format(), self.conversation
+        self._require_no_turn()
+        try:
+            choice(form, conversation, at)
+        except PromptChoiceError as error:
+            raise UserError(str(error)) from error
+        chosen = replace(conversation, entries=[*conversation.entries])
+        await self._storage.write(lambda store: store.write_prompt_choices(chosen))
+
+    def toggle_server_tools(self, server: str) -> None:
+        """Switch all tools of a server off, or those on again that were. Raises UserError."""
+        self._require_no_turn()
+        host = self.runtime.host
+        names = {tool.name for tool in host.all_tools() if tool.server == server}
+        on = {name for name in names if not host.is_tool_disabled(server, name)}
+        if on:
+            self._switched_off[server] = on
+        else:
+            on = self._switched_off.pop(server, names)
+        enabled = server not in self._switched_off
+        for name in on:
+            host.set_tool_enabled(server, name, enabled=enabled)

@@ -46,8 +46,8 @@ INNER_LAYERS = {
     "tui": (
         ("util", "guarded", "base_screen", "keymap", "theme", "markdown"), ("terminal", "state"),
         ("session_storage", "next_prompt", "session"), ("written_turn", "widgets"),
-        ("app_context",), ("screens",), ("controllers",), ("commands",), ("palette",), ("app",),
-        ("main",),
+        ("live_display",), ("app_context",), ("screens",), ("controllers",), ("commands",),
+        ("palette", "main_screen"), ("app",), ("main",),
     ),
 }  # fmt: skip
 """The same inside of three packages, by the names below them."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tools.mcp.client_requests import OnElicitation
     from tools.mcp.login import OnLogin
     from tools.types import Approver
+    from tui.state.turn_view import TurnView
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -87,6 +88,10 @@ class Session:
         if self._next_prompt is None:
             raise RuntimeError("the session has not begun")
         return self._next_prompt
+
+    @property
+    def has_begun(self) -> bool:
+        return self._next_prompt is not None
 
     @property
     def runtime(self) -> Runtime:
@@ -211,8 +216,14 @@ class Session:
 
     def on_keystroke(self) -> None:
         """Postpone the runtime's idle work, which would delay the echo of the keys being typed."""
-        if self._next_prompt is not None:
+        if self.has_begun:
             self.runtime.on_keystroke()
+
+    async def find_branches(self, turn: TurnView) -> None:
+        """Set the turn's position among the branches that start where it starts."""
+        if turn.start is not None:
+            position, branches = await self.storage.branches_at(self.conversation, turn.start)
+            turn.branch_position = (position, len(branches)) if branches else None
 
     def compact(self) -> Turn:
         from agent.turn.interface import APP
@@ -313,7 +324,7 @@ class Session:
 
     async def close(self) -> None:
         """Close tools, engine and store, within a bounded time: the person has left already."""
-        if self._next_prompt is None:
+        if not self.has_begun:
             return
         try:
             await asyncio.wait_for(self.runtime.close(), CLOSE_TIMEOUT_SECONDS)

@@ -191,7 +191,7 @@ async def test_up_recalls_queued_prompt_then_history() -> None:
         await driver.expect_text("queued: second")
         await driver.pilot.press("up")
         await driver.wait_for(lambda: driver.app.prompt.text == "second")
-        assert not driver.app.queue_bar.prompts
+        assert not driver.app.queue.prompts
         await driver.pilot.press("up", "up")
         await driver.wait_for(lambda: driver.app.prompt.text == "first")
         turn.end()

@@ -40,7 +40,7 @@ async def test_app_works_while_command_waits_for_a_server(
         assert app.prompt.text == "typed"
         await driver.pilot.press("enter")
         # It is asked when the command has ended.
-        await driver.wait_for(lambda: app.queue_bar.prompts == ["typed"])
+        await driver.wait_for(lambda: app.queue.prompts == ["typed"])
         await driver.pilot.press("escape")
         await driver.expect_text("Stopped.")
         await driver.expect_text("Fine.", gone="loading the model")
@@ -168,7 +168,7 @@ async def test_editor_that_is_no_command_is_a_sentence(
     monkeypatch.setenv("VISUAL", "vim '")
     async with open_app() as driver:
         await driver.pilot.press(*"draft")
-        await driver.app.run_action("edit_outside")  # Ctrl-G, but not within a burst of keys
+        await driver.app.run_action("screen.edit_outside")  # Ctrl-G, but not within a burst of keys
         await driver.expect_text("EDITOR is not a command")
         assert driver.app.prompt.text == "draft"
 
@@ -283,7 +283,7 @@ async def test_conversation_that_another_program_continued_is_a_branch(
 ) -> None:
     async with open_app() as driver:
         await driver.pilot.press(*"hello", "enter")
-        await driver.wait_for(lambda: driver.app.turn is None and driver.app.chat.latest_turn)
+        await driver.wait_for(lambda: driver.app.turn is None and driver.app.own_turn.latest)
         before = driver.app.session.conversation.id
         with closing(sqlite3.connect(home / "state/store.sqlite")) as other, other:
             other.execute("update conversations set revision = revision + 1")

@@ -14,7 +14,7 @@ from tui.widgets.search import SearchBar
 
 def test_every_action_is_bound() -> None:
     app = make_app(FakeSession())
-    bound = [*app._bindings, *app.prompt._bindings]
+    bound = [*app._bindings, *app.get_default_screen()._bindings, *app.prompt._bindings]
     assert {binding.id for _, binding in bound if binding.id} == set(ACTIONS)
 
 

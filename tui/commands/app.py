@@ -16,11 +16,11 @@ MAX_INSTRUCTION_CHARACTERS = 200
 
 
 async def show_help(app: CommandContext, _: str) -> None:
-    app.action_help()
+    app.navigator.help()
 
 
 async def leave(app: CommandContext, _: str) -> None:
-    await app.action_leave()
+    app.exit(0)
 
 
 async def show_status(app: CommandContext, _: str) -> None:

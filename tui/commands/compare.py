@@ -45,7 +45,7 @@ async def compare(app: CommandContext, values: str) -> None:
     left = ComparedAnswer("as it was", app.transcript.own_turns[-1])
     if model:
         await app.navigator.switch_model(model)
-        await app.show_conversation()  # in its own tokens
+        await app.startup.show_conversation()  # in its own tokens
         options = options.with_model_settings(session.options)
     message = app.transcript.own_turns[-1]
     switched, session.options = session.options, options
@@ -53,8 +53,8 @@ async def compare(app: CommandContext, values: str) -> None:
         await app.chat.resubmit(message, message.raw_prompt)
     finally:
         session.options = switched if model else options_before
-    assert app.chat.turn_view is not None
-    right = ComparedAnswer(values, app.chat.turn_view)
+    assert app.own_turn.view is not None
+    right = ComparedAnswer(values, app.own_turn.view)
 
     async def on_close(taken: Taken | None) -> None:
         if taken == "left":
@@ -69,7 +69,7 @@ async def compare(app: CommandContext, values: str) -> None:
         if model:
             await app.navigator.switch_model(model_before)
         await session.open(before)
-        await app.show_conversation()
+        await app.startup.show_conversation()
 
     app.push_screen(CompareScreen(left, right), on_close)
 

@@ -28,7 +28,7 @@ PROBABILITY_SCALES = {
 
 async def new_conversation(app: CommandContext, _: str) -> None:
     await app.session.start_new()
-    await app.show_conversation()
+    await app.startup.show_conversation()
     app.transcript.add_notice("New conversation. /resume opens earlier ones.")
 
 
@@ -111,7 +111,7 @@ async def times(app: CommandContext, number: str) -> None:
 async def probs(app: CommandContext, argument: str) -> None:
     """Colour a message by probability, or no longer. ``argument``: number, scale. Raises UserError."""
     if argument in PROBABILITY_SCALES:
-        app.choose_probability_scale(argument)
+        app.appearance.choose_probability_scale(argument)
     else:
         await app.tokens.toggle_colours(_message(app, argument))
 

@@ -77,7 +77,7 @@ async def resume(app: CommandContext, conversation_id: str) -> None:
         await app.navigator.sessions()
         return
     await app.session.open(conversation_id)
-    await app.show_conversation()
+    await app.startup.show_conversation()
 
 
 def conversations(app: CommandContext) -> Iterable[CompletionItem]:

@@ -22,7 +22,7 @@ async def theme(app: CommandContext, name: str) -> None:
     elif name not in app.available_themes:
         raise UserError(f"There is no theme {name}; /theme lists them.")
     else:
-        app.choose_theme(name)
+        app.appearance.choose_theme(name)
 
 
 def themes(app: CommandContext, _: str) -> Iterable[CompletionItem]:
@@ -34,15 +34,15 @@ def themes(app: CommandContext, _: str) -> Iterable[CompletionItem]:
 
 
 async def view(app: CommandContext, _: str) -> None:
-    await app.action_view()
+    await app.appearance.toggle_view()
 
 
 async def fold(app: CommandContext, _: str) -> None:
-    app.action_fold()
+    app.live.visible_transcript.toggle_folds()
 
 
 async def raw(app: CommandContext, _: str) -> None:
-    await app.action_raw()
+    await app.tokens.toggle_view()
 
 
 async def served(app: CommandContext, number: str) -> None:
@@ -50,7 +50,7 @@ async def served(app: CommandContext, number: str) -> None:
     from agent.errors import UserError
 
     if not number:
-        await app.action_served(1)
+        await app.served_tabs.show_next(1)
     elif number in map(str, range(len(app.served_tabs.tabs) + 1)):
         await app.served_tabs.show_number(int(number))
     else:
@@ -69,7 +69,7 @@ async def close(app: CommandContext, _: str) -> None:
 
 async def stop(app: CommandContext, _: str) -> None:
     """Stop the visible turn, another program's too."""
-    tab = app.served_tabs.visible
+    tab = app.live.tab
     turn = app.turn if tab is None else tab.turn
     if turn is None:
         app.notify("No turn is running here.")

@@ -36,12 +36,7 @@ class ChatController:
     def __init__(self, app: AppContext, cards: PromptCards) -> None:
         """``cards``: asks the person for approvals and elicitations of a turn's tools."""
         self._app, self.cards = app, cards
-        self.turn: RunningTurn | None = None
-        """The person's own turn that is running."""
-        self.turn_view: TurnView | None = None
-        """The view of the turn that is running, or that ran last."""
-        self.latest_turn: RunningTurn | None = None
-        """The turn of ``turn_view``."""
+        self._own = app.own_turn
         self.editing: TurnView | None = None
         """The turn that the next prompt replaces, in a branch."""
         self._draft = ""
@@ -64,16 +59,16 @@ class ChatController:
     @property
     def idle(self) -> bool:
         """Whether a prompt sent now would start a turn at once."""
-        return self._app.session_ready and self.turn is None and not self.work.busy
+        return self._app.session_ready and self._own.running is None and not self.work.busy
 
     async def submit(self, text: str) -> None:
         """Run, ask or queue what the person sent; an unknown command goes back to the prompt."""
         await self.work.run(self._submit(text))
 
     async def _submit(self, text: str) -> None:
-        latest = self.latest_turn
+        latest = self._own.latest
         await self._run_ask_or_queue(text)
-        if self.latest_turn is not latest:
+        if self._own.latest is not latest:
             self._app.transcript.scroll_to_live_end()
 
     async def _run_ask_or_queue(self, text: str) -> None:
@@ -94,7 +89,7 @@ class ChatController:
         elif self.idle or (self._app.session_ready and not waits):
             await self._run_or_ask(text)
         else:
-            self._app.queue_bar.add(text)
+            self._app.queue.add(text)
 
     def edit(self, turn: TurnView | None) -> None:
         """Edit a turn's prompt; None restores what was there. An unsent edit goes into the history."""
@@ -114,7 +109,7 @@ class ChatController:
         self._app.prompt.border_title = Content("editing · Esc cancels" if turn else "")
 
     async def _submit_edit(self, text: str) -> None:
-        if self.turn is not None:
+        if self._own.running is not None:
             self._reject(text, "A turn is running: stop it or wait, then send this.")
             return
         await self.ask_or_replace(text)
@@ -175,30 +170,30 @@ class ChatController:
 
     async def steer(self, text: str) -> None:
         """Give the running turn a message for its next generation; without text, the queue's first."""
-        if text := text or self._app.queue_bar.take_first() or "":
+        if text := text or self._app.queue.take(0) or "":
             await self.work.run(self._steer(text))
 
     async def _steer(self, text: str) -> None:
-        if self.turn is None or parse_command(text) or text.startswith(SHELL_MARK):
+        if self._own.running is None or parse_command(text) or text.startswith(SHELL_MARK):
             await self._submit(text)
         elif (message := await self.with_attachments(text)) is not None:
-            if self.turn is None:  # it ended while the files were read
+            if self._own.running is None:  # it ended while the files were read
                 await self._submit(text)
                 return
-            self.turn.steer(message + self.shell.take_outputs())
-            self._app.update_queue()
+            self._own.running.steer(message + self.shell.take_outputs())
+            self._app.live.update_queue()
 
     def recall(self) -> str | None:
         """Remove the newest prompt or message that waits, and return its text; None: none waits."""
-        text = self._app.queue_bar.take_latest()
-        if text is None and self.turn is not None:
-            text = self.turn.take_back_steering()
-            self._app.update_queue()
+        text = self._app.queue.take(-1)
+        if text is None and self._own.running is not None:
+            text = self._own.running.take_back_steering()
+            self._app.live.update_queue()
         return None if text is None else without_attachments(text)
 
     async def send_queued(self) -> None:
         """Run what is queued, the oldest first, until a prompt has started a turn."""
-        while self.idle and (text := self._app.queue_bar.take_first()) is not None:
+        while self.idle and (text := self._app.queue.take(0)) is not None:
             await self.work.run(self._run_or_ask(text))
 
     async def _run_or_ask(self, text: str) -> None:
@@ -216,7 +211,7 @@ class ChatController:
         try:
             await command.run(parsed[1])
         except UserError as error:
-            app.visible_transcript.add_notice(str(error), error=True)
+            app.live.visible_transcript.add_notice(str(error), error=True)
 
     def _run_shell(self, text: str) -> None:
         if not (command := text.removeprefix(SHELL_MARK).strip()):
@@ -235,7 +230,7 @@ class ChatController:
         cards.withdraw_logins()
         view = TurnView(text, clock=app.clock, start=app.session.next_prompt.first_entry)
         try:
-            await app.with_branch_position(view)
+            await app.session.find_branches(view)
         except asyncio.CancelledError:
             app.prompt.put_before(without_attachments(text))
             raise
@@ -246,15 +241,15 @@ class ChatController:
     async def show_turn(self, turn: RunningTurn, view: TurnView) -> None:
         """Show a started turn until it ends."""
         app, conversation_id = self._app, turn.conversation.id
-        self.turn = self.latest_turn = turn
+        self._own.running = self._own.latest = turn
         app.prompt.set_turn_running(True)
-        self.turn_view = view
+        self._own.view = view
         app.transcript.query(PromptExamples).remove()
         await app.transcript.add_turn(view)
-        app.update_clock_timer()
+        app.live.update_timer()
 
         async def follow() -> None:
-            await app.follow_turn(turn, view, lambda: app.transcript.follow(view))
+            await app.live.follow_turn(turn, view, lambda: app.transcript.follow(view))
             if turn.conversation.id != conversation_id:
                 app.transcript.add_notice(
                     "Another program has continued this conversation: from this turn on it is a"
@@ -268,17 +263,17 @@ class ChatController:
         app = self._app
         await turn.done()
         view.context_used = app.session.next_prompt.token_count() or view.context_used
-        self.turn = None
+        self._own.running = None
         app.prompt.set_turn_running(False)
         # Steering messages that the turn has not read are sent as prompts.
-        app.queue_bar.prompts[:0] = turn.queued_steering()
-        app.update_queue()
+        app.queue.prompts[:0] = turn.queued_steering()
+        app.live.update_queue()
         if app.session.storage.error:
             app.transcript.add_notice(app.session.storage.error, error=True)
             app.session.storage.error = None
-        app.update_clock_timer()
+        app.live.update_timer()
         notify_unfocused(app, view.end_message or view.answer or "The answer is complete.")
-        app.update_status()
+        app.live.update_status()
         if not self._left_nothing(turn, view):
             self.edited_texts.clear()
         elif view is self._first_in_branch and self.editing is None and not app.prompt.text:
@@ -302,16 +297,16 @@ class ChatController:
         if self.shell.running:
             self.shell.interrupt()
             return
-        if self.turn is None:
+        if self._own.running is None:
             if not self.work.cancel():
                 self.shell.remove_output()
             return
-        self.turn.stop()
+        self._own.running.stop()
         steering = []
-        while (text := self.turn.take_back_steering()) is not None:
+        while (text := self._own.running.take_back_steering()) is not None:
             steering.append(text)
-        self._app.update_queue()
-        waiting = [*reversed(steering), *self._app.queue_bar.take_all()]
+        self._app.live.update_queue()
+        waiting = [*reversed(steering), *self._app.queue.take_all()]
         self._app.prompt.put_before("\n\n".join(map(without_attachments, waiting)))
 
 

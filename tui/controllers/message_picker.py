@@ -10,14 +10,15 @@ if TYPE_CHECKING:
 
     from tui.app_context import AppContext
     from tui.controllers.chat import ChatController
+    from tui.controllers.startup import Startup
     from tui.state.turn_view import TurnView
 
 
 class MessagePicker:
     """Moves the focus from message to message; keys act on the picked one."""
 
-    def __init__(self, app: AppContext, chat: ChatController) -> None:
-        self._app, self._chat = app, chat
+    def __init__(self, app: AppContext, chat: ChatController, startup: Startup) -> None:
+        self._app, self._chat, self._startup = app, chat, startup
 
     async def pick_latest(self) -> None:
         if turns := self._app.transcript.own_turns:
@@ -75,6 +76,6 @@ class MessagePicker:
         if not branches:  # deleted meanwhile
             return
         await app.session.open(branches[(position - 1 + by) % len(branches)])
-        await app.show_conversation()
+        await self._startup.show_conversation()
         if same := [other for other in app.transcript.own_turns if other.start == turn.start]:
             await self._pick(same[0])

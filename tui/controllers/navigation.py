@@ -73,7 +73,7 @@ class Navigator:
                 await self._chat.submit(f"/resume {selected}")
             elif was_stored and not await store.run(lambda: store.summary(current)):
                 await session.start_new()
-                await app.show_conversation()
+                await self._startup.show_conversation()
 
         screen = SessionsScreen(store, summaries, current, running=app.turn is not None)
         await self._push(screen, on_close)
@@ -125,12 +125,20 @@ class Navigator:
         if app.screen is not app.default_screen:
             return
         # A prompt that was just sent is no longer in the input, and not a turn yet.
-        has_begun = app.prompt.has_sent or app.prompt.text or app.queue_bar.prompts
-        if has_begun or self._chat.turn_view is not None:
+        has_begun = app.prompt.has_sent or app.prompt.text or app.queue.prompts
+        if has_begun or self._app.own_turn.view is not None:
             return
         name = runtime.model.name
         offers = welcome_offers(name, session.examples, rows, servers, machine, disk)
         await self._push(WelcomeScreen(name, offers), on_close)
+
+    def help(self) -> None:
+        from tui.screens.help import HelpScreen
+
+        app = self._app
+        project = app.session.options.project.files if app.session_ready else ()
+        names = [file.name for file in project]
+        app.push_screen(HelpScreen(app.commands.all(), app.key_bindings, names))
 
     async def import_servers(self) -> None:
         """Offer to import the MCP servers of other programs. Raises UserError."""
@@ -144,7 +152,7 @@ class Navigator:
         app = self._app
 
         async def on_close(_: None) -> None:
-            app.update_status()
+            app.live.update_status()
 
         screen = ServersScreen(app.session.runtime, app.session.options)
         await self._push(screen, on_close)
@@ -161,14 +169,14 @@ class Navigator:
         }
 
         def on_change() -> None:
-            self._chat.latest_turn = None  # the token view shows what the model reads next
-            app.restart_token_view()
-            if (view := self._chat.turn_view) is not None:
+            self._app.own_turn.latest = None  # the token view shows what the model reads next
+            app.live.update_token_view(restart=True)
+            if (view := self._app.own_turn.view) is not None:
                 view.context_used = prompt.token_count()
 
         async def on_close(_: None) -> None:
             prompt.prefetch("")
-            app.update_status()
+            app.live.update_status()
 
         screen = ContextScreen(prompt, measured, seen, prompts, on_change)
         await self._push(screen, on_close)
@@ -227,7 +235,7 @@ class Navigator:
 
         def describe(row: ModelRow) -> list[tuple[str, str]]:
             """Describe a model; of the one that has answered, with the speed of its last turn."""
-            facts, turn = describe_model(row, runtime.paths), self._chat.turn_view
+            facts, turn = describe_model(row, runtime.paths), self._app.own_turn.view
             if turn is not None and turn.speed and row.name == runtime.model.name:
                 facts.append(("Speed", f"{turn.speed:.0f} tok/s in the last turn"))
             return facts
@@ -273,7 +281,7 @@ class Navigator:
 
         app, paths = self._app, self._app.session.runtime.paths
         app.status.download = f"{name}: asking for its size"
-        app.update_status()
+        app.live.update_status()
         try:
             model = await asyncio.to_thread(find_model, name, paths)
             estimate = await asyncio.to_thread(estimate_pull, model)
@@ -326,4 +334,4 @@ class Navigator:
         self._app.status.download = " · ".join(
             f"{download.name} {format_progress(download).split(' · ')[0]}" for download in running
         )
-        self._app.update_status()
+        self._app.live.update_status()

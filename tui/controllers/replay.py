@@ -30,7 +30,7 @@ class AppReplay(TurnReplay):
 
     def steer(self, text: str) -> None:
         """Queue the message: it is sent when the replay is over."""
-        self._app.queue_bar.add(text)
+        self._app.queue.add(text)
 
 
 async def play_conversation(app: AppContext, chat: ChatController, speed: float) -> None:
@@ -46,13 +46,14 @@ async def play_conversation(app: AppContext, chat: ChatController, speed: float)
         events = await app.session.storage.read(partial(Store.events, response_id=name))
         turn = AppReplay(app, stored, events, speed)
         view = TurnView(stored.prompt, clock=clock, start=stored.start)
-        chat.turn, chat.turn_view = turn, await app.with_branch_position(view)
+        await app.session.find_branches(view)
+        app.own_turn.running, app.own_turn.view = turn, view
         await app.transcript.add_turn(view)
-        app.clock_timer.resume()
+        app.live.update_timer()
         turn.start()
-        await app.follow_turn(turn, view, partial(app.transcript.follow, view))
-        app.clock_timer.pause()
-    chat.turn = None
+        await app.live.follow_turn(turn, view, partial(app.transcript.follow, view))
+    app.own_turn.running = None
+    app.live.update_timer()
     app.transcript.add_notice(REPLAY_OVER)
-    app.update_status()
+    app.live.update_status()
     await chat.send_queued()

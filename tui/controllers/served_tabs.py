@@ -11,8 +11,8 @@ from tui.widgets.tabs import TabBar
 if TYPE_CHECKING:
     from agent.turn.context import RunningTurn
     from tui.app_context import AppContext
-    from tui.controllers.served_conversation import ServedConversation
     from tui.state.turn_view import TurnView
+    from tui.widgets.served_conversation import ServedConversation
 
 MAX_TABS = 20
 """Tabs that stay, not counting running turns; the one that ended first is closed first."""
@@ -34,8 +34,6 @@ class ServedTabs:
         self.max_tabs, self.max_turn_views = MAX_TABS, MAX_TURN_VIEWS
         self.max_ended_events = MAX_ENDED_EVENTS
         self.tabs: list[ServedConversation] = []
-        self.visible: ServedConversation | None = None
-        """The tab on the screen; None while the person's own conversation is."""
         self.running_turns = 0
         """Turns of other programs that are running, on closed tabs too."""
 
@@ -49,8 +47,8 @@ class ServedTabs:
             self._app.call_later(self._add_turn, turn)
 
     async def _add_turn(self, turn: RunningTurn) -> None:
-        from tui.controllers.served_conversation import ServedConversation
         from tui.state.turn_view import TurnView
+        from tui.widgets.served_conversation import ServedConversation
 
         view = TurnView(_prompt_text(turn), source=turn.source, clock=self._app.clock)
         tab = next((tab for tab in reversed(self.tabs) if tab.continues_with(turn)), None)
@@ -60,7 +58,7 @@ class ServedTabs:
         tab.add_turn(turn, view, restart=restart)
         self.running_turns += 1
         self._app.run_worker(self._follow(tab, turn, view))
-        if tab is self.visible:
+        if tab is self._app.live.tab:
             await tab.show()
         await self._evict()
 
@@ -68,10 +66,10 @@ class ServedTabs:
         async for batch in turn.log.follow():
             for event in batch:
                 view.apply(event)
-            if tab is self.visible:
+            if tab is self._app.live.tab:
                 with self._app.batch_update():
                     tab.update()
-                    self._app.update_token_view()
+                    self._app.live.update_token_view()
                 await asyncio.sleep(REPAINT_SECONDS)
             else:
                 with suppress(TimeoutError):
@@ -96,17 +94,19 @@ class ServedTabs:
 
     def _evictable(self) -> list[ServedConversation]:
         """The hidden tabs without a running turn, the one that ended first before others."""
-        ended = [tab for tab in self.tabs if tab.state != "running" and tab is not self.visible]
+        ended = [
+            tab for tab in self.tabs if tab.state != "running" and tab is not self._app.live.tab
+        ]
         return sorted(ended, key=lambda tab: tab.ended_at)
 
     # --- the visible tab ---
 
     async def show_tab(self, tab: ServedConversation | None) -> None:
         """Show this tab; None shows the person's own conversation."""
-        app, before = self._app, self.visible
+        app, before = self._app, self._app.live.tab
         if tab is before:
             return
-        self.visible = tab  # before the first await: turns begin and end meanwhile
+        app.live.tab = tab  # before the first await: turns begin and end meanwhile
         if before is not None:
             before.in_view.clear()
             before.transcript.display = False
@@ -116,8 +116,8 @@ class ServedTabs:
             app.prompt.set_default_hint(f"read only · what you send goes to Chat · {key} closes")
         else:
             app.prompt.set_default_hint()
-        app.prompt.set_scrolled_away(app.visible_transcript.is_scrolled_away)
-        app.update_token_view()
+        app.prompt.set_scrolled_away(app.live.visible_transcript.is_scrolled_away)
+        app.live.update_token_view()
         self.update_bar()
         if tab is not None:
             tab.in_view.set()
@@ -129,8 +129,12 @@ class ServedTabs:
 
     async def show_next(self, by: int) -> None:
         """Show the next (1) or previous (-1) tab, counting the person's own conversation as one."""
+        if not self.tabs:
+            hint = "" if self._app.session.serving else " (agent --serve lets them)"
+            self._app.notify(f"No API client has connected{hint}.")
+            return
         order = [None, *self.tabs]
-        await self.show_tab(order[(order.index(self.visible) + by) % len(order)])
+        await self.show_tab(order[(order.index(self._app.live.tab) + by) % len(order)])
 
     async def show_number(self, number: int) -> None:
         """Show a tab by its number on the screen; 0 is the person's own conversation."""
@@ -139,27 +143,25 @@ class ServedTabs:
 
     async def close(self, tab: ServedConversation | None = None) -> None:
         """Close a tab, by default the visible one, and show the next one; a running turn continues."""
-        if (tab := tab or self.visible) not in self.tabs:
+        if (tab := tab or self._app.live.tab) not in self.tabs:
             return
         index = self.tabs.index(tab)
         self.tabs.remove(tab)
-        if tab is self.visible:
+        if tab is self._app.live.tab:
             await self.show_tab(next(iter(self.tabs[index : index + 1] or self.tabs[-1:]), None))
         if tab.transcript.is_attached:
             await tab.transcript.remove()
         self.update_bar()
 
-    def tick(self) -> None:
-        """Repaint the elapsed times of the visible tab."""
-        if self.visible is not None:
-            self.visible.update()
-
     def update_bar(self) -> None:
+        self._app.status.served_running = self.running_turns
         for bar in self._app.query(TabBar):  # none once the app is closing
-            number = self.tabs.index(self.visible) + 1 if self.visible is not None else 0
+            number = (
+                self.tabs.index(self._app.live.tab) + 1 if self._app.live.tab is not None else 0
+            )
             bar.show_tabs([(tab.state, tab.title) for tab in self.tabs], number)
-        self._app.update_clock_timer()
-        self._app.update_status()
+        self._app.live.update_timer()
+        self._app.live.update_status()
 
 
 def _prompt_text(turn: RunningTurn) -> str:

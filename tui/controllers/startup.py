@@ -36,8 +36,6 @@ class Startup:
         self._app, self._chat, self._served_tabs = app, chat, served_tabs
         self._titles = titles
         self._offered_logins: set[str] = set()
-        self.loading = "starting"
-        """The load that the status line shows; empty: none."""
 
     async def begin(self) -> None:
         """Begin and show the session, and load the model in the background; exit code 2 on failure."""
@@ -65,7 +63,7 @@ class Startup:
         if app.session.serving is not None:
             app.run_worker(self._serve())
         if replays:  # which needs no model
-            self.loading = ""
+            app.live.loading = ""
         else:
             app.run_worker(self._load_model())
         app.session_ready = True
@@ -73,9 +71,23 @@ class Startup:
         app.prompt.set_completer(self._chat.make_completion())
         if app.session.choose_conversation:
             await app.action_open_screen("sessions")
-        if app.session.first_start and not (app.prompt.text or app.queue_bar.prompts):
+        if app.session.first_start and not (app.prompt.text or app.queue.prompts):
             await app.action_open_screen("welcome")
         await self._chat.send_queued()
+
+    async def show_conversation(self) -> None:
+        """Replace the transcript by the session's conversation, after the session has opened one."""
+        # Completely, also where Esc cancels the command that opened it.
+        await asyncio.shield(self._show_conversation())
+
+    async def _show_conversation(self) -> None:
+        app = self._app
+        await app.transcript.clear()
+        app.own_turn.view = app.own_turn.latest = None
+        self._chat.edit(None)
+        app.live.update_token_view()
+        await self.show_stored_turns()
+        self.show_model()
 
     async def show_stored_turns(self) -> None:
         """Show the session's conversation as it was stored, or replay it."""
@@ -91,7 +103,7 @@ class Startup:
         elif turns := await app.session.storage.turns(app.session.conversation.id):
             views = [TurnView.from_stored(turn, clock=app.clock) for turn in turns]
             for view in views:
-                await app.with_branch_position(view)
+                await app.session.find_branches(view)
             await app.transcript.add_stored_turns(views)
         for sentence in app.session.options.project.notices:
             app.transcript.add_notice(sentence, error=True)
@@ -116,14 +128,14 @@ class Startup:
         """Show the model, and how full its context is before the first turn, in the status line."""
         app = self._app
         runtime = app.session.runtime
-        if self._chat.turn_view is None:
+        if self._app.own_turn.view is None:
             app.status.tokens_per_second = 0.0
             continues = app.session.next_prompt.first_entry > 0
             app.status.context_used = app.session.next_prompt.token_count() if continues else None
         app.status.folder = app.status.folder or format_folder(app.session.launch.root)
         app.status.model = runtime.model.name
         app.status.context_length = runtime.context_length
-        app.update_status()
+        app.live.update_status()
         self.show_examples()
 
     def show_examples(self) -> None:
@@ -131,7 +143,11 @@ class Startup:
         app = self._app
         app.transcript.query(PromptExamples).remove()
         examples = app.session.examples
-        if examples and self._chat.turn_view is None and app.session.next_prompt.first_entry == 0:
+        if (
+            examples
+            and self._app.own_turn.view is None
+            and app.session.next_prompt.first_entry == 0
+        ):
             banner = app.transcript.query(WelcomeBanner)
             position = {"after": banner.first()} if banner else {"before": 0}
             app.transcript.mount(PromptExamples(examples), **position)
@@ -156,16 +172,16 @@ class Startup:
         app = self._app
 
         def progress(fraction: float) -> None:
-            self.loading = f"loading the model {fraction:.0%}"
-            app.update_status()
+            app.live.loading = f"loading the model {fraction:.0%}"
+            app.live.update_status()
 
-        self.loading = "loading the model"
-        app.update_status()
+        app.live.loading = "loading the model"
+        app.live.update_status()
         try:
             return await work(progress)
         finally:
             # The context length depends on the free memory and is known only now.
-            self.loading = ""
+            app.live.loading = ""
             if app.transcript.is_attached:  # not while the app closes
                 self.show_model()
 
@@ -222,4 +238,4 @@ class Startup:
             reason = str(error) if isinstance(error, OSError) else "the address is in use"
             app.transcript.add_notice(f"Not serving on {serving.address}: {reason}", error=True)
             app.status.address = "not serving"
-            app.update_status()
+            app.live.update_status()

@@ -55,7 +55,7 @@ class TitleWriter:
 
     def _is_wanted(self) -> bool:
         """Whether the conversation has had a turn here, and no title of the model."""
-        turn = self._chat.latest_turn
+        turn = self._app.own_turn.latest
         if turn is None or not self._app.session_ready:
             return False
         conversation = self._app.session.conversation

@@ -100,9 +100,9 @@ class TokenExplorer:
         except UserError as error:
             self._app.notify(str(error), severity="warning", markup=False)
             return False
-        if self._app.token_view is not None:
+        if self._app.live.token_view is not None:
             # Its prompt may be longer than that in which the token was: it has the turn's reasoning.
-            self._app.token_view.await_turn(begun.ids)
+            self._app.live.token_view.await_turn(begun.ids)
         await self._chat.continue_from(written.view, begun)
         return True
 
@@ -112,8 +112,8 @@ class TokenExplorer:
 
         if position.generation is None:
             return await self._find_in_prompt(position)
-        turn, view = position.turn, self._chat.turn_view
-        if turn is None or turn is not self._chat.latest_turn or view is None or view.running:
+        turn, view = position.turn, self._app.own_turn.view
+        if turn is None or turn is not self._app.own_turn.latest or view is None or view.running:
             return None
         if view not in self._app.transcript.own_turns:
             return None
@@ -180,6 +180,17 @@ class TokenExplorer:
             raise UserError("The model is not loaded.")
         return loaded
 
+    async def toggle_view(self) -> None:
+        """Open or close the token view."""
+        app, live = self._app, self._app.live
+        if live.token_view is None:
+            from tui.widgets.token_view import TokenView
+
+            live.token_view = TokenView(self.choices)
+            await app.body.mount(live.token_view)
+        live.token_view.toggle()
+        live.update_token_view()
+
     # --- colours ---
 
     async def toggle_colours(self, view: TurnView) -> None:
@@ -196,7 +207,7 @@ class TokenExplorer:
             await self._show_colours(view, {}, "", [])
             return
         self._require_model()
-        latest = self._chat.latest_turn if view is self._chat.turn_view else None
+        latest = self._app.own_turn.latest if view is self._app.own_turn.view else None
         turn = await open_turn(app.session, view.response_id, latest.log.events if latest else ())
         view.probability_note = "computing probabilities …"
         app.transcript.follow(view)
@@ -266,6 +277,6 @@ class TokenExplorer:
         for item in view.items:
             item.coloured = runs.get(item.id)
         await app.transcript.show_colours(view)
-        if app.token_view is not None and view is self._chat.turn_view:
-            app.token_view.colour(self._chat.latest_turn, chances)
-            app.update_token_view()
+        if app.live.token_view is not None and view is self._app.own_turn.view:
+            app.live.token_view.colour(self._app.own_turn.latest, chances)
+            app.live.update_token_view()

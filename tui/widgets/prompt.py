@@ -45,15 +45,15 @@ class PromptInput(Guarded, WrappedArea):
         Binding("alt+d", "delete_word_right", "Delete the next word", show=False),
         Binding("ctrl+c", "app.interrupt_or_leave", "Copy, stop or leave", show=False),
         bind("newline", "newline"),
-        bind("scroll_up", "app.move('page_up')"),
-        bind("scroll_down", "app.move('page_down')"),
-        bind("scroll_top", "app.move('home')"),
-        bind("scroll_bottom", "app.move('end')"),
+        bind("scroll_up", "screen.move('page_up')"),
+        bind("scroll_down", "screen.move('page_down')"),
+        bind("scroll_top", "screen.move('home')"),
+        bind("scroll_bottom", "screen.move('end')"),
         bind("previous_tab", "app.served(-1)"),
         bind("next_tab", "app.served(1)"),
         bind("close_tab", "delete_word_or_close"),
         bind("quit", "delete_right_or_leave"),
-        bind("select", "app.pick", priority=True),  # the keys typed next are for the message
+        bind("select", "screen.pick", priority=True),  # the keys typed next are for the message
         bind("steer", "app.steer"),
         bind("editor", "edit_outside"),
         bind("copy", "app.command('copy')"),
@@ -137,7 +137,7 @@ class PromptInput(Guarded, WrappedArea):
     async def action_edit_outside(self) -> None:
         # Ctrl-G is BEL, which ends OSC sequences: one in pasted text is not a key.
         if not self._in_burst:
-            await self.run_action("app.edit_outside")
+            await self.run_action("screen.edit_outside")
 
     def action_newline(self) -> None:
         self.insert("\n")

@@ -1,12 +1,11 @@
-"""Prompts that were sent while a turn runs: to steer that turn, or queued for after it."""
+"""Shows the prompts that wait while a turn runs."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from textual.content import Content
 from textual.widgets import Static
 
+from tui.state.prompt_queue import PromptQueue
 from tui.util.attachments import without_attachments
 
 MAX_VISIBLE_PROMPTS = 3
@@ -14,7 +13,7 @@ MAX_VISIBLE_PROMPTS = 3
 
 
 class QueueBar(Static):
-    """Holds and shows the queued prompts, and shows the steering messages that wait."""
+    """Shows the queued prompts, and the steering messages that wait."""
 
     DEFAULT_CSS = """
     QueueBar {
@@ -23,43 +22,15 @@ class QueueBar(Static):
     }
     """
 
-    def __init__(self) -> None:
+    def __init__(self, queue: PromptQueue) -> None:
         super().__init__("", markup=False)
-        self.prompts: list[str] = []
-        """The queue, the longest waiting first."""
-        self.steering: Sequence[str] = ()
-        """Messages that the running turn has not read yet."""
-        self._lines: list[str] = []
+        self._queue, self._lines = queue, list[str]()
+        queue.on_change = self._update_lines
 
-    def add(self, text: str) -> None:
-        self.prompts.append(text)
-        self.update_lines()
-
-    def take_first(self) -> str | None:
-        """Remove and return the prompt that waits longest."""
-        text = self.prompts.pop(0) if self.prompts else None
-        self.update_lines()
-        return text
-
-    def take_latest(self) -> str | None:
-        text = self.prompts.pop() if self.prompts else None
-        self.update_lines()
-        return text
-
-    def take_all(self) -> list[str]:
-        texts, self.prompts = self.prompts, []
-        self.update_lines()
-        return texts
-
-    @property
-    def is_queue_empty(self) -> bool:
-        """Whether no prompt and no steering message waits."""
-        return not (self.prompts or self.steering)
-
-    def update_lines(self) -> None:
+    def _update_lines(self) -> None:
         """Show what waits; hidden where nothing does."""
-        waiting = [("to this turn", text) for text in self.steering] + [
-            ("queued", text) for text in self.prompts
+        waiting = [("to this turn", text) for text in self._queue.steering] + [
+            ("queued", text) for text in self._queue.prompts
         ]
         lines = [
             f"{when}: {' '.join(without_attachments(text).split())[:200]}"

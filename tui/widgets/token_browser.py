@@ -36,7 +36,7 @@ class TokenBrowser(TextStream):
         Binding("enter", "list_alternatives", show=False),
         Binding("escape", "leave", show=False),
         # With priority: letters are for the prompt.
-        Binding("p", "app.colour_tokens", show=False, priority=True),
+        Binding("p", "screen.colour_tokens", show=False, priority=True),
         bind("search", "search", priority=True),
         bind("scroll_up", "move_cursor('page_up')"),
         bind("scroll_down", "move_cursor('page_down')"),

@@ -72,7 +72,7 @@ class TokenPanel(Guarded, Container):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", show=False),
-        Binding("p", "app.colour_tokens", show=False, priority=True),
+        Binding("p", "screen.colour_tokens", show=False, priority=True),
     ]
     DEFAULT_CSS = """
     TokenPanel {

@@ -40,10 +40,10 @@ class UserMessage(Guarded, Static):
     # With priority: a key typed next is meant for the message that this one picks.
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
-            Binding(key, f"app.press_picked('{key}')", show=False, priority=True)
+            Binding(key, f"screen.press_picked('{key}')", show=False, priority=True)
             for key in PICK_KEYS
         ),
-        bind("select", "app.press_picked('up')", priority=True),
+        bind("select", "screen.press_picked('up')", priority=True),
     ]
     DEFAULT_CSS = """
     UserMessage {

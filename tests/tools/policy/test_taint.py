@@ -272,16 +272,16 @@ class TaintApp(ScreenDriver):
 
     async def ask(self, text: str) -> list[ev.AgentApprovalRequested]:
         """Send a prompt; the turn's questions, once it has ended or asks."""
-        before = self.app.chat.latest_turn
+        before = self.app.own_turn.latest
         await self.type_text(text, "enter")
 
         def questions() -> list[ev.AgentApprovalRequested]:
-            turn = self.app.chat.latest_turn
+            turn = self.app.own_turn.latest
             events = turn.log.events if turn is not None and turn is not before else ()
             return [event for event in events if isinstance(event, ev.AgentApprovalRequested)]
 
         def turn_ended() -> bool:
-            return self.app.chat.latest_turn is not before and self.app.turn is None
+            return self.app.own_turn.latest is not before and self.app.turn is None
 
         await self.wait_for(lambda: questions() or turn_ended())
         asked_for = questions()
@@ -314,7 +314,7 @@ async def test_taint_command_output_counts_as_read(
         (question,) = await driver.ask("Explain this.")
         assert "has read (the output of echo Open" in question.reason and not paths
         await driver.app.session.open(driver.app.session.conversation.id)
-        await driver.app.show_conversation()
+        await driver.app.startup.show_conversation()
         await driver.expect_text(f"! echo Open {url} now", "exit code 0 · sent with the prompt")
 
 

@@ -38,7 +38,7 @@ async def test_compare_keeps_the_answer_that_is_taken(
         await wait_until(pilot, lambda: app.session_ready)
         for text in ("first", "second"):
             await pilot.press(*text, "enter")
-            await wait_until(pilot, lambda: app.turn is None and app.chat.turn_view)
+            await wait_until(pilot, lambda: app.turn is None and app.own_turn.view)
         await pilot.press(*"/compare effort=high temperature=0", "enter")
         await wait_until(pilot, lambda: isinstance(app.screen, CompareScreen))
         await wait_until(pilot, lambda: app.turn is None and "green" in screen_text(app))
@@ -96,7 +96,7 @@ async def test_compare_with_another_model(
         await wait_until(pilot, lambda: app.session_ready and session.runtime.loaded)
         for text in ("Hello", "What is 12*34?"):
             await pilot.press(*text, "enter")
-            await wait_until(pilot, lambda: app.turn is None and app.chat.turn_view)
+            await wait_until(pilot, lambda: app.turn is None and app.own_turn.view)
         before = session.conversation.id
         await pilot.press(*f"/compare {name}", "enter")
         await wait_until(pilot, lambda: isinstance(app.screen, CompareScreen))

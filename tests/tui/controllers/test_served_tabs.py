@@ -29,10 +29,10 @@ from tests.support.fake_app import (
 )
 from tests.support.scripts import hold
 from tui.app import AgentApp
-from tui.controllers.served_conversation import ServedConversation
 from tui.controllers.served_tabs import ServedTabs
 from tui.session import Serving, Session
 from tui.widgets.search import SearchBar
+from tui.widgets.served_conversation import ServedConversation
 from tui.widgets.tabs import MAX_TITLE_COLUMNS, TabBar, TabLabel, fit_tabs
 from tui.widgets.transcript import Transcript
 
@@ -444,11 +444,9 @@ async def test_tab_bar_keeps_visible_tab_in_sight(size: tuple[int, int], count: 
             assert cell_len(tab_bar(driver)) <= size[0] and "\x1b" not in tab_bar(driver)
         await driver.pilot.press("f3")
         while "›" in tab_bar(driver):
-            before = driver.app.served_tabs.visible
+            before = driver.app.live.tab
             await driver.pilot.click(TabBar, (cell_len(tab_bar(driver)) - 1, 0))
-            await driver.wait_for(
-                lambda before=before: driver.app.served_tabs.visible is not before
-            )
+            await driver.wait_for(lambda before=before: driver.app.live.tab is not before)
         assert f"{count} ●" in tab_bar(driver)
 
 

@@ -10,7 +10,7 @@ async def test_first_prompt_is_sent_with_its_files(open_app: Any, tmp_path: Path
     (tmp_path / "list.txt").write_text("bread")
     async with open_app(launch={"root": tmp_path}, first_prompt="What is in @list.txt?") as driver:
         await driver.expect_text("❯ What is in @list.txt?", "Fine.")
-        assert driver.app.chat.turn_view.raw_prompt.endswith("bread\n</file>")
+        assert driver.app.own_turn.view.raw_prompt.endswith("bread\n</file>")
         await driver.pilot.press("up")
         assert driver.app.prompt.text == "What is in @list.txt?"
 

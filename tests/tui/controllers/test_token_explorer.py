@@ -52,7 +52,7 @@ async def ask(driver: ScreenDriver, text: str = PROMPT) -> None:
 
 def tokens_written(driver: ScreenDriver) -> list[list[int]]:
     """The ids of each generation of the latest turn."""
-    turn = driver.app.chat.latest_turn
+    turn = driver.app.own_turn.latest
     assert turn is not None
     generations: list[list[int]] = []
     for event in turn.log.events:
@@ -66,8 +66,8 @@ def tokens_written(driver: ScreenDriver) -> list[list[int]]:
 async def open_tokens(driver: ScreenDriver) -> TokenView:
     """Open the token view and put the cursor on the last token."""
     await driver.pilot.press("f8")
-    await driver.wait_for(lambda: driver.app.token_view)
-    view = driver.app.token_view
+    await driver.wait_for(lambda: driver.app.live.token_view)
+    view = driver.app.live.token_view
     assert view is not None
     await driver.wait_for(lambda: view.query_one(TokenBrowser).token_count)
     await driver.pilot.press("tab")
@@ -104,7 +104,7 @@ async def test_branch_begins_with_the_ids_before_and_the_other_token(open_app: A
         assert after[0][: index + 1] == [*before[-1][:index], token]
         turn = driver.app.transcript.own_turns[-1]
         calls = [item for item in turn.items if item.kind == "call"]
-        events = driver.app.chat.latest_turn.log.events
+        events = driver.app.own_turn.latest.log.events
         assert len(calls) == 1 and calls[0].result == "56088"
         assert not any(isinstance(event, ev.AgentApprovalRequested) for event in events)
         assert view._stream.has_focus and view._cursor_number == number
@@ -118,7 +118,7 @@ async def test_stored_answer_goes_on_from_another_token(open_app: Any) -> None:
         await ask(driver)
         before = tokens_written(driver)
         await app.session.open(app.session.conversation.id)
-        await app.show_conversation()
+        await app.startup.show_conversation()
         view = await open_tokens(driver)
         await driver.pilot.press("ctrl+end", *["left"] * 5)
         entry = app.session.conversation.entries[-1]
@@ -194,7 +194,10 @@ async def test_colours_show_the_text_and_are_undone(open_app: Any) -> None:
         await open_tokens(driver)
         await driver.pilot.press("p")
         await driver.expect_text("% surprising")
-        assert app.token_view is not None and app.token_view._log.generations[0].probabilities
+        assert (
+            app.live.token_view is not None
+            and app.live.token_view._log.generations[0].probabilities
+        )
         await driver.pilot.press("p")
         await driver.wait_for(lambda: "surprising" not in screen_text(app))
 
@@ -205,7 +208,7 @@ async def test_keys_pressed_too_early_do_no_harm() -> None:
         await driver.pilot.press("f8")
         await driver.expect_text("the model is not loaded yet")
         await driver.pilot.press("tab", "p", "enter")
-        assert app.token_view is not None and app.token_view._stream.cursor is None
+        assert app.live.token_view is not None and app.live.token_view._stream.cursor is None
         await driver.pilot.press("f8")
         await app.action_command("probs")
         app.prompt.focus()
@@ -246,7 +249,7 @@ async def test_answer_of_a_branch_goes_on_from_its_own_token(open_app: Any, tmp_
         view._log.begin_generation([])
         for shown in ("Two three. and Six.", "Two three. and Six. and Ten."):
             count = view._log.generations[-1].start
-            position = TokenPosition(app.chat.latest_turn, None, count - 1, view._log)
+            position = TokenPosition(app.own_turn.latest, None, count - 1, view._log)
             assert await app.tokens.take(position, token)
             await driver.expect_text(shown)
             await driver.wait_for(lambda: app.turn is None)
@@ -255,7 +258,7 @@ async def test_answer_of_a_branch_goes_on_from_its_own_token(open_app: Any, tmp_
             assert written == answer
             kinds = [item.kind for item in app.transcript.own_turns[-1].items]
             assert kinds == ["reasoning", "call", "reasoning", "answer"]
-            await driver.wait_for(lambda: view._turn is app.chat.latest_turn)
+            await driver.wait_for(lambda: view._turn is app.own_turn.latest)
             await driver.wait_for(lambda n=len(answer): view._log.generations[-1].count == n)
             view._log.begin_generation([])
 
@@ -292,7 +295,7 @@ async def test_token_behind_reasoning_in_a_log_is_not_taken_for_another(
         assert await app.tokens.take(position, form.encode_text(" and")[0])
         await driver.expect_text("Six.")
         await driver.wait_for(lambda: app.turn is None)
-        await driver.wait_for(lambda: view._turn is app.chat.latest_turn)
+        await driver.wait_for(lambda: view._turn is app.own_turn.latest)
         (branch,) = view._log.generations
         assert branch.start > second.start and not await written_at(range(branch.start))
 
@@ -396,7 +399,7 @@ async def test_cursor_after_a_token_of_an_earlier_turn_is_on_the_new_token(
         assert position is not None and position.generation is None
         view.post_message(TokenView.Taken(position, token))
         await driver.expect_text("Two and Six seven eight.")
-        await driver.wait_for(lambda: app.turn is None and view._turn is app.chat.latest_turn)
+        await driver.wait_for(lambda: app.turn is None and view._turn is app.own_turn.latest)
         await driver.wait_for(lambda: view._cursor_number == view._log.ids.index(token))
 
 

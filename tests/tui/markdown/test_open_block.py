@@ -128,7 +128,7 @@ async def test_assistant_message_theme_change_repaints() -> None:
         await driver.expect_text("item 59")
         message = driver.app.query_one(AssistantMessage)
         heading = message.render_lines(message.size.region)[0]
-        driver.app.choose_theme("textual-light")
+        driver.app.appearance.choose_theme("textual-light")
         await driver.wait_for(lambda: message.render_lines(message.size.region)[0] != heading)
         assert message.render_lines(message.size.region)[0].text == heading.text
         writer.close(True)

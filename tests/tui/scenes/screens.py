@@ -156,7 +156,7 @@ async def replayed(driver: AppDriver) -> None:
     """A stored conversation was replayed."""
     open_store(driver)
     driver.session.replay_speed = 1e9
-    await driver.app.show_conversation()
+    await driver.app.startup.show_conversation()
     await driver.expect_text("The replay has ended")
 
 

@@ -196,7 +196,7 @@ async def probabilities(driver: AppDriver) -> None:
 
 async def probabilities_blue_orange(driver: AppDriver) -> None:
     """The same in colours for colour-blind eyes."""
-    driver.app.choose_probability_scale("blue-orange")
+    driver.app.appearance.choose_probability_scale("blue-orange")
     await probabilities(driver)
 
 

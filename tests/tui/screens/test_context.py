@@ -41,7 +41,7 @@ async def ask(driver: ScreenDriver, text: str, answer: str) -> None:
 
 def last_prompt(driver: ScreenDriver) -> list[int]:
     """The ids that the latest turn's first generation has read."""
-    events = driver.app.chat.latest_turn.log.events  # type: ignore[union-attr]
+    events = driver.app.own_turn.latest.log.events  # type: ignore[union-attr]
     return next(event.ids for event in events if isinstance(event, ev.AgentPrompt))
 
 
@@ -140,8 +140,8 @@ async def test_changes_of_context_are_what_the_model_reads(open_app: Any, tmp_pa
         await driver.pilot.press("o")
         await driver.expect_text("switched off")
         await driver.pilot.press("escape", "f8")
-        await driver.wait_for(lambda: app.token_view)
-        stream = app.token_view.query_one(TextStream)
+        await driver.wait_for(lambda: app.live.token_view)
+        stream = app.live.token_view.query_one(TextStream)
         await driver.wait_for(lambda: "tokens were cut here" in stream.text)
         shown = stream.text
         assert "code_interpreter" not in shown.partition("<|start|>user")[0]

@@ -324,7 +324,7 @@ async def test_welcome_screen_not_over_what_is_typed(
         await driver.wait_for(lambda: not driver.app.chat.work.busy)
         assert "Welcome" not in screen_text(driver.app)
         await driver.pilot.press(*"2+2", "enter")
-        await driver.wait_for(lambda: driver.app.chat.latest_turn)
+        await driver.wait_for(lambda: driver.app.own_turn.latest)
         assert "Welcome" not in screen_text(driver.app)
 
 

@@ -59,7 +59,7 @@ async def test_edited_thought_goes_on_in_a_branch(open_app: Any, tmp_path: Path)
         view = app.transcript.own_turns[-1]
         assert [item.kind for item in view.items] == ["reasoning", "call", "reasoning", "answer"]
         assert view.items[2].final_text == "So it is 42 or 43?"
-        events = app.chat.latest_turn.log.events
+        events = app.own_turn.latest.log.events
         assert sum(isinstance(event, ev.McpCallInProgress) for event in events) == 1
         assert sum(isinstance(event, ev.AgentPrompt) for event in events) == 1, "it did not run"
         await driver.pilot.press("ctrl+up", "left")

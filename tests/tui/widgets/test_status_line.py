@@ -31,7 +31,7 @@ async def test_status_line_folder_needs_room(
 async def test_status_line_speed_waits_for_some_tokens() -> None:
     async with drive_app() as driver:
         turn = await driver.ask("hello")
-        view = driver.app.chat.turn_view
+        view = driver.app.own_turn.view
         for count, total in ((1, 1), (8, 9), (1, 10)):
             assert "tok/s" not in screen_text(driver.app)
             driver.clock.now += 1

@@ -173,9 +173,7 @@ async def test_transcript_scrolled_away_stays_while_streaming() -> None:
         await driver.wait_for(lambda: not driver.app.transcript._mount_lock.locked())
         read = visible_rows(driver)
         writer = emit_message(turn, "A long answer.\n\n" * 40)
-        await driver.wait_for(
-            lambda: driver.app.chat.turn_view and driver.app.chat.turn_view.answer
-        )
+        await driver.wait_for(lambda: driver.app.own_turn.view and driver.app.own_turn.view.answer)
         assert "of answer" in read and visible_rows(driver) == read
         writer.close(True)
         turn.end()
@@ -335,7 +333,7 @@ async def test_transcript_running_turn_is_followed_then_read() -> None:
         assert "of call" in read
         for number in range(CALLS, CALLS + 20):
             emit_long_call(turn, number)
-        await driver.wait_for(lambda: len(driver.app.chat.turn_view.items) == 2 * (CALLS + 20))  # type: ignore[union-attr]
+        await driver.wait_for(lambda: len(driver.app.own_turn.view.items) == 2 * (CALLS + 20))  # type: ignore[union-attr]
         assert visible_rows(driver) == read
         await driver.pilot.press("ctrl+end")
         await driver.expect_text(f"line 11 of call {CALLS + 19}")

@@ -1,0 +1,211 @@
+"""The screen of the conversation: its widgets, and the keys and messages that belong to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from tui.base_screen import BaseScreen
+from tui.keymap import bind
+from tui.widgets.prompt import PromptInput
+from tui.widgets.queue_bar import QueueBar
+from tui.widgets.tabs import TabBar
+from tui.widgets.transcript import Transcript
+from tui.widgets.welcome import PromptExamples, WelcomeBanner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tui.commands.context import CommandContext
+    from tui.widgets.token_view import TokenView
+
+
+class MainScreen(BaseScreen):
+    """One conversation of the person, and tabs with those of other programs over HTTP."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "stop", "Stop the answer"),
+        Binding("tab", "focus_next", show=False),
+        # With priority: the keys typed next are meant for the screen, or the search.
+        bind("sessions", "app.open_screen('sessions')", priority=True),
+        bind("models", "app.open_screen('models')", priority=True),
+        bind("mcp", "app.open_screen('servers')", priority=True),
+        bind("history", "app.open_screen('history')", priority=True),
+        bind("search", "search", priority=True),
+        # The prompt has them too, before the keys of a text area.
+        bind("scroll_top", "move('home')"),
+        bind("scroll_bottom", "move('end')"),
+    ]
+
+    def __init__(self, owner: CommandContext, on_start: Callable[[], None]) -> None:
+        """``on_start``: called once the widgets are mounted."""
+        super().__init__(id="_default")
+        self._owner, self._on_start = owner, on_start
+        self._queue_bar = QueueBar(owner.queue)
+
+    def compose(self) -> ComposeResult:
+        owner = self._owner
+        yield TabBar()
+        with owner.body, owner.transcript:
+            yield WelcomeBanner()
+        yield self._queue_bar
+        yield owner.prompt.completion_menu
+        yield owner.prompt
+        yield owner.live.status_line
+
+    def on_mount(self) -> None:
+        self._owner.prompt.focus()
+        self._on_start()
+
+    # --- messages of the widgets ---
+
+    async def on_prompt_input_sent(self, message: PromptInput.Sent) -> None:
+        if not self._owner.commands.is_for_visible_tab(message.text):
+            await self._owner.served_tabs.show_tab(None)
+        await self._owner.chat.submit(message.text)
+
+    def on_prompt_input_recalled(self) -> None:
+        if (text := self._owner.chat.recall()) is not None:
+            self._owner.prompt.put_before(text)
+
+    async def on_prompt_input_closed(self) -> None:
+        await self._owner.served_tabs.close()
+
+    def on_prompt_examples_taken(self, message: PromptExamples.Taken) -> None:
+        self._owner.prompt.replace_with(message.text)
+        self._owner.prompt.focus()
+
+    def on_transcript_following_changed(self) -> None:
+        transcript = self._owner.live.visible_transcript
+        self._owner.prompt.set_scrolled_away(transcript.is_scrolled_away)
+
+    def on_token_view_inspected(self, message: TokenView.Inspected) -> None:
+        self._owner.prompt.set_class(message.has_cursor, "-tokens")
+
+    def on_token_view_left(self) -> None:
+        self.set_focus(self._owner.prompt)  # at once, before the next key
+
+    async def on_token_view_taken(self, message: TokenView.Taken) -> None:
+        await self._owner.tokens.take(message.position, message.token)
+
+    async def on_tab_bar_pressed(self, message: TabBar.Pressed) -> None:
+        tabs = self._owner.served_tabs
+        if not message.closes:
+            await tabs.show_number(message.number)
+        elif message.number <= len(tabs.tabs):
+            await tabs.close(tabs.tabs[message.number - 1])
+
+    # --- keys ---
+
+    def on_key(self, event: events.Key) -> None:
+        """Insert printable keys into the prompt, wherever the focus is."""
+        prompt = self._owner.prompt
+        if self._owner.chat.cards.takes_letters or prompt.has_focus:
+            return
+        if event.is_printable and event.character:
+            prompt.focus()
+            prompt.insert(event.character)
+
+    def leave_tokens(self, event: events.Key) -> None:
+        """Give the prompt the focus where a letter is pressed on the tokens: before the next key."""
+        from textual.widgets import Input
+
+        if not self._is_in_tokens or event.is_forwarded:
+            return
+        if isinstance(self.focused, Input) or event.key in self.active_bindings:
+            return
+        if event.is_printable and not self._owner.chat.cards.takes_letters:
+            self.set_focus(self._owner.prompt)
+
+    @property
+    def _is_in_tokens(self) -> bool:
+        view = self._owner.live.token_view
+        return view is not None and view.has_focus_within
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave the key of the search to one-line inputs and to the tokens (extends Textual's)."""
+        from textual.widgets import Input
+
+        if action == "search" and (self._is_in_tokens or isinstance(self.focused, Input)):
+            return False
+        return super().check_action(action, parameters)
+
+    def action_focus_next(self) -> None:
+        """Move the focus on; from the prompt, to a question, the token view or the newest turn."""
+        owner, view = self._owner, self._owner.live.token_view
+        if not owner.prompt.has_focus or not (
+            owner.chat.cards.enter()
+            or (view is not None and view.focus_tokens())
+            or owner.live.visible_transcript.focus_newest()
+        ):
+            self.focus_next()
+
+    async def action_stop(self) -> None:
+        """Close the search, else end the editing or what runs, and return to the prompt."""
+        from tui.widgets.search import BaseSearchBar
+
+        if bars := self.query(BaseSearchBar):
+            await bars.first().action_close()
+            return
+        owner = self._owner
+        owner.chat.stop()
+        if self.focused and owner.live.visible_transcript in self.focused.ancestors:
+            self.set_focus(owner.prompt)  # at once, before the next key
+
+    async def action_search(self) -> None:
+        """Open the search bar over the visible transcript, or go to it."""
+        from tui.widgets.search import SearchBar
+
+        transcript = self._owner.live.visible_transcript
+        if bars := self.query(SearchBar):
+            bars.first().enter()
+        elif transcript.newest_exchange is not None:
+            await self.mount(SearchBar(transcript), before=self._queue_bar)
+
+    def action_move(self, target: Literal["page_up", "page_down", "home", "end"]) -> None:
+        """Scroll the visible transcript by a page or to an edge."""
+        transcript: Transcript = self._owner.live.visible_transcript
+        match target:
+            case "page_up":
+                transcript.scroll_page_up(animate=False)
+            case "page_down" if transcript.is_vertical_scroll_end:
+                transcript.scroll_end(animate=False)  # keeps following it
+            case "page_down":
+                transcript.scroll_page_down(animate=False)
+            case "home":
+                transcript.scroll_home(animate=False)
+            case "end":
+                transcript.scroll_to_live_end()
+
+    async def action_pick(self) -> None:
+        await self._owner.message_picker.pick_latest()
+
+    async def action_press_picked(self, key: str) -> None:
+        await self._owner.message_picker.handle_key(key)
+
+    async def action_colour_tokens(self) -> None:
+        """Colour the texts of the turn whose tokens are shown by probability, or no longer."""
+        from agent.errors import UserError
+
+        owner, turns = self._owner, self._owner.transcript.own_turns
+        if owner.live.tab is not None:
+            self.notify("Only your own conversation can be coloured.", severity="warning")
+            return
+        try:
+            if turns:
+                await owner.tokens.toggle_colours(turns[-1])
+        except UserError as error:
+            self.notify(str(error), severity="warning", markup=False)
+
+    async def action_edit_outside(self) -> None:
+        from agent.errors import UserError
+        from tui.terminal.editor import edit_text
+
+        prompt = self._owner.prompt
+        try:
+            prompt.replace_with(await edit_text(self._owner, prompt.full_text))
+        except UserError as error:
+            self.notify(str(error), severity="warning", markup=False)

@@ -91,13 +91,13 @@ class LiveDisplay:
     def update_timer(self) -> None:
         """Run the timer that repaints elapsed times while a visible turn runs."""
         if self._timer is None:
-            self._timer = self._app.set_interval(CLOCK_TICK_SECONDS, self._on_tick, pause=True)
+            self._timer = self._app.set_interval(CLOCK_TICK_SECONDS, self.tick, pause=True)
         if self._own.running or (self.tab is not None and self.tab.state == "running"):
             self._timer.resume()
         else:
             self._timer.pause()
 
-    def _on_tick(self) -> None:
+    def tick(self) -> None:
         if self.transcript.newest_exchange is not None:
             self.transcript.follow(self.transcript.newest_exchange.turn)
         if self.tab is not None:

@@ -28,7 +28,7 @@ async def test_scene_matches_snapshot(
     async with drive_app(FakeSession(root=root), size=SIZES[0]) as driver:
         driver.app.prompt.cursor_blink = False
         await scene(driver)
-        driver.app._on_clock_tick()  # which comes twice a second
+        driver.app.live.tick()  # which comes twice a second
         driver.app.clear_notifications()  # they expire by time
         changed = []
         for size in SIZES:

@@ -29,6 +29,27 @@ KEEP_SCREENS = 4
 """Screens above and below the viewport beyond which an entry's widget is removed."""
 
 
+class Foldable:
+    """A base of widgets that show a part of their text until the person expands them."""
+
+    _expanded = False
+
+    @property
+    def expanded(self) -> bool:
+        """Whether all is shown, however long it is."""
+        return self._expanded
+
+    @expanded.setter
+    def expanded(self, value: bool) -> None:
+        if value != self._expanded:
+            self._expanded = value
+            self.update_fold()
+
+    def update_fold(self) -> None:
+        """Show all, or a part: ``expanded`` has changed."""
+        raise NotImplementedError
+
+
 @dataclass(eq=False)
 class VirtualEntry:
     """A response item, prompt or notice in the transcript; without a widget while it is far away."""
@@ -39,6 +60,11 @@ class VirtualEntry:
     widget: Widget | None = None
     expanded: bool = False
     """Whether the reasoning or the result was expanded when its widget was removed."""
+
+    @property
+    def foldable(self) -> Foldable | None:
+        """The widget, if it can be folded."""
+        return self.widget if isinstance(self.widget, Foldable) else None
 
 
 def visible_range(

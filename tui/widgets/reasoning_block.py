@@ -13,6 +13,7 @@ from textual.widgets import Static
 from tui.guarded import Guarded
 from tui.state.item_view import ItemView, duration
 from tui.util.format import format_seconds, format_tokens
+from tui.util.virtual_list import Foldable
 from tui.widgets.text_stream import TextStream
 
 
@@ -35,7 +36,7 @@ class FoldToggle(Static, can_focus=True):
         self.action_toggle_fold()
 
 
-class ReasoningBlock(Guarded, Vertical):
+class ReasoningBlock(Guarded, Foldable, Vertical):
     """Shows one reasoning item; its text is a widget only while it is seen."""
 
     DEFAULT_CSS = """
@@ -55,7 +56,6 @@ class ReasoningBlock(Guarded, Vertical):
         self._toggle = FoldToggle("", markup=False)
         self._stream: TextStream | None = None
         """The text; None while it is collapsed."""
-        self._expanded = False
 
     def compose(self) -> ComposeResult:
         yield self._toggle
@@ -63,14 +63,8 @@ class ReasoningBlock(Guarded, Vertical):
     def on_mount(self) -> None:
         self.follow()
 
-    @property
-    def expanded(self) -> bool:
-        return self._expanded
-
-    @expanded.setter
-    def expanded(self, value: bool) -> None:
-        self._expanded = value
-        self.set_class(value, "-open")
+    def update_fold(self) -> None:
+        self.set_class(self.expanded, "-open")
         self.follow()
 
     def follow(self, now: float | None = None) -> None:

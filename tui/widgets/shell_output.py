@@ -13,7 +13,7 @@ from agent.conversation.attachments import split_attachments
 from tui.keymap import KeymapApp
 from tui.state.shell_run import ShellRun
 from tui.util.format import display_text
-from tui.util.virtual_list import VirtualEntry
+from tui.util.virtual_list import Foldable, VirtualEntry
 from tui.widgets.notice import NoticeEntries
 from tui.widgets.text_stream import TextStream
 
@@ -26,7 +26,7 @@ _DELIVERIES = {
 }
 
 
-class ShellOutput(Vertical):
+class ShellOutput(Foldable, Vertical):
     """Shows one command while it runs and afterwards."""
 
     app: KeymapApp
@@ -44,7 +44,6 @@ class ShellOutput(Vertical):
     def __init__(self, run: ShellRun) -> None:
         super().__init__()
         self._run = run
-        self._expanded = False
         title = Content.assemble(("! ", "$accent"), (display_text(run.command), "bold $text"))
         self._title = Static(title, markup=False)
         self._output = TextStream(grows=True, follows=False)
@@ -58,13 +57,7 @@ class ShellOutput(Vertical):
     def on_mount(self) -> None:
         self.follow()
 
-    @property
-    def expanded(self) -> bool:
-        return self._expanded
-
-    @expanded.setter
-    def expanded(self, value: bool) -> None:
-        self._expanded = value
+    def update_fold(self) -> None:
         self.follow()
 
     def follow(self) -> None:

@@ -11,6 +11,7 @@ from tui.guarded import Guarded
 from tui.keymap import KeymapApp
 from tui.markdown.highlight import format_arguments
 from tui.state.item_view import ItemView, duration
+from tui.util.virtual_list import Foldable
 from tui.widgets.text_stream import TextStream
 
 FOLDED_LINES = 12
@@ -19,7 +20,7 @@ STATE_MARKS = {"writing": "○", "waiting": "?", "running": "◐", "done": "●"
 STATE_COLOURS = {"waiting": "$text-warning", "done": "$text-success", "failed": "$text-error"}
 
 
-class ToolCallCard(Guarded, Vertical):
+class ToolCallCard(Guarded, Foldable, Vertical):
     """Shows one call while its arguments stream, while it waits and runs, and with its result."""
 
     app: KeymapApp
@@ -40,7 +41,7 @@ class ToolCallCard(Guarded, Vertical):
         self._arguments = TextStream(grows=True, follows=False, classes="arguments")
         self._result: TextStream | None = None
         self._chunks_read = self._output_chunks_read = 0
-        self._has_final_arguments = self._has_result = self._expanded = False
+        self._has_final_arguments = self._has_result = False
 
     def compose(self) -> ComposeResult:
         yield self._title
@@ -49,14 +50,7 @@ class ToolCallCard(Guarded, Vertical):
     def on_mount(self) -> None:
         self.follow()
 
-    @property
-    def expanded(self) -> bool:
-        """Whether the complete result is shown, however long it is."""
-        return self._expanded
-
-    @expanded.setter
-    def expanded(self, value: bool) -> None:
-        self._expanded = value
+    def update_fold(self) -> None:
         if self._has_result:
             self._show_result()
 

@@ -18,6 +18,7 @@ from tui.state.turn_view import TurnView
 from tui.util.attachments import attached_files, without_attachments
 from tui.util.format import wrap_line
 from tui.util.text_search import find_folded
+from tui.util.virtual_list import Foldable
 
 MAX_PROMPT_LINES, MAX_PROMPT_CHARACTERS = 6, 2000
 """The longest prompt that the transcript repeats as a whole; the rest is folded."""
@@ -34,7 +35,7 @@ PICK_KEYS = (*COMMAND_KEYS, *STEP_KEYS, *BRANCH_KEYS, "escape", "enter")
 """All keys that a picked message takes; any other goes to the app."""
 
 
-class UserMessage(Guarded, Static):
+class UserMessage(Guarded, Foldable, Static):
     """Shows the prompt of a turn, its attached files and the number of its branch."""
 
     # With priority: a key typed next is meant for the message that this one picks.
@@ -58,18 +59,9 @@ class UserMessage(Guarded, Static):
         classes = "-live" if above_panes else None
         super().__init__(prompt_content(turn, expanded=False), markup=False, classes=classes)
         self.turn = turn
-        self._expanded = False
 
-    @property
-    def expanded(self) -> bool:
-        """Whether all of the prompt is shown, however long it is."""
-        return self._expanded
-
-    @expanded.setter
-    def expanded(self, value: bool) -> None:
-        if value != self._expanded:
-            self._expanded = value
-            self.update(prompt_content(self.turn, expanded=value))
+    def update_fold(self) -> None:
+        self.update(prompt_content(self.turn, expanded=self.expanded))
 
     def find_text(self, query: str) -> Iterator[tuple[Selection, int]]:
         row, width = 0, max(1, self.content_size.width)

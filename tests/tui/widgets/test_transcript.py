@@ -102,7 +102,7 @@ async def test_folding_keeps_scrolled_transcript_in_place() -> None:
         emit_message(turn, "A long answer.\n\n" * 40).close(True)
         await driver.expect_text("A long answer.")
         await driver.pilot.press("pageup", "pageup", "pageup")
-        await driver.wait_for(lambda: not driver.app.transcript._mount_lock.locked())
+        await driver.wait_for(lambda: not driver.app.transcript.mount_lock.locked())
         read = visible_rows(driver)
         assert "of answer" in read
         turn.end()
@@ -170,7 +170,7 @@ async def test_transcript_scrolled_away_stays_while_streaming() -> None:
         for _ in range(8):
             await driver.pilot.press("pageup")
         await driver.wait_for(lambda: "of answer" in screen_text(driver.app))
-        await driver.wait_for(lambda: not driver.app.transcript._mount_lock.locked())
+        await driver.wait_for(lambda: not driver.app.transcript.mount_lock.locked())
         read = visible_rows(driver)
         writer = emit_message(turn, "A long answer.\n\n" * 40)
         await driver.wait_for(lambda: driver.app.own_turn.view and driver.app.own_turn.view.answer)
@@ -198,7 +198,7 @@ async def test_transcript_queued_turn_keeps_scrolled_transcript_in_place() -> No
         await driver.expect_text("A long answer.")
         await driver.type_text("the queued question", "enter")
         await driver.pilot.press("pageup", "pageup")
-        await driver.wait_for(lambda: not app.transcript._mount_lock.locked())
+        await driver.wait_for(lambda: not app.transcript.mount_lock.locked())
         read = visible_rows(driver)
         assert "of answer" in read
         writer.close(True)
@@ -328,7 +328,7 @@ async def test_transcript_running_turn_is_followed_then_read() -> None:
         assert len(driver.app.query(ToolCallCard)) < CALLS / 2
         for _ in range(9):
             await driver.pilot.press("pageup")
-        await driver.wait_for(lambda: not driver.app.transcript._mount_lock.locked())
+        await driver.wait_for(lambda: not driver.app.transcript.mount_lock.locked())
         read = visible_rows(driver)
         assert "of call" in read
         for number in range(CALLS, CALLS + 20):
@@ -406,11 +406,11 @@ async def test_fill_that_comes_after_the_end_does_nothing() -> None:
     """It was scheduled before the app ended, by a turn that ended just then."""
     async with drive_app(many_turns_session(), size=(100, 30)) as driver:
         transcript = driver.app.transcript
-    for entry in transcript._all_entries[0]:
+    for entry in transcript.virtual_entries[0]:
         entry.widget = None
     await transcript._run_scheduled_fill()
-    await transcript._mount_entries(transcript._all_entries[0], None)
-    assert all(entry.widget is None for entry in transcript._all_entries[0])
+    await transcript._mount_entries(transcript.virtual_entries[0], None)
+    assert all(entry.widget is None for entry in transcript.virtual_entries[0])
 
 
 async def test_transcript_page_up_is_not_the_end_of_the_layout_before() -> None:

@@ -80,7 +80,7 @@ class MainScreen(BaseScreen):
 
     def on_transcript_following_changed(self) -> None:
         transcript = self._owner.live.visible_transcript
-        self._owner.prompt.set_scrolled_away(transcript.is_scrolled_away)
+        self._owner.prompt.hints.set_scrolled_away(transcript.is_scrolled_away)
 
     def on_token_view_inspected(self, message: TokenView.Inspected) -> None:
         self._owner.prompt.set_class(message.has_cursor, "-tokens")

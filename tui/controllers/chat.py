@@ -242,7 +242,7 @@ class ChatController:
         """Show a started turn until it ends."""
         app, conversation_id = self._app, turn.conversation.id
         self._own.running = self._own.latest = turn
-        app.prompt.set_turn_running(True)
+        app.prompt.hints.set_turn_running(True)
         self._own.view = view
         app.transcript.query(PromptExamples).remove()
         await app.transcript.add_turn(view)
@@ -264,7 +264,7 @@ class ChatController:
         await turn.done()
         view.context_used = app.session.next_prompt.token_count() or view.context_used
         self._own.running = None
-        app.prompt.set_turn_running(False)
+        app.prompt.hints.set_turn_running(False)
         # Steering messages that the turn has not read are sent as prompts.
         app.queue.prompts[:0] = turn.queued_steering()
         app.live.update_queue()

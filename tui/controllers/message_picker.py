@@ -60,7 +60,7 @@ class MessagePicker:
         number = f"message {turns.index(turn) + 1} of {len(turns)}"
         branch = "← → {}/{}".format(*turn.branch_position) if turn.branch_position else ""
         keys = " ".join(f"{key} {name}" for key, name in COMMAND_KEYS.items())
-        self._app.prompt.show_hint(" · ".join(filter(None, [number, branch, keys, "Esc"])))
+        self._app.prompt.hints.show(" · ".join(filter(None, [number, branch, keys, "Esc"])))
 
     async def _switch_branch(self, turn: TurnView, by: int) -> None:
         """Open the next (1) or previous (-1) branch that starts at this message."""

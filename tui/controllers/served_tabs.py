@@ -113,10 +113,10 @@ class ServedTabs:
         app.transcript.display = tab is None
         if tab is not None:
             key = app.key_bindings.label("close_tab")
-            app.prompt.set_default_hint(f"read only · what you send goes to Chat · {key} closes")
+            app.prompt.hints.set_tab(f"read only · what you send goes to Chat · {key} closes")
         else:
-            app.prompt.set_default_hint()
-        app.prompt.set_scrolled_away(app.live.visible_transcript.is_scrolled_away)
+            app.prompt.hints.set_tab()
+        app.prompt.hints.set_scrolled_away(app.live.visible_transcript.is_scrolled_away)
         app.live.update_token_view()
         self.update_bar()
         if tab is not None:

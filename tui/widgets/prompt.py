@@ -1,31 +1,29 @@
-"""The text area for prompts and commands. Overrides ``TextArea._on_key``, ``_on_paste``,
-``_undo_batch``, ``_redo_batch`` and reads ``_bindings``: private in Textual 8.2 (``<8.3``)."""
+"""The text area for prompts and commands. Overrides ``TextArea._on_key``, ``_on_paste`` and reads
+``_bindings``: private in Textual 8.2 (``<8.3``)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.document._document import EditResult, Location, Selection
-from textual.document._edit import Edit
 from textual.message import Message
 
 from agent.config.keys import KeyBindings
 from agent.util.images import CANNOT_SEE, is_pasted_image
 from tui.guarded import Guarded
 from tui.keymap import bind
-from tui.state.paste_folding import Fold, FoldedText, PasteFolder
+from tui.state.prompt_hints import PromptHints
 from tui.state.prompt_history import PromptHistory
 from tui.util.format import clean_text
 from tui.widgets.completion_menu import CompletionMenu
-from tui.widgets.wrapped_area import WrappedArea
+from tui.widgets.folding_area import FoldingArea
 
 if TYPE_CHECKING:
     from tui.state.completion import PromptCompleter, Suggestions
@@ -35,7 +33,7 @@ BURST_SECONDS = 0.03
 """Keys that follow each other faster were not pressed: they come from a paste."""
 
 
-class PromptInput(Guarded, WrappedArea):
+class PromptInput(Guarded, FoldingArea):
     """Writes prompts: Enter sends, the arrows at its edges go through what was sent before."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -91,38 +89,23 @@ class PromptInput(Guarded, WrappedArea):
         key_bindings: KeyBindings = KeyBindings(),
     ) -> None:
         """``has_queued`` returns whether prompts are queued: then Up recalls the latest of them."""
-        self._paste_folder = PasteFolder()
-        super().__init__(
-            placeholder="Ask something",
-            show_line_numbers=False,
-            soft_wrap=True,
-            tab_behavior="focus",
-            highlight_cursor_line=False,
-        )
+        super().__init__(placeholder="Ask something")
         self.prompt_history = history
         self.completer: PromptCompleter | None = None
+        """Set once the commands are known."""
         self._blank_added_at: tuple[int, int] | None = None
         """Behind the blank of a completion, which people type too."""
-        """Set once the commands are known."""
         self.completion_menu = CompletionMenu()
         """The pop-up list, which the app mounts right before the prompt."""
         self._in_burst = False
         self._dismissed = False
         self.last_input_at = 0.0
+        """Monotonic time of the last key or paste."""
         self.has_sent = False
         """Whether a text was taken to be sent, whatever has become of it."""
-        """Monotonic time of the last key or paste."""
         self._has_queued = has_queued
-        label = key_bindings.label
-        self._idle_hint = (
-            f"Enter sends · {label('newline')} new line · Esc stops · {label('help')} help"
-        )
-        self._busy_hint = f"Enter queues · {label('steer')} sends now · Esc stops"
-        self._scrolled_hint = f"scrolled up · {label('scroll_bottom')} returns to the end"
-        self._hint = self._tab_hint = ""
-        self._turn_running = self._scrolled_away = False
         self._apply_keymap(key_bindings.chosen)
-        self.set_default_hint()
+        self.hints = PromptHints(key_bindings, self._show_hint)
 
     def _apply_keymap(self, keymap: Mapping[str, str]) -> None:
         """Bind the person's keys, for `_on_key` looks up no others; those of the app go first."""
@@ -147,11 +130,6 @@ class PromptInput(Guarded, WrappedArea):
         if text := self.take_text():
             self.post_message(self.Sent(text))
 
-    def load_text(self, text: str) -> None:
-        """Begin with a text that is not pasted; nothing is left to undo (extends Textual's)."""
-        self._paste_folder.forget()
-        super().load_text(text)
-
     def take_text(self) -> str:
         """Clear the prompt and return its text, without line breaks at its end; empty if blank."""
         text = self.full_text.rstrip("\n")
@@ -161,31 +139,6 @@ class PromptInput(Guarded, WrappedArea):
         self.has_sent = True
         self.load_text("")  # what was sent comes back from the history, not by undoing
         return text
-
-    def show_hint(self, text: str = "") -> None:
-        """Show a hint on the prompt's border until the next one; without text, the default hint."""
-        self._hint = text
-        self._update_hint()
-
-    def set_default_hint(self, text: str = "") -> None:
-        """Show this hint whenever there is no other; without text, the prompt's keys."""
-        self._tab_hint = text
-        self.show_hint()
-
-    def set_turn_running(self, running: bool) -> None:
-        """Show by default what the keys mean while a turn runs, or while none does."""
-        self._turn_running = running
-        self._update_hint()
-
-    def set_scrolled_away(self, scrolled_away: bool) -> None:
-        """Show by default how to get back to the end, while the conversation does not follow it."""
-        self._scrolled_away = scrolled_away
-        self._update_hint()
-
-    def _update_hint(self) -> None:
-        keys = self._busy_hint if self._turn_running else self._idle_hint
-        default = self._scrolled_hint if self._scrolled_away else self._tab_hint or keys
-        self.border_subtitle = Content(self._hint or default)
 
     def action_delete_word_or_close(self) -> None:
         """Delete the word before the cursor; in an empty prompt close the tab, as in browsers."""
@@ -201,97 +154,13 @@ class PromptInput(Guarded, WrappedArea):
         else:
             await self.run_action("app.leave_if_repeated")
 
-    @property
-    def full_text(self) -> str:
-        """The prompt with folded pastes unfolded."""
-        return self._paste_folder.unfold(self.text)
-
-    @property
-    def draft(self) -> FoldedText:
-        """The prompt as it is, for ``replace_with``."""
-        draft = FoldedText(self.full_text)
-        draft.folded, draft.folds = self.text, self._paste_folder.folds
-        return draft
+    def _show_hint(self, text: str) -> None:
+        self.border_subtitle = Content(text)
 
     def replace_with(self, text: str) -> None:
         """Replace the prompt, which undoing brings back; a text too long to be edited is folded."""
         self._dismissed = True  # no completions for a text that was complete before
-        self._put(text, (0, 0), self.document.end)
-        self.move_cursor(self.document.end)
-
-    def put_before(self, text: str) -> None:
-        if not self.text:
-            self.replace_with(text)
-        elif text:
-            self.insert("\n\n", (0, 0))
-            self._put(text, (0, 0), (0, 0))
-
-    # --- folded pastes: their placeholders are units ---
-
-    def _put(self, text: str, start: Location, end: Location, times: int = 10) -> Location:
-        """Replace a range by a text, folded beyond ``times`` the limits; the location behind it."""
-        if isinstance(text, FoldedText):
-            folded, folds = text.folded, text.folds
-        else:
-            placeholder = self._paste_folder.placeholder(text, times)
-            folded = placeholder or text
-            folds = (Fold(0, len(folded), text),) if placeholder else ()
-        result = self.replace(folded, start, end)
-        first = self._index(result.end_location) - len(folded)
-        self._paste_folder.add(
-            *(Fold(first + fold.start, first + fold.end, fold.text) for fold in folds)
-        )
-        self._paste_folder.remember(self.text)
-        return result.end_location
-
-    def edit(self, edit: Edit) -> EditResult:
-        """Perform an edit, which takes placeholders as a whole (extends Textual's)."""
-        edit.text = edit.text.replace("\r\n", "\n").replace("\r", "\n")
-        start, end = self._paste_folder.widen(self._index(edit.top), self._index(edit.bottom))
-        edit.from_location, edit.to_location = self._location(start), self._location(end)
-        self._paste_folder.move(start, end, len(edit.text))
-        result = super().edit(edit)
-        self._paste_folder.remember(self.text)
-        return result
-
-    def _undo_batch(self, edits: Sequence[Edit]) -> None:
-        self._paste_folder.folds = ()
-        super()._undo_batch(edits)
-        self._paste_folder.restore(self.text)
-
-    def _redo_batch(self, edits: Sequence[Edit]) -> None:
-        self._paste_folder.folds = ()
-        super()._redo_batch(edits)
-        self._paste_folder.restore(self.text)
-
-    def validate_selection(self, selection: Selection) -> Selection:
-        """Keep the cursor and the ends of a selection out of placeholders."""
-        return Selection(self._visitable(selection.start), self._visitable(selection.end))
-
-    def _visitable(self, location: Location) -> Location:
-        """Return the location, or of one within a placeholder an end of it: the other end where the
-        cursor comes from one, else the nearer one."""
-        if not self._paste_folder.folds:
-            return location
-        index, cursor = self._index(location), self._index(self.cursor_location)
-        if (fold := self._paste_folder.fold_at(index, index)) is None:
-            return location
-        nearer = fold.start if 2 * index < fold.start + fold.end else fold.end
-        return self._location({fold.start: fold.end, fold.end: fold.start}.get(cursor, nearer))
-
-    @property
-    def selected_text(self) -> str:
-        """The selected text, with folded pastes unfolded."""
-        start, end = sorted(map(self._index, self.selection))
-        return self._paste_folder.unfold(self.text, start, end)
-
-    def _index(self, location: Location) -> int:
-        row, column = location
-        return sum(len(line) + 1 for line in self.document.lines[:row]) + column
-
-    def _location(self, index: int) -> Location:
-        before = self.text[:index]
-        return before.count("\n"), index - (before.rfind("\n") + 1)
+        super().replace_with(text)
 
     # --- completion ---
 
@@ -307,7 +176,7 @@ class PromptInput(Guarded, WrappedArea):
 
     def on_focus(self) -> None:
         if self.screen.focused is self:  # a message may have been picked meanwhile
-            self.show_hint()
+            self.hints.show()
 
     def on_blur(self) -> None:
         self.completion_menu.show_choices(())
@@ -408,4 +277,4 @@ class PromptInput(Guarded, WrappedArea):
             if not event.text or event.text.lstrip().startswith("data:"):
                 return
         # A pasted text may hold sequences that would act on the terminal once it is shown.
-        self.move_cursor(self._put(clean_text(event.text), *self.selection, times=1))
+        self.paste(clean_text(event.text))

@@ -78,7 +78,7 @@ class LiveDisplay:
         if (view := self.token_view) is None:
             return
         if restart:
-            view.restart()
+            view.writer.forget()
         if view.display and self._session.has_begun:
             if self.tab is not None:
                 turn, conversation = self.tab.turn, self.tab.conversation

@@ -8,7 +8,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tui.next_prompt import NextPrompt
@@ -176,14 +175,6 @@ class Session:
             return EXAMPLES
         return self.runtime.model.examples
 
-    @property
-    def model_notice(self) -> str | None:
-        """Return a notice about the model for the person; None if there is none."""
-        from agent.models.catalog import EMBEDDED_NOTICE
-
-        embedded = self.runtime.model.embedded and self.runtime.script is None
-        return EMBEDDED_NOTICE if embedded else None
-
     async def load(self, progress: Callable[[float], None]) -> None:
         """Load the model and wait for the tools; reports fractions of 1. Raises EngineError."""
         await self.runtime.ready(progress)
@@ -206,13 +197,14 @@ class Session:
         turn = Turn(
             self.runtime, self.conversation, [User(prompt)], options, interface=APP, begin=begin
         )
-        turn.log.before_end(partial(self._remember_settings, turn))
+
+        def remember_settings(_: Terminal) -> None:
+            self.turn_settings[turn.response.id] = turn.settings
+
+        turn.log.before_end(remember_settings)
         if self.storage.recorder is not None:
             self.storage.recorder.record(turn, prompt)
         return turn.start()
-
-    def _remember_settings(self, turn: Turn, _: Terminal) -> None:
-        self.turn_settings[turn.response.id] = turn.settings
 
     def on_keystroke(self) -> None:
         """Postpone the runtime's idle work, which would delay the echo of the keys being typed."""

@@ -111,12 +111,13 @@ class Startup:
             app.transcript.add_notice(sentence, error=True)
 
     def _show_model_notice(self) -> None:
-        app = self._app
-        runtime = app.session.runtime
+        from agent.models.catalog import EMBEDDED_NOTICE
+
+        app, runtime = self._app, self._app.session.runtime
         model = runtime.model
         lines = [f"{model.name}: {model.description}" if model.description else model.name]
-        if app.session.model_notice:
-            lines.append(app.session.model_notice)
+        if model.embedded and runtime.script is None:
+            lines.append(EMBEDDED_NOTICE)
         if not app.session.storage.is_open:
             lines.append("The store cannot be written: this conversation is not stored.")
         app.query_one(WelcomeBanner).show_lines(*lines)

@@ -33,11 +33,11 @@ class TokenBrowser(TextStream):
             Binding(key, f"move_cursor('{key}')", show=False)
             for key in ("left", "right", "up", "down", "home", "end")
         ),
-        Binding("enter", "list_alternatives", show=False),
-        Binding("escape", "leave", show=False),
+        Binding("enter", "request('alternatives')", show=False),
+        Binding("escape", "request('leave')", show=False),
         # With priority: letters are for the prompt.
         Binding("p", "screen.colour_tokens", show=False, priority=True),
-        bind("search", "search", priority=True),
+        bind("search", "request('search')", priority=True),
         bind("scroll_up", "move_cursor('page_up')"),
         bind("scroll_down", "move_cursor('page_down')"),
         bind("scroll_top", "move_cursor('first')"),
@@ -51,21 +51,17 @@ class TokenBrowser(TextStream):
         number: int | None
 
     @dataclass
-    class AlternativesWanted(Message):
-        """Posted when the person wants to choose another token at the cursor's position."""
+    class Requested(Message):
+        """Posted when the person wants to choose another token at the cursor's position, to search the
+        tokens, or to leave them."""
 
-    @dataclass
-    class SearchWanted(Message):
-        """Posted when the person wants to search the tokens."""
-
-    @dataclass
-    class Left(Message):
-        """Posted when the person leaves the tokens."""
+        request: Literal["alternatives", "search", "leave"]
 
     def __init__(self) -> None:
         super().__init__()
         self._index = TokenIndex()
-        self._cursor: int | None = None
+        self.cursor: int | None = None
+        """The number of the token that the cursor is on, from 0; None: there is no cursor."""
         self.follows_last = False
         """Whether the cursor follows new tokens."""
         self._goal: int | None = None
@@ -87,9 +83,9 @@ class TokenBrowser(TextStream):
             if is_token:
                 self._index.add(start, self._end)
         self._update_from(changed)
-        if self._cursor is not None and self.follows_last:
+        if self.cursor is not None and self.follows_last:
             self._set_cursor(len(self._index) - 1)
-        elif self._cursor is None and self.has_focus:
+        elif self.cursor is None and self.has_focus:
             self.move_cursor_to(len(self._index) - 1)
 
     def mark(self) -> int:
@@ -109,11 +105,6 @@ class TokenBrowser(TextStream):
 
     # --- the cursor ---
 
-    @property
-    def cursor(self) -> int | None:
-        """The number of the token that the cursor is on, from 0; None: there is no cursor."""
-        return self._cursor
-
     def move_cursor_to(self, number: int | None) -> None:
         """Put the cursor on a token, or the last one, and scroll to it; None: there is no cursor."""
         self._goal, last = None, len(self._index) - 1
@@ -126,21 +117,21 @@ class TokenBrowser(TextStream):
         self._scroll_to_cursor()
 
     def _set_cursor(self, number: int | None) -> None:
-        if number == self._cursor:
+        if number == self.cursor:
             return
         self._refresh_cursor()
-        self._cursor = number
+        self.cursor = number
         self._refresh_cursor()
         self.post_message(self.Moved(number))
 
     def _refresh_cursor(self) -> None:
-        if self._cursor is not None and self._cursor < len(self._index) and self._rows:
+        if self.cursor is not None and self.cursor < len(self._index) and self._rows:
             first, last = self._cursor_rows()
             self.refresh_lines(first, last - first + 1)
 
     def _cursor_rows(self) -> tuple[int, int]:
-        assert self._cursor is not None
-        start, end = self._index.span(self._cursor)
+        assert self.cursor is not None
+        start, end = self._index.span(self.cursor)
         return self._row_at(start), self._row_at(end)
 
     def _scroll_to_cursor(self) -> None:
@@ -148,7 +139,7 @@ class TokenBrowser(TextStream):
             self.anchor()
             self.scroll_end(animate=False, immediate=True)
             return
-        if self._cursor is None or self._cursor >= len(self._index):  # by now, after a refresh
+        if self.cursor is None or self.cursor >= len(self._index):  # by now, after a refresh
             return
         self.release_anchor()
         first, last = self._cursor_rows()
@@ -160,7 +151,7 @@ class TokenBrowser(TextStream):
             self.scroll_to(y=y, animate=False, immediate=True)
 
     def on_focus(self) -> None:
-        if self._cursor is None:
+        if self.cursor is None:
             self.move_cursor_to(self._token_in_row(self._last_visible_row(), None))
         self._refresh_cursor()
 
@@ -173,21 +164,21 @@ class TokenBrowser(TextStream):
 
     def on_resize(self) -> None:
         super().on_resize()
-        if self._cursor is not None and self._cursor < len(self._index):
+        if self.cursor is not None and self.cursor < len(self._index):
             self.call_after_refresh(self._scroll_to_cursor)
 
     # --- keys and mouse ---
 
     def action_move_cursor(self, step: Step) -> None:
         count = len(self._index)
-        if self._cursor is None or self._cursor >= count:
+        if self.cursor is None or self.cursor >= count:
             self.move_cursor_to(count - 1)
             return
-        row = self._row_at(self._index.span(self._cursor)[0])
+        row = self._row_at(self._index.span(self.cursor)[0])
         height = max(1, self.scrollable_content_region.height - 1)
         match step:
             case "left" | "right":
-                self.move_cursor_to(max(0, self._cursor + (1 if step == "right" else -1)))
+                self.move_cursor_to(max(0, self.cursor + (1 if step == "right" else -1)))
             case "up" | "down":
                 self._move_rows(row, 1 if step == "down" else -1)
             case "page_up" | "page_down":
@@ -199,22 +190,22 @@ class TokenBrowser(TextStream):
 
     def _move_rows(self, row: int, by: int) -> None:
         """Move to the token in the same cell of another row; past a token that takes several."""
-        assert self._cursor is not None
+        assert self.cursor is not None
         if not self._rows:
             return
         goal = self._goal if self._goal is not None else self._cell_of_cursor(row)
         target = max(0, min(row + by, len(self._rows) - 1))
         step, last = (1, len(self._rows) - 1) if by > 0 else (-1, 0)
         number = self._token_in_row(target, goal)
-        while number == self._cursor and target != last:
+        while number == self.cursor and target != last:
             target += step
             number = self._token_in_row(target, goal)
         self.move_cursor_to(number)
         self._goal = goal
 
     def _cell_of_cursor(self, row: int) -> int:
-        assert self._cursor is not None
-        (line, column), _ = self._index.span(self._cursor)
+        assert self.cursor is not None
+        (line, column), _ = self._index.span(self.cursor)
         _, start, _ = self._rows[row]
         return cell_len(self._lines[line].text[start:column])
 
@@ -239,17 +230,10 @@ class TokenBrowser(TextStream):
         if offset is not None and (row := offset.y + self.scroll_offset.y) < len(self._rows):
             self.move_cursor_to(self._token_in_row(row, offset.x))
 
-    def action_list_alternatives(self) -> None:
-        self.post_message(self.AlternativesWanted())
-
-    def action_leave(self) -> None:
-        """Return to the prompt, without a cursor."""
-        self.post_message(self.Left())
+    def action_request(self, request: Literal["alternatives", "search", "leave"]) -> None:
+        self.post_message(self.Requested(request))
 
     # --- searching ---
-
-    def action_search(self) -> None:
-        self.post_message(self.SearchWanted())
 
     def find_tokens(self, query: str) -> list[int]:
         """The tokens with which the occurrences of ``query``, which is case-folded, begin."""
@@ -274,18 +258,18 @@ class TokenBrowser(TextStream):
 
     def _cell_behind(self, row: int) -> int | None:
         """The cell behind a row's text, where the cursor's token is the line break there."""
-        if self._cursor is None or self._cursor >= len(self._index) or row >= len(self._rows):
+        if self.cursor is None or self.cursor >= len(self._index) or row >= len(self._rows):
             return None
         line, start, end = self._rows[row]
         text = self._lines[line].text
-        (first, column), (last, _) = self._index.span(self._cursor)
+        (first, column), (last, _) = self._index.span(self.cursor)
         starts_here = (first, column) == (line, len(text)) and end == len(text)
         return cell_len(text[start:end]) if starts_here and last > first else None
 
     def _marked_spans(self, number: int, start: int, end: int) -> Sequence[MarkedSpan]:
-        if self._cursor is None or self._cursor >= len(self._index):
+        if self.cursor is None or self.cursor >= len(self._index):
             return ()
-        (first, column), (last, stop) = self._index.span(self._cursor)
+        (first, column), (last, stop) = self._index.span(self.cursor)
         if not first <= number <= last:
             return ()
         text = self._lines[number].text

@@ -97,7 +97,7 @@ async def test_branch_begins_with_the_ids_before_and_the_other_token(open_app: A
         await driver.expect_text("Token", "generated", "sampled", "rank")
         for _ in range(4):  # within the answer, after the call and its result
             await driver.pilot.press("left")
-        generation = view._log.generations[-1]
+        generation = view.writer.log.generations[-1]
         number, token = await choose_alternative(driver, view)
         index = number - generation.start
         after = tokens_written(driver)
@@ -158,7 +158,9 @@ async def test_token_is_not_taken_while_a_turn_runs(open_app: Any, tmp_path: Pat
         await driver.type_text("count", "enter")
         await driver.wait_for(lambda: app.turn is not None)
         view = await open_tokens(driver)
-        await driver.wait_for(lambda: view._log.generations and view._log.generations[0].count > 9)
+        await driver.wait_for(
+            lambda: view.writer.log.generations and view.writer.log.generations[0].count > 9
+        )
         await driver.pilot.press("left")
         cursor = view._stream.cursor
         position = view._position
@@ -196,7 +198,7 @@ async def test_colours_show_the_text_and_are_undone(open_app: Any) -> None:
         await driver.expect_text("% surprising")
         assert (
             app.live.token_view is not None
-            and app.live.token_view._log.generations[0].probabilities
+            and app.live.token_view.writer.log.generations[0].probabilities
         )
         await driver.pilot.press("p")
         await driver.wait_for(lambda: "surprising" not in screen_text(app))
@@ -246,10 +248,10 @@ async def test_answer_of_a_branch_goes_on_from_its_own_token(open_app: Any, tmp_
         written = tokens_written(driver)[-1]
         answer = written[written.index(CHANNEL_ID, 1) :]
         # As of a turn that was stopped before its next generation wrote anything.
-        view._log.begin_generation([])
+        view.writer.log.begin_generation([])
         for shown in ("Two three. and Six.", "Two three. and Six. and Ten."):
-            count = view._log.generations[-1].start
-            position = TokenPosition(app.own_turn.latest, None, count - 1, view._log)
+            count = view.writer.log.generations[-1].start
+            position = TokenPosition(app.own_turn.latest, None, count - 1, view.writer.log)
             assert await app.tokens.take(position, token)
             await driver.expect_text(shown)
             await driver.wait_for(lambda: app.turn is None)
@@ -258,9 +260,9 @@ async def test_answer_of_a_branch_goes_on_from_its_own_token(open_app: Any, tmp_
             assert written == answer
             kinds = [item.kind for item in app.transcript.own_turns[-1].items]
             assert kinds == ["reasoning", "call", "reasoning", "answer"]
-            await driver.wait_for(lambda: view._turn is app.own_turn.latest)
-            await driver.wait_for(lambda n=len(answer): view._log.generations[-1].count == n)
-            view._log.begin_generation([])
+            await driver.wait_for(lambda: view.writer.turn is app.own_turn.latest)
+            await driver.wait_for(lambda n=len(answer): view.writer.log.generations[-1].count == n)
+            view.writer.log.begin_generation([])
 
 
 async def test_token_behind_reasoning_in_a_log_is_not_taken_for_another(
@@ -282,11 +284,11 @@ async def test_token_behind_reasoning_in_a_log_is_not_taken_for_another(
         form = app.session.next_prompt.require_format()
 
         async def written_at(numbers: range) -> list[int]:
-            turn, log, conversation = view._turn, view._log, app.session.conversation
+            turn, log, conversation = view.writer.turn, view.writer.log, app.session.conversation
             positions = (TokenPosition(turn, conversation, number, log) for number in numbers)
             return [each.number for each in positions if await app.tokens._find_written(each)]
 
-        first, second = view._log.generations
+        first, second = view.writer.log.generations
         assert await written_at(range(second.start)) == list(
             range(first.start, first.start + first.count)
         )
@@ -295,8 +297,8 @@ async def test_token_behind_reasoning_in_a_log_is_not_taken_for_another(
         assert await app.tokens.take(position, form.encode_text(" and")[0])
         await driver.expect_text("Six.")
         await driver.wait_for(lambda: app.turn is None)
-        await driver.wait_for(lambda: view._turn is app.own_turn.latest)
-        (branch,) = view._log.generations
+        await driver.wait_for(lambda: view.writer.turn is app.own_turn.latest)
+        (branch,) = view.writer.log.generations
         assert branch.start > second.start and not await written_at(range(branch.start))
 
 
@@ -394,13 +396,13 @@ async def test_cursor_after_a_token_of_an_earlier_turn_is_on_the_new_token(
         view = await open_tokens(driver)
         encode = app.session.next_prompt.require_format().encode_text
         (token,), (three,) = encode(" and"), encode(" three")
-        view._stream.move_cursor_to(view._log.ids.index(three))
+        view._stream.move_cursor_to(view.writer.log.ids.index(three))
         position = view._position
         assert position is not None and position.generation is None
         view.post_message(TokenView.Taken(position, token))
         await driver.expect_text("Two and Six seven eight.")
-        await driver.wait_for(lambda: app.turn is None and view._turn is app.own_turn.latest)
-        await driver.wait_for(lambda: view._cursor_number == view._log.ids.index(token))
+        await driver.wait_for(lambda: app.turn is None and view.writer.turn is app.own_turn.latest)
+        await driver.wait_for(lambda: view._cursor_number == view.writer.log.ids.index(token))
 
 
 async def test_turn_after_a_branch_that_never_began_moves_no_cursor(

@@ -226,5 +226,5 @@ async def test_keys_before_there_are_rows_stay_on_the_last_token() -> None:
 async def test_scrolling_after_a_refresh_to_a_cursor_that_is_gone_does_nothing() -> None:
     app = Bare(["one"])
     async with app.run_test(size=(40, 8)):
-        app.stream._cursor, app.stream.follows_last = None, False
+        app.stream.cursor, app.stream.follows_last = None, False
         app.stream._scroll_to_cursor()

@@ -100,7 +100,7 @@ async def test_token_view_colours_of_a_branch_are_those_of_its_own_tokens() -> N
         await pilot.pause()
         view.colour(turn, [[0.1], [0.2, 0.3, 0.4, 0.5], [0.6, 0.7, 0.8]])
         view.follow(turn, Conversation("conv_1"), form)
-        shown = [dict(each.probabilities) for each in view._log.generations]
+        shown = [dict(each.probabilities) for each in view.writer.log.generations]
     assert shown[:2] == [{0: 0.4, 1: 0.5}, {0: 0.6, 1: 0.7, 2: 0.8}]
 
 
@@ -130,15 +130,15 @@ async def test_token_view_colours_rewrite_what_the_turn_wrote_and_not_its_prompt
         stream = view._stream
         stream.move_cursor_to(9)
         plain = [(line.text, list(line.styles)) for line in stream._lines]
-        logged = list(view._log.ids)
+        logged = list(view.writer.log.ids)
         monkeypatch.setattr(TokenView, "_write_prompt", counted)
         view.colour(turn, [[0.3, 0.05, 0.9], [0.004, 0.6, 0.99]])
         assert prompts == [bytes(ids("<|start|>42<|end|>")).decode()]
         assert [line.text for line in stream._lines] == [text for text, _ in plain]
         styles = {style for line in stream._lines for _, style in line.styles}
         assert {"chance2", "odd chance3", "chance4", "odd chance1"} <= styles
-        assert stream.cursor == 9 and view._log.ids == logged
-        assert view._log.generations[0].probabilities == {0: 0.3, 1: 0.05, 2: 0.9}
+        assert stream.cursor == 9 and view.writer.log.ids == logged
+        assert view.writer.log.generations[0].probabilities == {0: 0.3, 1: 0.05, 2: 0.9}
         log.append(ev.AgentTokens(ids=ids("!")))
         view.follow(turn, talk, form)
         assert stream.text.endswith("yes!")

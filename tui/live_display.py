@@ -1,4 +1,4 @@
-"""What the main screen shows of running turns: transcripts, token view, queue, status line."""
+"""The display of running turns on the main screen: transcripts, token view, queue, status line."""
 
 from __future__ import annotations
 

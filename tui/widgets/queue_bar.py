@@ -1,4 +1,4 @@
-"""Shows the prompts that wait while a turn runs."""
+"""Displays the prompts that wait while a turn runs."""
 
 from __future__ import annotations
 

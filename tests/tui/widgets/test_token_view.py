@@ -17,6 +17,7 @@ from tui import theme
 from tui.base_screen import BaseScreen
 from tui.widgets.text_stream import TextStream
 from tui.widgets.token_view import TokenPosition, TokenView
+from tui.widgets.token_writer import TokenWriter
 
 MARKUP = {1: "<|start|>", 2: "<|message|>", 3: "<|end|>"}
 
@@ -116,11 +117,11 @@ async def test_token_view_colours_rewrite_what_the_turn_wrote_and_not_its_prompt
     log.append(ev.AgentTokens(ids=ids("yes")))
     turn: Any = SimpleNamespace(log=log)
     prompts: list[str] = []
-    write_prompt = TokenView._write_prompt
+    write_prompt = TokenWriter._write_prompt
 
-    def counted(view: TokenView, ids: Any, form: Format) -> None:
+    def counted(writer: TokenWriter, ids: Any, form: Format) -> None:
         prompts.append(bytes(ids).decode())
-        write_prompt(view, ids, form)
+        write_prompt(writer, ids, form)
 
     async with Bare().run_test(size=(100, 30)) as pilot:
         view = pilot.app.query_one(TokenView)
@@ -131,7 +132,7 @@ async def test_token_view_colours_rewrite_what_the_turn_wrote_and_not_its_prompt
         stream.move_cursor_to(9)
         plain = [(line.text, list(line.styles)) for line in stream._lines]
         logged = list(view.writer.log.ids)
-        monkeypatch.setattr(TokenView, "_write_prompt", counted)
+        monkeypatch.setattr(TokenWriter, "_write_prompt", counted)
         view.colour(turn, [[0.3, 0.05, 0.9], [0.004, 0.6, 0.99]])
         assert prompts == [bytes(ids("<|start|>42<|end|>")).decode()]
         assert [line.text for line in stream._lines] == [text for text, _ in plain]

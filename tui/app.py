@@ -19,6 +19,7 @@ from textual.containers import Container
 from textual.worker import WorkerFailed
 
 from agent.config.keys import KeyBindings
+from agent.errors import AgentError
 from agent.util import gc_tuning
 from agent.util.programs import open_in_browser
 from tui import theme as themes
@@ -307,8 +308,6 @@ class AgentApp(Guarded, CommandContext):
     def report(self, error: Exception) -> None:
         """Show an error to the person and continue; many errors of the program itself end the app."""
         import sqlite3
-
-        from agent.errors import AgentError
 
         if isinstance(error, OSError) and error.strerror:
             place = f"{error.filename}: " if error.filename else ""

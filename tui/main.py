@@ -12,6 +12,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agent.errors import UserError
 from agent.util import gc_tuning
 from agent.util.daemon_threads import DaemonThreads
 from agent.util.programs import set_root
@@ -90,7 +91,6 @@ def main(
 def app_settings(paths: Paths) -> Settings:
     """The settings of config.toml, or the defaults; ``Session.begin`` reports what is wrong with it."""
     from agent.config.settings import Settings, load_settings
-    from agent.errors import UserError
 
     with contextlib.suppress(UserError):
         return load_settings(paths)

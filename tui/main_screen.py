@@ -8,6 +8,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from agent.errors import UserError
 from tui.base_screen import BaseScreen
 from tui.keymap import bind
 from tui.widgets.prompt import PromptInput
@@ -188,8 +189,6 @@ class MainScreen(BaseScreen):
 
     async def action_colour_tokens(self) -> None:
         """Colour the texts of the turn whose tokens are shown by probability, or no longer."""
-        from agent.errors import UserError
-
         owner, turns = self._owner, self._owner.transcript.own_turns
         if owner.live.tab is not None:
             self.notify("Only your own conversation can be coloured.", severity="warning")
@@ -201,7 +200,6 @@ class MainScreen(BaseScreen):
             self.notify(str(error), severity="warning", markup=False)
 
     async def action_edit_outside(self) -> None:
-        from agent.errors import UserError
         from tui.terminal.editor import edit_text
 
         prompt = self._owner.prompt

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from agent.errors import UserError
 from tui.state.tool_selection import ToolSelection
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ class NextPrompt:
 
     def require_format(self) -> Format:
         """The model's chat format. Raises UserError until a model is loaded."""
-        from agent.errors import UserError
-
         if self.runtime.format is None:
             raise UserError("The tokens can be counted once the model is loaded.")
         return self.runtime.format
@@ -51,8 +50,6 @@ class NextPrompt:
         return len(self.conversation.entries)
 
     def _require_no_turn(self) -> None:
-        from agent.errors import UserError
-
         if self.runtime.running_turns:
             raise UserError("A turn is running: change the prompt when it has ended.")
 
@@ -130,7 +127,6 @@ class NextPrompt:
     async def choose(self, choice: Callable[[Format, Conversation, int], None], at: int) -> None:
         """Make or undo a choice of `agent.conversation.prompt_choices`; store it. Raises UserError."""
         from agent.conversation.prompt_choices import PromptChoiceError
-        from agent.errors import UserError
 
         form, conversation = self.require_format(), self.conversation
         self._require_no_turn()

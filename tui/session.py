@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from agent.errors import UserError
 from tui.next_prompt import NextPrompt
 from tui.session_storage import SessionStorage
 
@@ -151,7 +152,6 @@ class Session:
     def _open_conversation(self, runtime: Runtime) -> Conversation:
         """Open the store and the conversation that was asked for, or a new one. Raises UserError."""
         from agent.conversation.conversation import Conversation
-        from agent.errors import UserError
         from agent.store.conversations import StoreError
         from agent.util.ids import new_id
 
@@ -239,7 +239,6 @@ class Session:
 
     async def open(self, conversation_id: str) -> None:
         """Continue with a stored conversation, by its id or the beginning of it. Raises UserError."""
-        from agent.errors import UserError
         from agent.store.conversations import StoreError
 
         try:
@@ -269,7 +268,6 @@ class Session:
         after switching back to the model before."""
         from agent import bootstrap
         from agent.engine.protocol import EngineError
-        from agent.errors import UserError
         from agent.models import resolve
 
         runtime, before, options = self.runtime, self.runtime.model, self.options

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from agent.errors import UserError
+
 if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
@@ -48,8 +50,6 @@ class SessionStorage:
     @property
     def store(self) -> Store:
         """The store of conversations. Raises UserError if it cannot be used."""
-        from agent.errors import UserError
-
         if self._store is None:
             raise UserError("Conversations are not stored: the store cannot be written.")
         return self._store

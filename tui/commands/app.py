@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tui.commands.context import app_command
 from tui.state.command import Command
 
 if TYPE_CHECKING:
@@ -81,14 +82,11 @@ async def show_context(app: CommandContext, _: str) -> None:
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
+    command = partial(app_command, app)
     return (
-        Command("help", "show all keys and commands", partial(show_help, app)),
-        Command(
-            "status", "show model, context, options, tools and servers", partial(show_status, app)
-        ),
-        Command(
-            "context", "show what fills the context; fold, drop, pin", partial(show_context, app)
-        ),
-        Command("quit", "quit; the conversation is kept", partial(leave, app)),
-        Command("exit", "the same as /quit", partial(leave, app)),
+        command("help", "show all keys and commands", show_help),
+        command("status", "show model, context, options, tools and servers", show_status),
+        command("context", "show what fills the context; fold, drop, pin", show_context),
+        command("quit", "quit; the conversation is kept", leave),
+        command("exit", "the same as /quit", leave),
     )

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agent.errors import UserError
+from tui.commands.context import app_command
 from tui.commands.navigation import runnable_models
 from tui.commands.settings import EFFORTS, SAMPLING_VALUES, change_sampling, choose
 from tui.state.command import Command, CompletionItem
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 async def compare(app: CommandContext, values: str) -> None:
     """Answer the last prompt once more with other settings, and show both answers. ``values``: a model,
     ``effort=LEVEL``, what ``/sampling`` takes; empty: offer efforts. Raises UserError."""
-    from agent.errors import UserError
     from agent.store.conversations import StoreError
     from tui.screens.compare import ComparedAnswer, CompareScreen
 
@@ -76,8 +77,6 @@ async def compare(app: CommandContext, values: str) -> None:
 
 def _parse(values: str, options: TurnOptions) -> tuple[str, TurnOptions]:
     """The model's name (empty: the same) and the options of the second answer. Raises UserError."""
-    from agent.errors import UserError
-
     model, sampling = "", []
     for word in values.split():
         name, has_value, value = word.partition("=")
@@ -111,14 +110,15 @@ def settings(app: CommandContext, written: str) -> Iterable[CompletionItem]:
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
+    command = partial(app_command, app)
     return (
-        Command(
+        command(
             "compare",
             "answer the last prompt again with other settings, next to the first answer",
-            partial(compare, app),
+            compare,
             "[MODEL] [effort=…] [NAME=VALUE …]",
-            partial(settings, app),
-            partial(runnable_models, app),
+            settings,
+            runnable_models,
             waits_for_turn=True,
         ),
     )

@@ -1,12 +1,16 @@
-"""The app as slash commands see it."""
+"""The app as slash commands see it, and how commands are made of functions that take it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tui.app_context import AppContext
+from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
     from tui.controllers.appearance import Appearance
     from tui.controllers.chat import ChatController
     from tui.controllers.message_picker import MessagePicker
@@ -26,3 +30,25 @@ class CommandContext(AppContext):
     served_tabs: ServedTabs
     startup: Startup
     tokens: TokenExplorer
+
+
+def app_command(
+    app: CommandContext,
+    name: str,
+    summary: str,
+    run: Callable[[CommandContext, str], Coroutine[Any, Any, None]],
+    arguments: str = "",
+    choices: Callable[[CommandContext, str], Iterable[CompletionItem]] | None = None,
+    read_choices: Callable[[CommandContext], Iterable[CompletionItem]] | None = None,
+    **flags: bool,
+) -> Command:
+    """Make a `Command`, all of whose functions get the app first."""
+    return Command(
+        name,
+        summary,
+        partial(run, app),
+        arguments,
+        partial(choices, app) if choices else None,
+        partial(read_choices, app) if read_choices else None,
+        **flags,
+    )

@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.errors import UserError
 from agent.util import private_files
+from tui.commands.context import app_command
 from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
@@ -34,7 +36,6 @@ async def new_conversation(app: CommandContext, _: str) -> None:
 
 async def rename(app: CommandContext, title: str) -> None:
     """Give the conversation another title; without one, ask for it."""
-    from agent.errors import UserError
     from tui.screens.text_dialog import TextDialog
 
     session, name = app.session, app.session.conversation.id
@@ -98,7 +99,6 @@ async def thought(app: CommandContext, number: str) -> None:
 
 async def times(app: CommandContext, number: str) -> None:
     """Show where the time of a turn went below it, or hide it again. Raises UserError."""
-    from agent.errors import UserError
     from tui.state.timeline import read_timeline
 
     turn = _message(app, number)
@@ -126,7 +126,6 @@ def edit_written(
     app: CommandContext, turn: TurnView, written: WrittenTurn, message: WrittenMessage
 ) -> None:
     """Open what the model wrote in an editor; what is saved there is its own words from then on."""
-    from agent.errors import UserError
     from tui.screens.text_editor import TextEditor
 
     def accept(text: str) -> Continuation:
@@ -160,8 +159,6 @@ async def branch(app: CommandContext, number: str) -> None:
 
 def _message(app: CommandContext, number: str) -> TurnView:
     """The message with this number, counted from 1, or the last. Raises UserError."""
-    from agent.errors import UserError
-
     messages = app.transcript.own_turns
     if not messages:
         raise UserError("There are no messages yet.")
@@ -187,8 +184,6 @@ def message_numbers(app: CommandContext, written: str) -> Iterable[CompletionIte
 
 async def copy(app: CommandContext, selection: str) -> None:
     """Copy an answer by its message's number, the last ``code`` block, or ``all`` as Markdown."""
-    from agent.errors import UserError
-
     match selection:
         case "code":
             text, name = _last_code_block(app), "The last code block"
@@ -227,7 +222,6 @@ FORMATS = {"md": "to read", "html": "to read, in one file", "json": "turns", "to
 async def export(app: CommandContext, argument: str) -> None:
     """Write the conversation to a file. ``argument``: ``FORMAT [FILE]``, or ``FILE`` whose ending
     is a format; empty: Markdown. Raises UserError, also where the file exists."""
-    from agent.errors import UserError
     from agent.util.user_files import expand_path, refuse_link
 
     first, _, rest = argument.partition(" ")
@@ -279,8 +273,6 @@ async def _exported(app: CommandContext, file_format: str) -> str:
 
 async def _summary(app: CommandContext) -> ConversationSummary:
     """The conversation in the store. Raises UserError if it has no messages."""
-    from agent.errors import UserError
-
     name = app.session.conversation.id
     if (summary := await app.session.storage.read(lambda store: store.summary(name))) is None:
         raise UserError("There are no messages yet.")
@@ -292,51 +284,37 @@ def export_formats(app: CommandContext, written: str) -> Iterable[CompletionItem
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
-    numbers = partial(message_numbers, app)
-    after_turn = partial(Command, waits_for_turn=True)
+    command = partial(app_command, app)
+    after_turn = partial(command, waits_for_turn=True)
     return (
-        after_turn(
-            "new", "start a new conversation; this one is kept", partial(new_conversation, app)
-        ),
-        after_turn("clear", "the same as /new", partial(new_conversation, app)),
-        Command("rename", "change this conversation's title", partial(rename, app), "[TITLE]"),
-        after_turn("compact", "replace earlier turns by a summary", partial(compact, app)),
-        after_turn("retry", "answer a message once more", partial(retry, app), "[N]", numbers),
-        after_turn("edit", "edit and resend a message", partial(edit, app), "[N]", numbers),
+        after_turn("new", "start a new conversation; this one is kept", new_conversation),
+        after_turn("clear", "the same as /new", new_conversation),
+        command("rename", "change this conversation's title", rename, "[TITLE]"),
+        after_turn("compact", "replace earlier turns by a summary", compact),
+        after_turn("retry", "answer a message once more", retry, "[N]", message_numbers),
+        after_turn("edit", "edit and resend a message", edit, "[N]", message_numbers),
         after_turn(
             "thought",
             "edit what the model wrote and let it continue",
-            partial(thought, app),
+            thought,
             "[N]",
-            numbers,
+            message_numbers,
         ),
         after_turn(
-            "times",
-            "show where a turn's time went, or hide it",
-            partial(times, app),
-            "[N]",
-            numbers,
+            "times", "show where a turn's time went, or hide it", times, "[N]", message_numbers
         ),
         after_turn(
             "probs",
             "colour texts by the probability of their tokens, or no longer",
-            partial(probs, app),
+            probs,
             "[N|SCALE]",
-            partial(probs_arguments, app),
+            probs_arguments,
         ),
-        after_turn("branch", "branch here, or before message N", partial(branch, app), "[N]"),
-        Command(
-            "copy",
-            "copy an answer, by default the last",
-            partial(copy, app),
-            "[N|code|all]",
-            partial(copy_arguments, app),
+        after_turn("branch", "branch here, or before message N", branch, "[N]"),
+        command(
+            "copy", "copy an answer, by default the last", copy, "[N|code|all]", copy_arguments
         ),
-        Command(
-            "export",
-            "write the conversation to a file",
-            partial(export, app),
-            "[FORMAT] [FILE]",
-            partial(export_formats, app),
+        command(
+            "export", "write the conversation to a file", export, "[FORMAT] [FILE]", export_formats
         ),
     )

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import UserError
+from tui.commands.context import app_command
 from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
@@ -120,47 +121,27 @@ def downloadable_models(app: CommandContext) -> Iterable[CompletionItem]:
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
-    after_turn = partial(Command, waits_for_turn=True)
+    command = partial(app_command, app)
+    after_turn = partial(command, waits_for_turn=True)
     return (
-        Command("mcp", "show MCP servers: state, tools, costs", partial(mcp_servers, app)),
-        Command("approvals", "list and revoke what you allowed", partial(approvals, app)),
-        Command("mcp-import", "import MCP servers from other apps", partial(import_servers, app)),
-        Command(
-            "safety",
-            "show what the model can do here, and has done",
-            partial(safety, app),
-            "[reach HOST]",
+        command("mcp", "show MCP servers: state, tools, costs", mcp_servers),
+        command("approvals", "list and revoke what you allowed", approvals),
+        command("mcp-import", "import MCP servers from other apps", import_servers),
+        command("safety", "show what the model can do here, and has done", safety, "[reach HOST]"),
+        command(
+            "ps", "list or stop commands in the background", background, "[stop ID]", running_ids
         ),
-        Command(
-            "ps",
-            "list or stop commands in the background",
-            partial(background, app),
-            "[stop ID]",
-            partial(running_ids, app),
-        ),
-        Command("models", "list known, local and downloadable models", partial(models, app)),
-        after_turn(
-            "model",
-            "switch the model",
-            partial(model, app),
-            "[NAME|PATH]",
-            read_choices=partial(runnable_models, app),
-        ),
-        Command(
+        command("models", "list known, local and downloadable models", models),
+        after_turn("model", "switch the model", model, "[NAME|PATH]", read_choices=runnable_models),
+        command(
             "pull",
             "download a model in the background",
-            partial(pull, app),
+            pull,
             "[NAME|OWNER/REPO]",
-            read_choices=partial(downloadable_models, app),
+            read_choices=downloadable_models,
         ),
-        Command(
-            "sessions", "search, open, rename, fork or delete conversations", partial(sessions, app)
-        ),
+        command("sessions", "search, open, rename, fork or delete conversations", sessions),
         after_turn(
-            "resume",
-            "open an earlier conversation",
-            partial(resume, app),
-            "[ID]",
-            read_choices=partial(conversations, app),
+            "resume", "open an earlier conversation", resume, "[ID]", read_choices=conversations
         ),
     )

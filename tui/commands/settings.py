@@ -9,6 +9,8 @@ from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from agent.errors import UserError
+from tui.commands.context import app_command
 from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
@@ -29,8 +31,6 @@ SAMPLING_VALUES = {
 
 async def effort(app: CommandContext, level: str) -> None:
     """Set the reasoning effort; without a level, offer them."""
-    from agent.errors import UserError
-
     if not level:
         choose(app, "Effort", efforts(app, ""), app.session.options.effort, partial(effort, app))
         return
@@ -79,8 +79,6 @@ async def sampling(app: CommandContext, values: str) -> None:
 
 def change_sampling(before: Sampling, values: str) -> Sampling:
     """Sampling settings with ``NAME VALUE …`` changed. Raises UserError."""
-    from agent.errors import UserError
-
     changes = dict[str, float]()
     words = values.replace("=", " ").split()
     for name, number in zip_longest(words[::2], words[1::2], fillvalue=""):
@@ -95,8 +93,6 @@ def change_sampling(before: Sampling, values: str) -> Sampling:
 
 
 def _parse_number(name: str, text: str) -> float:
-    from agent.errors import UserError
-
     try:
         return int(text) if name in ("top_k", "seed") else float(text)
     except ValueError:
@@ -152,32 +148,22 @@ def tool_names(app: CommandContext, written: str) -> Iterable[CompletionItem]:
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
+    command = partial(app_command, app)
     return (
-        Command(
-            "effort",
-            "set how long the model thinks",
-            partial(effort, app),
-            "[low|medium|high]",
-            partial(efforts, app),
-        ),
-        Command(
+        command("effort", "set how long the model thinks", effort, "[low|medium|high]", efforts),
+        command(
             "sampling",
             "set temperature, top_p, top_k, min_p or seed, or show them",
-            partial(sampling, app),
+            sampling,
             "[NAME=VALUE …]",
-            partial(sampling_values, app),
+            sampling_values,
         ),
-        Command(
+        command(
             "tools",
             "choose the tools that the model may use",
-            partial(tools, app),
+            tools,
             "[all|none|NAME,…]",
-            partial(tool_names, app),
+            tool_names,
         ),
-        Command(
-            "system",
-            "set or show the system instructions",
-            partial(system, app),
-            "[TEXT|@FILE|off]",
-        ),
+        command("system", "set or show the system instructions", system, "[TEXT|@FILE|off]"),
     )

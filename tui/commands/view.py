@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agent.errors import UserError
+from tui.commands.context import app_command
 from tui.commands.settings import choose
 from tui.state.command import Command, CompletionItem
 
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
 
 async def theme(app: CommandContext, name: str) -> None:
     """Set and save the theme; without a name, offer them."""
-    from agent.errors import UserError
-
     if not name:
         choose(app, "Theme", themes(app, ""), app.theme, partial(theme, app))
     elif name not in app.available_themes:
@@ -47,8 +47,6 @@ async def raw(app: CommandContext, _: str) -> None:
 
 async def served(app: CommandContext, number: str) -> None:
     """Show the tab with this number, or the next one."""
-    from agent.errors import UserError
-
     if not number:
         await app.served_tabs.show_next(1)
     elif number in map(str, range(len(app.served_tabs.tabs) + 1)):
@@ -80,41 +78,14 @@ async def stop(app: CommandContext, _: str) -> None:
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
+    command = partial(app_command, app)
+    for_tab = partial(command, for_visible_tab=True)
     return (
-        Command(
-            "theme",
-            "change the theme",
-            partial(theme, app),
-            "[NAME]",
-            partial(themes, app),
-            for_visible_tab=True,
-        ),
-        Command(
-            "view",
-            "switch between live panes and conversation",
-            partial(view, app),
-            for_visible_tab=True,
-        ),
-        Command(
-            "fold",
-            "open or fold all reasoning and results",
-            partial(fold, app),
-            for_visible_tab=True,
-        ),
-        Command(
-            "raw",
-            "show the tokens that the model reads and writes",
-            partial(raw, app),
-            for_visible_tab=True,
-        ),
-        Command(
-            "served",
-            "next API client tab, or tab N",
-            partial(served, app),
-            "[N]",
-            partial(tabs, app),
-            for_visible_tab=True,
-        ),
-        Command("close", "close this API client's tab", partial(close, app), for_visible_tab=True),
-        Command("stop", "stop the turn in this tab", partial(stop, app), for_visible_tab=True),
+        for_tab("theme", "change the theme", theme, "[NAME]", themes),
+        for_tab("view", "switch between live panes and conversation", view),
+        for_tab("fold", "open or fold all reasoning and results", fold),
+        for_tab("raw", "show the tokens that the model reads and writes", raw),
+        for_tab("served", "next API client tab, or tab N", served, "[N]", tabs),
+        for_tab("close", "close this API client's tab", close),
+        for_tab("stop", "stop the turn in this tab", stop),
     )

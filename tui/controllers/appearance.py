@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from agent.errors import UserError
 from tui import theme as themes
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ class Appearance:
             self._save("view", "panes" if transcript.shows_panes else "conversation")
 
     def _save(self, key: str, value: str) -> None:
-        from agent.errors import UserError
-
         try:
             self._save_setting(key, value)
         except UserError as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
+from agent.errors import UserError
 from tui.controllers.shell import ShellCommands
 from tui.controllers.work import BackgroundWork
 from tui.state.command import parse_command
@@ -145,7 +146,6 @@ class ChatController:
 
     async def with_attachments(self, text: str) -> str | None:
         """The text with the files that it mentions; None if it went back to the prompt."""
-        from agent.errors import UserError
         from tui.util.attachments import attach_files, missing_files
 
         root = self._app.session.launch.root
@@ -197,8 +197,6 @@ class ChatController:
             await self.work.run(self._run_or_ask(text))
 
     async def _run_or_ask(self, text: str) -> None:
-        from agent.errors import UserError
-
         app = self._app
         if text.startswith(SHELL_MARK):
             self._run_shell(text)

@@ -6,6 +6,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from agent.errors import UserError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
@@ -204,7 +206,6 @@ class Navigator:
     def allow_host(self, host: str) -> str:
         """Let commands in this folder reach a host, or ``loopback``, until that is revoked; return the
         text of the notice. Raises UserError."""
-        from agent.errors import UserError
         from tools.networks import LOOPBACK, HostError, HostRule
 
         try:
@@ -274,7 +275,6 @@ class Navigator:
 
     async def _offer_download(self, name: str) -> None:
         from agent.engine.protocol import EngineError
-        from agent.errors import UserError
         from agent.models.download import estimate_pull
         from agent.models.hub import find_model, register
         from tui.screens.confirm import ConfirmDialog

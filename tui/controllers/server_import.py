@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agent.errors import UserError
 from tui.util.format import display_text
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ async def offer_import(app: AppContext) -> None:
     """Show which servers would be added, ask, add and connect them. Raises UserError."""
     from pathlib import Path
 
-    from agent.errors import UserError
     from tools.config.importers import plan_import
     from tools.config.servers import ConfigError
     from tui.screens.confirm import ConfirmDialog

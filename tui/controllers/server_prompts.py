@@ -9,6 +9,7 @@ import shlex
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agent.errors import UserError
 from tui.state.command import Command
 
 if TYPE_CHECKING:
@@ -57,7 +58,6 @@ async def _send_prompt(
 ) -> None:
     """Ask a server for a prompt, and send its text to the model, attached to the command."""
     from agent.conversation.attachments import format_attachment
-    from agent.errors import UserError
 
     try:
         host = app.session.runtime.host
@@ -71,8 +71,6 @@ async def _send_prompt(
 
 def _arguments(prompt: Prompt, text: str) -> dict[str, str]:
     """Parse ``name=value``, or values in order, the last to the line's end. Raises UserError."""
-    from agent.errors import UserError
-
     names = [name for name, _ in prompt.arguments]
     try:
         words = shlex.split(text)

@@ -7,6 +7,7 @@ import gc
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
+from agent.errors import UserError
 from agent.util import gc_tuning
 from tui.util.format import format_folder
 from tui.widgets.welcome import PromptExamples, WelcomeBanner
@@ -39,8 +40,6 @@ class Startup:
 
     async def begin(self) -> None:
         """Begin and show the session, and load the model in the background; exit code 2 on failure."""
-        from agent.errors import UserError
-
         app = self._app
         gc_tuning.resume()
         if text := app.session.first_prompt:

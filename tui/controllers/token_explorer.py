@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.errors import AgentError, UserError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -89,8 +91,6 @@ class TokenExplorer:
 
     async def take(self, position: TokenPosition, token: int) -> bool:
         """Go on from another token in a branch; say why where that cannot be, and return False."""
-        from agent.errors import UserError
-
         try:
             self._require_idle()
             if (written := await self._find_written(position)) is None:
@@ -131,7 +131,6 @@ class TokenExplorer:
     async def _find_in_prompt(self, position: TokenPosition) -> WrittenToken | None:
         """Find a token of the open conversation's prompt in the turn that wrote it, where that can be
         counted: the log may have reasoning that the prompt has no longer."""
-        from agent.errors import UserError
         from tui.written_turn import open_turn
 
         conversation = self._app.session.conversation
@@ -168,14 +167,10 @@ class TokenExplorer:
         return None if found is None else WrittenToken(view, turn, *found)
 
     def _require_idle(self) -> None:
-        from agent.errors import UserError
-
         if not self._chat.idle:
             raise UserError("A turn is running: stop it or wait, then take another token.")
 
     def _require_model(self) -> LoadedModel:
-        from agent.errors import UserError
-
         if (loaded := self._app.session.runtime.loaded) is None:
             raise UserError("The model is not loaded.")
         return loaded
@@ -195,7 +190,6 @@ class TokenExplorer:
 
     async def toggle_colours(self, view: TurnView) -> None:
         """Colour the texts of a turn by probability, or no longer. Raises UserError."""
-        from agent.errors import UserError
         from tui.written_turn import open_turn
 
         app = self._app
@@ -215,8 +209,6 @@ class TokenExplorer:
 
     async def _colour(self, view: TurnView, turn: WrittenTurn) -> None:
         """Compute a turn's probabilities and colour its texts by them; say why where that fails."""
-        from agent.errors import AgentError
-
         try:
             await self._compute_colours(view, turn)
             return

@@ -15,6 +15,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import OptionList, Static
 
+from agent.errors import UserError
 from tui.screens.list_screen import ListRow, ListScreen
 from tui.util.format import display_text
 
@@ -255,8 +256,6 @@ class ContextScreen(ListScreen[None]):
         self._change_turn(toggle_pinned)
 
     def action_switch(self) -> None:
-        from agent.errors import UserError
-
         row_id = self.highlighted_id or ""
         names = [part.name for part in self._highlighted if part.kind == "tools"]
         server = row_id.removeprefix("off ") if row_id.startswith("off ") else "".join(names)
@@ -286,8 +285,6 @@ class ContextScreen(ListScreen[None]):
     async def _change_prompt(
         self, choice: Callable[[Format, Conversation, int], None], at: int
     ) -> None:
-        from agent.errors import UserError
-
         try:
             await self._prompt.choose(choice, at)
         except UserError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from agent.errors import AgentError
 from tui.screens.list_screen import ListRow, ListScreen
 from tui.util.format import display_text
 
@@ -116,8 +117,6 @@ class ModelsScreen(ListScreen[ModelAction]):
             self.run_worker(self._read_facts(row))
 
     async def _read_facts(self, row: ModelRow) -> None:
-        from agent.errors import AgentError  # not needed before the first paint
-
         try:
             self._facts[row] = await asyncio.to_thread(self._describe, row)
         except (AgentError, OSError) as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from agent.errors import UserError
+
 if TYPE_CHECKING:
     from tools.types import Tool
 
@@ -31,8 +33,6 @@ class ToolSelection:
 
     def select(self, argument: str, tools: Iterable[Tool]) -> None:
         """Select ``all``, ``none`` or comma-separated names of ``tools``. Raises UserError."""
-        from agent.errors import UserError
-
         names = frozenset(name for part in argument.split(",") if (name := part.strip()))
         known = {name for tool in tools for name in (tool.server, f"{tool.server}.{tool.name}")}
         if names - known - {"all", "none"}:

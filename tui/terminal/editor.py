@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.errors import UserError, describe_cause
 from agent.util.programs import find_program, require_program
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ FALLBACK_EDITORS = ("nano", "vi")
 
 async def edit_text(app: App[int], text: str) -> str:
     """Edit ``text`` in the editor; returns it afterwards. Raises UserError where none can be run."""
-    from agent.errors import UserError, describe_cause  # not needed before the first paint
     from agent.util.temporary_folders import process_folder
 
     try:

@@ -14,6 +14,8 @@ from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.message import Message
 
+from agent.errors import AgentError
+from agent.events import AgentPrompt
 from tui.guarded import Guarded
 from tui.state.token_log import TokenLog
 from tui.util.format import format_count
@@ -234,8 +236,6 @@ class TokenView(Guarded, Vertical):
         self.run_worker(self._show_choices(), group="choices", exclusive=True)
 
     async def _show_choices(self) -> None:
-        from agent.errors import AgentError
-
         if (position := self._position) is None or (form := self.writer.form) is None:
             return
         self._panel.show_state("computing …")
@@ -304,6 +304,4 @@ class TokenView(Guarded, Vertical):
 
 
 def _has_prompt(turn: RunningTurn) -> bool:
-    from agent.events import AgentPrompt  # after the first paint
-
     return any(isinstance(event, AgentPrompt) for event in turn.log.events)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from agent.events import AgentPrompt, AgentRepair, AgentTokens
 from tui.state.token_log import TokenLog
 from tui.util.token_text import TokenRun, TokenTextRenderer
 
@@ -82,8 +83,6 @@ class TokenWriter:
 
     def _rewrite_turn(self, turn: RunningTurn) -> None:
         """Write what follows the turn's first prompt once more, as it looks now."""
-        from agent.events import AgentPrompt  # after the first paint
-
         assert self.form is not None, "it has written the turn"
         start = self.log.generations[0].start
         self._stream.truncate(self._turn_mark)
@@ -94,8 +93,6 @@ class TokenWriter:
         self._write(events[first + 1 :], self.form)
 
     def _write(self, events: Sequence[Event], form: Format) -> None:
-        from agent.events import AgentPrompt, AgentRepair, AgentTokens  # after the first paint
-
         new: list[int] = []
         for event in events:
             match event:
@@ -165,8 +162,6 @@ class TokenWriter:
 
 def _count_tokens(turn: RunningTurn) -> list[int]:
     """Tokens of each generation, with what was begun; not of those stopped before the first."""
-    from agent.events import AgentPrompt, AgentTokens  # after the first paint
-
     counts: list[int] = []
     for event in turn.log.events:
         match event:

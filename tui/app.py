@@ -251,8 +251,8 @@ class AgentApp(Guarded, CommandContext):
     async def action_command(self, name: str, argument: str = "") -> None:
         await self.chat.submit(f"/{name} {argument}")
 
-    def action_help(self) -> None:
-        self.navigator.help()
+    async def action_help(self) -> None:
+        await self.navigator.help()
 
     async def action_view(self) -> None:
         await self.appearance.toggle_view()

@@ -191,13 +191,9 @@ class MainScreen(BaseScreen):
         """Colour the texts of the turn whose tokens are shown by probability, or no longer."""
         owner, turns = self._owner, self._owner.transcript.own_turns
         if owner.live.tab is not None:
-            self.notify("Only your own conversation can be coloured.", severity="warning")
-            return
-        try:
-            if turns:
-                await owner.tokens.toggle_colours(turns[-1])
-        except UserError as error:
-            self.notify(str(error), severity="warning", markup=False)
+            raise UserError("Only your own conversation can be coloured.")
+        if turns:
+            await owner.tokens.toggle_colours(turns[-1])
 
     async def action_edit_outside(self) -> None:
         from tui.terminal.editor import edit_text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from agent.errors import UserError
@@ -18,21 +18,17 @@ if TYPE_CHECKING:
     from tui.session_storage import SessionStorage
 
 
+@dataclass(eq=False)
 class NextPrompt:
     """Measures, prefills and changes what the model reads next."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        options: TurnOptions,
-        conversation: Conversation,
-        storage: SessionStorage,
-    ) -> None:
-        self.runtime, self.options, self.conversation = runtime, options, conversation
-        self._storage = storage
-        self.tool_selection = ToolSelection()
-        self._switched_off: dict[str, set[str]] = {}
-        """By server: the tools that `toggle_server_tools` has switched off."""
+    runtime: Runtime
+    options: TurnOptions
+    conversation: Conversation
+    storage: SessionStorage
+    tool_selection: ToolSelection = field(default_factory=ToolSelection)
+    _switched_off: dict[str, set[str]] = field(default_factory=dict)
+    """By server: the tools that `toggle_server_tools` has switched off."""
 
     def turn_options(self) -> TurnOptions:
         """The options of a turn that starts now, with the tools that are selected."""
@@ -135,7 +131,7 @@ class NextPrompt:
         except PromptChoiceError as error:
             raise UserError(str(error)) from error
         chosen = replace(conversation, entries=[*conversation.entries])
-        await self._storage.write(lambda store: store.write_prompt_choices(chosen))
+        await self.storage.write(lambda store: store.write_prompt_choices(chosen))
 
     def toggle_server_tools(self, server: str) -> None:
         """Switch all tools of a server off, or those on again that were. Raises UserError."""

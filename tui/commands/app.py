@@ -16,10 +16,6 @@ MAX_INSTRUCTION_CHARACTERS = 200
 """Characters of the system instructions that `/status` shows."""
 
 
-async def show_help(app: CommandContext, _: str) -> None:
-    app.navigator.help()
-
-
 async def leave(app: CommandContext, _: str) -> None:
     app.exit(0)
 
@@ -76,17 +72,16 @@ def _shorten(instructions: str) -> str:
     return f"{line[:MAX_INSTRUCTION_CHARACTERS]} … (/system shows all)"
 
 
-async def show_context(app: CommandContext, _: str) -> None:
-    """Open the screen of what fills the context. Raises UserError without a model."""
-    await app.navigator.context()
-
-
 def commands(app: CommandContext) -> tuple[Command, ...]:
     command = partial(app_command, app)
     return (
-        command("help", "show all keys and commands", show_help),
+        command("help", "show all keys and commands", lambda app, _: app.navigator.help()),
         command("status", "show model, context, options, tools and servers", show_status),
-        command("context", "show what fills the context; fold, drop, pin", show_context),
+        command(
+            "context",
+            "show what fills the context; fold, drop, pin",
+            lambda app, _: app.navigator.context(),
+        ),
         command("quit", "quit; the conversation is kept", leave),
         command("exit", "the same as /quit", leave),
     )

@@ -15,18 +15,6 @@ if TYPE_CHECKING:
     from tui.commands.context import CommandContext
 
 
-async def mcp_servers(app: CommandContext, _: str) -> None:
-    await app.navigator.servers()
-
-
-async def approvals(app: CommandContext, _: str) -> None:
-    await app.navigator.approvals()
-
-
-async def import_servers(app: CommandContext, _: str) -> None:
-    await app.navigator.import_servers()
-
-
 async def safety(app: CommandContext, argument: str) -> None:
     """Show what the model can do in this conversation, and what it has done; ``reach HOST`` lets
     commands in this folder reach a host. Raises UserError."""
@@ -62,14 +50,6 @@ def _running(app: CommandContext) -> Iterable[tuple[str, str]]:
 
 def running_ids(app: CommandContext, _: str) -> Iterable[CompletionItem]:
     return (CompletionItem(f"stop {id}", line) for id, line in _running(app))
-
-
-async def models(app: CommandContext, _: str) -> None:
-    await app.navigator.models()
-
-
-async def sessions(app: CommandContext, _: str) -> None:
-    await app.navigator.sessions()
 
 
 async def resume(app: CommandContext, conversation_id: str) -> None:
@@ -124,14 +104,28 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
     command = partial(app_command, app)
     after_turn = partial(command, waits_for_turn=True)
     return (
-        command("mcp", "show MCP servers: state, tools, costs", mcp_servers),
-        command("approvals", "list and revoke what you allowed", approvals),
-        command("mcp-import", "import MCP servers from other apps", import_servers),
+        command(
+            "mcp", "show MCP servers: state, tools, costs", lambda app, _: app.navigator.servers()
+        ),
+        command(
+            "approvals",
+            "list and revoke what you allowed",
+            lambda app, _: app.navigator.approvals(),
+        ),
+        command(
+            "mcp-import",
+            "import MCP servers from other apps",
+            lambda app, _: app.navigator.import_servers(),
+        ),
         command("safety", "show what the model can do here, and has done", safety, "[reach HOST]"),
         command(
             "ps", "list or stop commands in the background", background, "[stop ID]", running_ids
         ),
-        command("models", "list known, local and downloadable models", models),
+        command(
+            "models",
+            "list known, local and downloadable models",
+            lambda app, _: app.navigator.models(),
+        ),
         after_turn("model", "switch the model", model, "[NAME|PATH]", read_choices=runnable_models),
         command(
             "pull",
@@ -140,7 +134,11 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             "[NAME|OWNER/REPO]",
             read_choices=downloadable_models,
         ),
-        command("sessions", "search, open, rename, fork or delete conversations", sessions),
+        command(
+            "sessions",
+            "search, open, rename, fork or delete conversations",
+            lambda app, _: app.navigator.sessions(),
+        ),
         after_turn(
             "resume", "open an earlier conversation", resume, "[ID]", read_choices=conversations
         ),

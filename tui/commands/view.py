@@ -33,16 +33,8 @@ def themes(app: CommandContext, _: str) -> Iterable[CompletionItem]:
         yield CompletionItem(name, "the current tab" if name == app.theme else "")
 
 
-async def view(app: CommandContext, _: str) -> None:
-    await app.appearance.toggle_view()
-
-
 async def fold(app: CommandContext, _: str) -> None:
     app.live.visible_transcript.toggle_folds()
-
-
-async def raw(app: CommandContext, _: str) -> None:
-    await app.tokens.toggle_view()
 
 
 async def served(app: CommandContext, number: str) -> None:
@@ -59,10 +51,6 @@ def tabs(app: CommandContext, _: str) -> Iterable[CompletionItem]:
     for number, tab in enumerate(app.served_tabs.tabs, 1):
         yield CompletionItem(str(number), f"{tab.state} · {tab.title}")
     yield CompletionItem("0", "your own conversation")
-
-
-async def close(app: CommandContext, _: str) -> None:
-    await app.served_tabs.close()
 
 
 async def stop(app: CommandContext, _: str) -> None:
@@ -82,10 +70,18 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
     for_tab = partial(command, for_visible_tab=True)
     return (
         for_tab("theme", "change the theme", theme, "[NAME]", themes),
-        for_tab("view", "switch between live panes and conversation", view),
+        for_tab(
+            "view",
+            "switch between live panes and conversation",
+            lambda app, _: app.appearance.toggle_view(),
+        ),
         for_tab("fold", "open or fold all reasoning and results", fold),
-        for_tab("raw", "show the tokens that the model reads and writes", raw),
+        for_tab(
+            "raw",
+            "show the tokens that the model reads and writes",
+            lambda app, _: app.tokens.toggle_view(),
+        ),
         for_tab("served", "next API client tab, or tab N", served, "[N]", tabs),
-        for_tab("close", "close this API client's tab", close),
+        for_tab("close", "close this API client's tab", lambda app, _: app.served_tabs.close()),
         for_tab("stop", "stop the turn in this tab", stop),
     )

@@ -134,13 +134,13 @@ class Navigator:
         offers = welcome_offers(name, session.examples, rows, servers, machine, disk)
         await self._push(WelcomeScreen(name, offers), on_close)
 
-    def help(self) -> None:
+    async def help(self) -> None:
         from tui.screens.help import HelpScreen
 
         app = self._app
         project = app.session.options.project.files if app.session_ready else ()
         names = [file.name for file in project]
-        app.push_screen(HelpScreen(app.commands.all(), app.key_bindings, names))
+        await app.push_screen(HelpScreen(app.commands.all(), app.key_bindings, names))
 
     async def import_servers(self) -> None:
         """Offer to import the MCP servers of other programs. Raises UserError."""

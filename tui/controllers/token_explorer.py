@@ -89,22 +89,17 @@ class TokenExplorer:
         session = self._app.session
         return session.options.sampling if position.conversation is session.conversation else None
 
-    async def take(self, position: TokenPosition, token: int) -> bool:
-        """Go on from another token in a branch; say why where that cannot be, and return False."""
-        try:
-            self._require_idle()
-            if (written := await self._find_written(position)) is None:
-                raise UserError("Only what the model wrote in your own conversation can change.")
-            self._require_idle()
-            begun = written.turn.continue_with_token(written.generation, written.position, token)
-        except UserError as error:
-            self._app.notify(str(error), severity="warning", markup=False)
-            return False
+    async def take(self, position: TokenPosition, token: int) -> None:
+        """Go on from another token in a branch. Raises UserError."""
+        self._require_idle()
+        if (written := await self._find_written(position)) is None:
+            raise UserError("Only what the model wrote in your own conversation can change.")
+        self._require_idle()
+        begun = written.turn.continue_with_token(written.generation, written.position, token)
         if self._app.live.token_view is not None:
             # Its prompt may be longer than that in which the token was: it has the turn's reasoning.
             self._app.live.token_view.await_turn(begun.ids)
         await self._chat.continue_from(written.view, begun)
-        return True
 
     async def _find_written(self, position: TokenPosition) -> WrittenToken | None:
         """Find a token in its turn; None: no model wrote it in this conversation. Raises UserError."""

@@ -15,7 +15,6 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import OptionList, Static
 
-from agent.errors import UserError
 from tui.screens.list_screen import ListRow, ListScreen
 from tui.util.format import display_text
 
@@ -262,10 +261,7 @@ class ContextScreen(ListScreen[None]):
         if not server:
             self.notify("This row does not show a server's tools.", severity="warning")
             return
-        try:
-            self._prompt.toggle_server_tools(server)
-        except UserError as error:
-            self.notify(str(error), severity="warning", markup=False)
+        self._prompt.toggle_server_tools(server)
         self._changed()
 
     @property
@@ -285,11 +281,7 @@ class ContextScreen(ListScreen[None]):
     async def _change_prompt(
         self, choice: Callable[[Format, Conversation, int], None], at: int
     ) -> None:
-        try:
-            await self._prompt.choose(choice, at)
-        except UserError as error:
-            self.notify(str(error), severity="warning", markup=False)
-            return
+        await self._prompt.choose(choice, at)
         self._changed()
 
     def _changed(self) -> None:

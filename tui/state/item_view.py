@@ -121,22 +121,8 @@ def open_item(builder: ItemBuilder, now: float) -> ItemView:
             kind: ItemKind = "commentary" if phase == "commentary" else "answer"
             return ItemView(kind, item.id, now, text=TextBuffer(builder.deltas))
     text, output = ArgumentText(builder.deltas), TextBuffer(builder.printed)
-    title = display_text(_call_title(item))
+    title = display_text(_call_parts(item)[0])
     return ItemView("call", item.id, now, text=text, output=output, title=title)
-
-
-def _call_title(item: ev.Item) -> str:
-    match item:
-        case ev.McpCallItem() | ev.McpApprovalRequestItem():
-            return f"{item.server_label} · {item.name}"
-        case ev.McpListToolsItem():
-            return f"{item.server_label} · tools"
-        case ev.FunctionCallItem() | ev.CustomToolCallItem():
-            return item.name
-        case ev.CodeInterpreterCallItem():
-            return "code_interpreter · python"
-        case _:
-            return "browser"
 
 
 def finish_item(view: ItemView, item: ev.Item) -> None:
@@ -152,31 +138,40 @@ def finish_item(view: ItemView, item: ev.Item) -> None:
                 "".join(link_citations(piece.text, piece.annotations) for piece in texts)
             )
             view.markdown = rendered if rendered != view.final_text else None
-        case ev.McpCallItem(arguments=arguments, output=output, error=error):
-            view.final_text = display_text(arguments)
-            view.state = "failed" if error else "done"
-            view.result = display_text(error.text if error else output or "")
-        case ev.FunctionCallItem(arguments=arguments):
-            view.final_text = display_text(arguments)
-            view.state, view.result = "done", "sent to the client"
-        case ev.McpListToolsItem(tools=tools):
-            view.final_text = "{}"
-            view.state, view.result = "done", display_text(", ".join(tool.name for tool in tools))
-        case ev.McpApprovalRequestItem(arguments=arguments):
-            view.final_text = display_text(arguments)
-            view.state, view.result = "done", "waiting for the client's approval"
-        case ev.CustomToolCallItem(input=text):
-            view.final_text = display_text(text)
-            view.state, view.result = "done", "sent to the client"
-        case ev.CodeInterpreterCallItem(code=code, outputs=outputs, status=status):
-            view.final_text = display_text(code)
-            view.state = "done" if status == "completed" else "failed"
-            view.result = display_text(
-                "".join(str(output.get("logs", "")) for output in outputs or ())
+        case _:
+            _, arguments, result, failed = _call_parts(item)
+            view.final_text, view.state = display_text(arguments), "failed" if failed else "done"
+            view.result = None if result is None else display_text(result)
+
+
+def _call_parts(item: ev.Item) -> tuple[str, str, str | None, bool]:
+    """Title, arguments and result of a call, and whether it has failed."""
+    match item:
+        case ev.McpCallItem(error=error):
+            title, result = (
+                f"{item.server_label} · {item.name}",
+                error.text if error else item.output,
             )
+            return title, item.arguments, result or "", error is not None
+        case ev.McpListToolsItem(tools=tools):
+            return f"{item.server_label} · tools", "{}", ", ".join(t.name for t in tools), False
+        case ev.McpApprovalRequestItem():
+            title, result = (
+                f"{item.server_label} · {item.name}",
+                "waiting for the client's approval",
+            )
+            return title, item.arguments, result, False
+        case ev.FunctionCallItem():
+            return item.name, item.arguments, "sent to the client", False
+        case ev.CustomToolCallItem():
+            return item.name, item.input, "sent to the client", False
+        case ev.CodeInterpreterCallItem(outputs=outputs, status=status):
+            logs = "".join(str(output.get("logs", "")) for output in outputs or ())
+            return "code_interpreter · python", item.code, logs, status != "completed"
         case ev.WebSearchCallItem(action=action, status=status):
-            view.final_text = display_text(json.dumps(action, ensure_ascii=False))
-            view.state = "done" if status == "completed" else "failed"
+            return "browser", json.dumps(action, ensure_ascii=False), None, status != "completed"
+        case _:
+            raise ValueError(f"{item.type} is no call")
 
 
 def duration(view: ItemView, now: float | None = None) -> str:

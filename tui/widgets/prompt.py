@@ -74,11 +74,9 @@ class PromptInput(Guarded, FoldingArea):
 
         text: str
 
-    @dataclass
     class Recalled(Message):
         """Posted when the person wants the latest queued prompt back."""
 
-    @dataclass
     class Closed(Message):
         """Posted when the person closes the visible tab."""
 

@@ -57,7 +57,6 @@ class TokenFacts:
 class AlternativeList(OptionList):
     """The likeliest other tokens."""
 
-    @dataclass
     class Resized(Message):
         """Posted when the bars have another width than before."""
 
@@ -104,7 +103,6 @@ class TokenPanel(Guarded, Container):
 
         token: int
 
-    @dataclass
     class Back(Message):
         """Posted when the person goes back to the token."""
 

@@ -87,7 +87,6 @@ class TokenView(Guarded, Vertical):
 
         has_cursor: bool
 
-    @dataclass
     class Left(Message):
         """Posted when the person leaves the tokens."""
 

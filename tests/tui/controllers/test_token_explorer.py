@@ -16,6 +16,7 @@ from agent import events as ev
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.engine.protocol import Sampling
+from agent.errors import UserError
 from agent.formats.harmony.token_ids import CHANNEL_ID, RETURN_ID
 from agent.turn import token_choices
 from agent.turn.interface import HTTP
@@ -165,8 +166,8 @@ async def test_token_is_not_taken_while_a_turn_runs(open_app: Any, tmp_path: Pat
         cursor = view._stream.cursor
         position = view._position
         assert position is not None and cursor is not None
-        await app.tokens.take(position, 0)
-        await driver.expect_text("A turn is running: stop it or wait")
+        with pytest.raises(UserError, match="A turn is running: stop it or wait"):
+            await app.tokens.take(position, 0)
         more.touch()
         await driver.wait_for(lambda: view._stream.token_count > cursor + 20)
         assert view._stream.cursor == cursor, "it stays while others come"
@@ -252,7 +253,7 @@ async def test_answer_of_a_branch_goes_on_from_its_own_token(open_app: Any, tmp_
         for shown in ("Two three. and Six.", "Two three. and Six. and Ten."):
             count = view.writer.log.generations[-1].start
             position = TokenPosition(app.own_turn.latest, None, count - 1, view.writer.log)
-            assert await app.tokens.take(position, token)
+            await app.tokens.take(position, token)
             await driver.expect_text(shown)
             await driver.wait_for(lambda: app.turn is None)
             (written,) = tokens_written(driver)
@@ -294,7 +295,7 @@ async def test_token_behind_reasoning_in_a_log_is_not_taken_for_another(
         )
         position = view._position
         assert position is not None and position.generation == 1
-        assert await app.tokens.take(position, form.encode_text(" and")[0])
+        await app.tokens.take(position, form.encode_text(" and")[0])
         await driver.expect_text("Six.")
         await driver.wait_for(lambda: app.turn is None)
         await driver.wait_for(lambda: view.writer.turn is app.own_turn.latest)

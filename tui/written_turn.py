@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from agent.conversation.conversation import Entry
-from agent.engine.protocol import EngineBusyError
+from agent.engine.protocol import Constraint, EngineBusyError, Sampling
 from agent.errors import UserError
+from agent.events import Event
 from agent.formats.protocol import EditableFormat
 from agent.formats.recipients import PYTHON_TOOL
+from agent.store.conversations import Store
+from agent.store.records import StoredTurn
 from agent.turn.constraints import UnenforceableSchemaError
 from agent.turn.continuation import (
     Continuation,
@@ -27,13 +30,7 @@ from agent.turn.written_generations import (
     generation_prompt,
     written_generations,
 )
-
-if TYPE_CHECKING:
-    from agent.engine.protocol import Constraint, Sampling
-    from agent.events import Event
-    from agent.store.conversations import Store
-    from agent.store.records import StoredTurn
-    from tui.session import Session
+from tui.session import Session
 
 
 async def open_turn(

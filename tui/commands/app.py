@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tui.commands.context import app_command
+from tui.commands.context import CommandContext, app_command
 from tui.state.command import Command
 
 if TYPE_CHECKING:
     from agent.models.loaded import LoadedModel
-    from tui.commands.context import CommandContext
 
 MAX_INSTRUCTION_CHARACTERS = 200
 """Characters of the system instructions that `/status` shows."""

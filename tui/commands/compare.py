@@ -8,14 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import UserError
-from tui.commands.context import app_command
+from tui.commands.context import CommandContext, app_command
 from tui.commands.navigation import runnable_models
 from tui.commands.settings import EFFORTS, SAMPLING_VALUES, change_sampling, choose
 from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
     from agent.turn.options import TurnOptions
-    from tui.commands.context import CommandContext
     from tui.screens.compare import Taken
 
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from agent.errors import UserError
 from agent.util import private_files
-from tui.commands.context import app_command
+from tui.commands.context import CommandContext, app_command
 from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
     from agent.store.conversations import Store
     from agent.store.records import ConversationSummary
     from agent.turn.continuation import Continuation, WrittenMessage
-    from tui.commands.context import CommandContext
     from tui.state.turn_view import TurnView
     from tui.written_turn import WrittenTurn
 

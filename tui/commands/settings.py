@@ -10,12 +10,11 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from agent.errors import UserError
-from tui.commands.context import app_command
+from tui.commands.context import CommandContext, app_command
 from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
     from agent.engine.protocol import Sampling
-    from tui.commands.context import CommandContext
 
 EFFORTS = {"low": "answers sooner", "medium": "the default", "high": "thinks longer"}
 """The levels of reasoning effort and what each means."""

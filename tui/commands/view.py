@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from agent.errors import UserError
-from tui.commands.context import app_command
+from tui.commands.context import CommandContext, app_command
 from tui.commands.settings import choose
 from tui.state.command import Command, CompletionItem
-
-if TYPE_CHECKING:
-    from tui.commands.context import CommandContext
 
 
 async def theme(app: CommandContext, name: str) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from tools.policy.approval_store import StoredApproval
+from tools.policy.approvals import Policy
 from tui.screens.confirm import ConfirmDialog
 from tui.screens.list_screen import ListRow, ListScreen
 from tui.util.format import display_text
-
-if TYPE_CHECKING:
-    from tools.policy.approval_store import StoredApproval
-    from tools.policy.approvals import Policy
 
 
 class ApprovalsScreen(ListScreen[None]):

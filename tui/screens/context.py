@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -15,14 +15,12 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import OptionList, Static
 
+from agent.conversation.conversation import Conversation
+from agent.events import AgentContext, ContextPart
+from agent.formats.protocol import Format
+from tui.next_prompt import NextPrompt
 from tui.screens.list_screen import ListRow, ListScreen
 from tui.util.format import display_text
-
-if TYPE_CHECKING:
-    from agent.conversation.conversation import Conversation
-    from agent.events import AgentContext, ContextPart
-    from agent.formats.protocol import Format
-    from tui.next_prompt import NextPrompt
 
 POLL_SECONDS = 0.5
 """Time between two looks whether the conversation has changed."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from textual.content import Content
 from textual.widgets import Static
 
+from agent.events import Item
 from tui.screens.page import PageScreen
 from tui.util.format import display_text
-
-if TYPE_CHECKING:
-    from agent.events import Item
 
 LATEST_CALLS = 10
 """Calls that are listed one by one."""

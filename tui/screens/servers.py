@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from agent.runtime.runtime import Runtime
+from agent.turn.options import TurnOptions
+from tools.policy.approvals import Verdict
+from tools.types import ServerState, Tool
 from tui.markdown.highlight import format_diff
 from tui.screens.list_screen import ListRow, ListScreen
 from tui.util.format import display_text
-
-if TYPE_CHECKING:
-    from agent.runtime.runtime import Runtime
-    from agent.turn.options import TurnOptions
-    from tools.policy.approvals import Verdict
-    from tools.types import ServerState, Tool
 
 POLL_SECONDS = 0.5
 """Time between two updates of the servers' states."""

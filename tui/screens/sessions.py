@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from agent.store.conversations import Store
+from agent.store.records import ConversationSummary, StoredTurn
 from tui.screens.confirm import ConfirmDialog
 from tui.screens.list_screen import ListRow, ListScreen
 from tui.screens.text_dialog import TextDialog
 from tui.util.format import display_text
 from tui.util.text_search import find_folded
-
-if TYPE_CHECKING:
-    from agent.store.conversations import Store
-    from agent.store.records import ConversationSummary, StoredTurn
 
 T = TypeVar("T")
 PREVIEW_LINES, PREVIEW_CHARS = 6, 600

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -14,15 +14,13 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from agent.models.listing import ModelRow
+from agent.models.machine import Machine
+from tools.config.importers import ClientServers
+from tui.app_context import AppContext
 from tui.guarded import GuardedDialog
 from tui.keymap import bind
 from tui.util.format import display_text
-
-if TYPE_CHECKING:
-    from agent.models.listing import ModelRow
-    from agent.models.machine import Machine
-    from tools.config.importers import ClientServers
-    from tui.app_context import AppContext
 
 ENTER_DELAY_SECONDS = 0.5
 """Time in which Enter chooses nothing: it was meant for the prompt."""

@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from agent import events as ev
+from agent.store.records import StoredTurn
 from agent.turn.response_builder import DELTAS, ResponseBuilder, terminal_event
 from tui.state.item_view import ItemView, finish_item, open_item
 from tui.util.format import clean_text, display_text
-
-if TYPE_CHECKING:
-    from agent.store.records import StoredTurn
 
 Clock = Callable[[], float]
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rich.style import Style
 from textual.app import ComposeResult
@@ -27,10 +27,8 @@ from tui.state.turn_view import TurnView
 from tui.util.text_search import find_folded
 from tui.widgets.assistant_message import AssistantMessage
 from tui.widgets.text_stream import TextStream
+from tui.widgets.transcript import Transcript
 from tui.widgets.user_message import UserMessage, prompt_content
-
-if TYPE_CHECKING:
-    from tui.widgets.transcript import Transcript
 
 NO_STYLES = dict.fromkeys(MARKDOWN_STYLES, Style.null())
 

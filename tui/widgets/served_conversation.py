@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from agent.conversation.conversation import Conversation
+from agent.turn.context import RunningTurn
+from tui.state.turn_view import TurnView
 from tui.widgets.tabs import TabState
 from tui.widgets.transcript import Transcript
-
-if TYPE_CHECKING:
-    from agent.conversation.conversation import Conversation
-    from agent.turn.context import RunningTurn
-    from tui.state.turn_view import TurnView
 
 TITLE_SOURCE_CHARACTERS = 500
 """Characters of the first prompt that the tab's title is taken from."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.cells import cell_len
 from textual import events
@@ -17,12 +17,10 @@ from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from agent.turn.token_choices import TokenChoice, TokenChoices
 from tui.guarded import Guarded
 from tui.util.format import display_text
 from tui.widgets.pane import PaneTitle
-
-if TYPE_CHECKING:
-    from agent.turn.token_choices import TokenChoice, TokenChoices
 
 MAX_BYTES = 16
 """Bytes of a token that are listed; few have more."""

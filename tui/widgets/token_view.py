@@ -6,31 +6,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.message import Message
+from textual.timer import Timer
 
+from agent.conversation.conversation import Conversation
 from agent.errors import AgentError
 from agent.events import AgentPrompt
+from agent.formats.protocol import Format
+from agent.turn.context import RunningTurn
+from agent.turn.token_choices import TokenChoices
 from tui.guarded import Guarded
 from tui.state.token_log import TokenLog
 from tui.util.format import format_count
 from tui.widgets.pane import PaneTitle
 from tui.widgets.token_browser import TokenBrowser
 from tui.widgets.token_panel import TokenFacts, TokenPanel
+from tui.widgets.token_search import TokenSearchBar
 from tui.widgets.token_writer import TokenWriter
-
-if TYPE_CHECKING:
-    from textual.timer import Timer
-
-    from agent.conversation.conversation import Conversation
-    from agent.formats.protocol import Format
-    from agent.turn.context import RunningTurn
-    from agent.turn.token_choices import TokenChoices
 
 log = logging.getLogger(__name__)
 REST_SECONDS = 0.15
@@ -164,8 +161,6 @@ class TokenView(Guarded, Vertical):
 
     def toggle(self) -> None:
         """Open or close the view; what has the focus in it gives it up."""
-        from tui.widgets.token_search import TokenSearchBar  # as where it is opened
-
         had_focus = self.has_focus_within
         self.display = not self.display
         self.query(TokenSearchBar).remove()
@@ -262,8 +257,6 @@ class TokenView(Guarded, Vertical):
                 self.post_message(self.Left())
 
     async def _open_search(self) -> None:
-        from tui.widgets.token_search import TokenSearchBar
-
         if bars := self.query(TokenSearchBar):
             bars.first().enter()
         else:

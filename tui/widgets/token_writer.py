@@ -5,18 +5,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from agent.events import AgentPrompt, AgentRepair, AgentTokens
+from agent.conversation.conversation import Conversation
+from agent.events import AgentPrompt, AgentRepair, AgentTokens, Event
+from agent.formats.protocol import Format
+from agent.turn.context import RunningTurn
 from tui.state.token_log import TokenLog
 from tui.util.token_text import TokenRun, TokenTextRenderer
-
-if TYPE_CHECKING:
-    from agent.conversation.conversation import Conversation
-    from agent.events import Event
-    from agent.formats.protocol import Format
-    from agent.turn.context import RunningTurn
-    from tui.widgets.token_browser import TokenBrowser
+from tui.widgets.token_browser import TokenBrowser
 
 MAX_EARLIER_TOKENS = 20_000
 """Prompt tokens from before the turn that are shown, the latest."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from textual.app import SystemCommand
 
-if TYPE_CHECKING:
-    from tui.commands.context import CommandContext
-    from tui.state.command import Command
+from tui.commands.context import CommandContext
+from tui.state.command import Command
 
 
 def palette_commands(app: CommandContext) -> Iterator[SystemCommand]:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from agent.store.conversations import Store
+from agent.store.event_codec import TimedEvent
+from agent.store.records import StoredTurn
 from agent.store.replay import TurnReplay
+from tui.app_context import AppContext
+from tui.controllers.chat import ChatController
 from tui.state.turn_view import TurnView
-
-if TYPE_CHECKING:
-    from agent.store.event_codec import TimedEvent
-    from agent.store.records import StoredTurn
-    from tui.app_context import AppContext
-    from tui.controllers.chat import ChatController
 
 REPLAY_OVER = "The replay has ended; send a prompt to continue the conversation."
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from agent.errors import UserError
+from tools.config import edit
+from tools.config.file import folder_environment, own_servers, read_file
+from tools.config.importers import plan_import
+from tools.config.servers import ConfigError
+from tui.app_context import AppContext
+from tui.screens.confirm import ConfirmDialog
 from tui.util.format import display_text
-
-if TYPE_CHECKING:
-    from tui.app_context import AppContext
 
 
 async def offer_import(app: AppContext) -> None:
     """Show which servers would be added, ask, add and connect them. Raises UserError."""
-    from pathlib import Path
-
-    from tools.config.importers import plan_import
-    from tools.config.servers import ConfigError
-    from tui.screens.confirm import ConfirmDialog
-
     path = app.session.runtime.paths.mcp_json
     try:
         plan = plan_import(Path.home(), path)
@@ -39,10 +37,6 @@ async def offer_import(app: AppContext) -> None:
 
 def add_servers(app: AppContext, entries: dict[str, Any]) -> None:
     """Add servers to the person's configuration file and connect them."""
-    from tools.config import edit
-    from tools.config.file import folder_environment, own_servers, read_file
-    from tools.config.servers import ConfigError
-
     path = app.session.runtime.paths.mcp_json
     environment = folder_environment(app.session.launch.root.expanduser().resolve())
     try:

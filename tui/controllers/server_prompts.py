@@ -7,15 +7,13 @@ import logging
 import re
 import shlex
 from functools import partial
-from typing import TYPE_CHECKING
 
+from agent.conversation.attachments import format_attachment
 from agent.errors import UserError
+from tools.types import Prompt
+from tui.app_context import AppContext
+from tui.controllers.chat import ChatController
 from tui.state.command import Command
-
-if TYPE_CHECKING:
-    from tools.types import Prompt
-    from tui.app_context import AppContext
-    from tui.controllers.chat import ChatController
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +55,6 @@ async def _send_prompt(
     app: AppContext, chat: ChatController, command: str, server: str, prompt: Prompt, argument: str
 ) -> None:
     """Ask a server for a prompt, and send its text to the model, attached to the command."""
-    from agent.conversation.attachments import format_attachment
-
     try:
         host = app.session.runtime.host
         messages = await host.content.get_prompt(server, prompt.name, _arguments(prompt, argument))

@@ -16,8 +16,17 @@ from textual.content import Content
 from textual.widgets import OptionList, Static
 
 from agent.conversation.conversation import Conversation
+from agent.conversation.prompt_choices import toggle_dropped, toggle_fold, toggle_pinned
 from agent.events import AgentContext, ContextPart
 from agent.formats.protocol import Format
+from agent.turn.context_usage import (
+    BAR_MARKS,
+    FREE_MARK,
+    bar_widths,
+    part_name,
+    part_note,
+    turn_note,
+)
 from tui.next_prompt import NextPrompt
 from tui.screens.list_screen import ListRow, ListScreen
 from tui.util.format import display_text
@@ -137,8 +146,6 @@ class ContextScreen(ListScreen[None]):
         return list(self._rows(self._measured))
 
     def _rows(self, context: AgentContext) -> Iterator[ListRow]:
-        from agent.turn.context_usage import part_name, part_note, turn_note
-
         for turn, parts in groupby(context.parts, lambda part: part.turn):
             group = list(parts)
             if turn is not None:
@@ -182,8 +189,6 @@ class ContextScreen(ListScreen[None]):
         return ListRow(row_id, label)
 
     def _show_bar(self) -> None:
-        from agent.turn.context_usage import BAR_MARKS, FREE_MARK, bar_widths
-
         context = self._measured
         used, length = context.tokens, context.context_length
         words = [f"{used:,} of {length:,} tokens"]
@@ -233,8 +238,6 @@ class ContextScreen(ListScreen[None]):
         self.notify(hint)
 
     def action_fold(self) -> None:
-        from agent.conversation.prompt_choices import toggle_fold
-
         entry = next((part.entry for part in self._highlighted), None)
         results = [part for part in self._highlighted if part.kind == "result"]
         if entry is None or len(results) != len(self._highlighted):
@@ -243,13 +246,9 @@ class ContextScreen(ListScreen[None]):
             self._change(toggle_fold, entry)
 
     def action_drop(self) -> None:
-        from agent.conversation.prompt_choices import toggle_dropped
-
         self._change_turn(toggle_dropped)
 
     def action_pin(self) -> None:
-        from agent.conversation.prompt_choices import toggle_pinned
-
         self._change_turn(toggle_pinned)
 
     def action_switch(self) -> None:

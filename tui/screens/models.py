@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from agent.engine.placement.planner import format_bytes
 from agent.errors import AgentError
+from agent.models.download_process import Download
+from agent.models.listing import ModelRow
 from tui.screens.list_screen import ListRow, ListScreen
 from tui.util.format import display_text
-
-if TYPE_CHECKING:
-    from agent.models.download_process import Download
-    from agent.models.listing import ModelRow
 
 POLL_SECONDS = 0.5
 """Time between two updates of a download's progress."""
@@ -78,8 +77,6 @@ class ModelsScreen(ListScreen[ModelAction]):
         ]
 
     def _label(self, row: ModelRow) -> Content:
-        from agent.engine.placement.planner import format_bytes  # not needed before the first paint
-
         words = ["runs now"] if row.name == self._running_model else []
         words += ["default"] if row.default else []
         if (download := self._running_download(row.name)) is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from textual.content import Content
 from textual.widgets import Static
 
-from agent.events import Item
+from agent.events import CodeInterpreterCallItem, Item, McpCallItem, WebSearchCallItem
 from tui.screens.page import PageScreen
 from tui.util.format import display_text
 
@@ -19,8 +19,6 @@ MAX_CALL_CHARACTERS = 200
 
 def calls_report(items: Iterable[Item]) -> dict[str, list[str]]:
     """Count the calls of the tools that ran here, and list the latest."""
-    from agent.events import CodeInterpreterCallItem, McpCallItem, WebSearchCallItem
-
     counts: Counter[str] = Counter()
     latest: list[str] = []
     for item in items:

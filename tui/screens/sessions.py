@@ -10,6 +10,8 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from agent.store.conversations import Store
+from agent.store.deletion import delete_conversation
+from agent.store.export import local_time
 from agent.store.records import ConversationSummary, StoredTurn
 from tui.screens.confirm import ConfirmDialog
 from tui.screens.list_screen import ListRow, ListScreen
@@ -99,8 +101,6 @@ class SessionsScreen(ListScreen[str]):
         ]
 
     def _label(self, summary: ConversationSummary) -> Content:
-        from agent.store.export import local_time
-
         here = summary.id == self._current
         branch = " · branch" if summary.parent else ""
         turns = f"{summary.turns} turn{'' if summary.turns == 1 else 's'}"
@@ -177,8 +177,6 @@ class SessionsScreen(ListScreen[str]):
 
         def delete(confirmed: bool | None) -> None:
             if confirmed:
-                from agent.store.deletion import delete_conversation  # rarely needed
-
                 self._change(lambda: delete_conversation(self._store, summary.id))
 
         turns = f"{summary.turns} turn{'' if summary.turns == 1 else 's'}"

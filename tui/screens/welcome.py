@@ -14,8 +14,9 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from agent.engine.placement.planner import format_bytes
 from agent.models.listing import ModelRow
-from agent.models.machine import Machine
+from agent.models.machine import Machine, estimate_fit
 from tools.config.importers import ClientServers
 from tui.app_context import AppContext
 from tui.guarded import GuardedDialog
@@ -74,8 +75,6 @@ def _download_offers(
     rows: Sequence[ModelRow], machine: Machine, disk: int
 ) -> Iterator[WelcomeOffer]:
     """Offer the first download of the catalog that fits in memory; if none does, the first one."""
-    from agent.models.machine import estimate_fit  # not needed before the first paint
-
     sized = [(row, row.download_size) for row in rows if row.source == "hub" and row.download_size]
     estimates = [(row, size, estimate_fit(row.name, size, machine)) for row, size in sized]
     fitting = [estimate for estimate in estimates if estimate[2].fits]
@@ -90,8 +89,6 @@ def _download_offers(
 
 
 def _format_size(size: int | None) -> str:
-    from agent.engine.placement.planner import format_bytes  # not needed before the first paint
-
     return format_bytes(size or 0)
 
 

@@ -40,9 +40,8 @@ from tui.live_display import LiveDisplay
 from tui.main_screen import MainScreen
 from tui.session import Session
 from tui.state.command import Commands
-from tui.state.own_turn import OwnTurn
+from tui.state.own_turn import OwnTurn, PromptQueue
 from tui.state.prompt_history import PromptHistory
-from tui.state.prompt_queue import PromptQueue
 from tui.terminal.driver import TerminalDriver
 from tui.terminal.output_filter import CONTROL_CHAR_FILTER
 from tui.widgets.prompt import PromptInput

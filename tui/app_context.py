@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from tui.live_display import LiveDisplay
     from tui.session import Session
     from tui.state.command import Commands
-    from tui.state.own_turn import OwnTurn
-    from tui.state.prompt_queue import PromptQueue
+    from tui.state.own_turn import OwnTurn, PromptQueue
     from tui.widgets.prompt import PromptInput
     from tui.widgets.status_line import StatusFields
     from tui.widgets.transcript import Transcript

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from agent.turn.context import RunningTurn
     from tui.session import Session
-    from tui.state.own_turn import OwnTurn
-    from tui.state.prompt_queue import PromptQueue
+    from tui.state.own_turn import OwnTurn, PromptQueue
     from tui.state.turn_view import TurnView
     from tui.widgets.served_conversation import ServedConversation
     from tui.widgets.token_view import TokenView

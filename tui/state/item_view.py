@@ -180,5 +180,6 @@ def duration(view: ItemView, now: float | None = None) -> str:
     return format_seconds(ended - began) if ended is not None and ended - began >= 0.05 else ""
 
 
-def reasoning_seconds(views: Sequence[ItemView]) -> float:
-    return sum((v.ended or v.began) - v.began for v in views if v.kind == "reasoning")
+def reasoning_seconds(views: Sequence[ItemView], now: float | None = None) -> float:
+    """The duration of all reasoning. ``now``: if some is unfinished."""
+    return sum((v.ended or now or v.began) - v.began for v in views if v.kind == "reasoning")

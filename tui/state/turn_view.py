@@ -189,13 +189,8 @@ class TurnView:
         view = open_item(self._builder[item.id], self.clock())
         self.items.append(view)
         self._by_id[item.id] = view
-        match view.kind:
-            case "reasoning":
-                self.activity = "thinking"
-            case "call":
-                self.activity = f"calling {view.title.rpartition(' · ')[2]}"
-            case _:
-                self.activity = "answering"
+        calling = f"calling {view.title.rpartition(' · ')[2]}"
+        self.activity = {"reasoning": "thinking", "call": calling}.get(view.kind, "answering")
 
     def _close_item(self, item: ev.Item) -> None:
         view = self._by_id[item.id]

@@ -13,7 +13,7 @@ from textual.reactive import Reactive
 from textual.widget import Widget
 
 from tui.markdown.highlight import format_arguments
-from tui.state.item_view import ItemView, duration
+from tui.state.item_view import ItemView, duration, reasoning_seconds
 from tui.state.turn_view import TurnView
 from tui.util.format import format_seconds, format_tokens
 from tui.widgets.assistant_message import AssistantMessage
@@ -263,11 +263,7 @@ class TurnPanes(Vertical):
         calls = [item for item in turn.items if item.kind == "call"]
         call = calls[-1] if calls else None
         running = call is not None and call.state in ("running", "waiting") and turn.running
-        spent = sum(
-            (item.ended or turn.clock()) - item.began
-            for item in turn.items
-            if item.kind == "reasoning"
-        )
+        spent = reasoning_seconds(turn.items, turn.clock())
         tokens = sum(item.tokens or 0 for item in turn.items)
         words = [
             format_seconds(spent) if spent >= 0.05 else "",
@@ -280,18 +276,10 @@ class TurnPanes(Vertical):
         )
         writing = live is not None and live.kind == "call" and live.state == "writing"
         self._set_title("arguments", f"{len(calls)} calls" if len(calls) > 1 else "", writing)
-        state = ""
+        states = {"waiting": "needs approval", "writing": "", "failed": "failed"}
         if call is not None:
-            match call.state:
-                case "waiting":
-                    state = "needs approval"
-                case "running":
-                    state = call.progress or "running"
-                case "failed":
-                    state = "failed"
-                case "done":
-                    state = duration(call)
-        self._set_title("results", state, running)
+            states |= {"running": call.progress or "running", "done": duration(call)}
+        self._set_title("results", states[call.state] if call else "", running)
         self._set_title("answer", "", live is not None and live.kind in ("answer", "commentary"))
 
     def _set_title(self, pane: str, state: str, active: bool) -> None:

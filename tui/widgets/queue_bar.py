@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.state.prompt_queue import PromptQueue
+from tui.state.own_turn import PromptQueue
 from tui.util.attachments import without_attachments
 
 MAX_VISIBLE_PROMPTS = 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import exp
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -107,10 +108,8 @@ class TokenPanel(Guarded, Container):
     def __init__(self) -> None:
         super().__init__()
         self._title_bar = PaneTitle()
-        self._facts_text, self._head = (
-            Static("", classes="facts", markup=False),
-            Static("", classes="head", markup=False),
-        )
+        self._facts_text = Static("", classes="facts", markup=False)
+        self._head = Static("", classes="head", markup=False)
         self._alternatives = AlternativeList(markup=False)
         self._facts: TokenFacts | None = None
         self._choices: TokenChoices | None = None
@@ -137,19 +136,15 @@ class TokenPanel(Guarded, Container):
     def show_token(self, facts: TokenFacts, state: str) -> None:
         """Show a token as long as its probabilities are not known. ``state``: why they are not."""
         self._facts, self._choices = facts, None
-        self._show_facts(state)
+        self.show_state(state)
         if self._alternatives.option_count:  # clearing lays the screen out again
             self._head.update("", layout=False)
             self._alternatives.clear_options()
 
-    def show_state(self, state: str) -> None:
-        """Show why the probabilities are not known."""
-        self._show_facts(state)
-
     def show_choices(self, choices: TokenChoices, texts: dict[int, bytes]) -> None:
         """Show the token's probabilities and the others. ``texts``: the bytes of each token."""
         self._choices, self._texts = choices, texts
-        self._show_facts("")
+        self.show_state("")
         self._show_alternatives()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -166,11 +161,12 @@ class TokenPanel(Guarded, Container):
 
     def _show_again(self) -> None:
         """Show the same in the room that there is now."""
-        self._show_facts(self._state)
+        self.show_state(self._state)
         if self._choices is not None:
             self._show_alternatives()
 
-    def _show_facts(self, state: str) -> None:
+    def show_state(self, state: str) -> None:
+        """Show the token, and why the probabilities are not known; empty: they are."""
         facts, self._state = self._facts, state
         if facts is None:
             return
@@ -270,8 +266,6 @@ class TokenPanel(Guarded, Container):
 
 def own_probability(choice: TokenChoice) -> float:
     """The probability in the model's own distribution."""
-    from math import exp
-
     return exp(choice.logprob)
 
 

@@ -165,8 +165,6 @@ class AgentApp(Guarded, CommandContext):
         self.call_after_refresh(self.run_worker, self._on_first_paint, thread=True)
         self.call_after_refresh(self.run_worker, self.startup.begin())
 
-    # --- parts of the app ---
-
     @cached_property
     def commands(self) -> Commands:
         """The slash commands; their modules are imported after the first paint."""
@@ -185,12 +183,13 @@ class AgentApp(Guarded, CommandContext):
         """Note the person's last action; drop keys too early for a question (extends Textual's)."""
         if isinstance(event, events.InputEvent):
             self.last_input_at = time.monotonic()
-        if isinstance(event, events.Key) and event.key.startswith("alt+"):
-            event.character = None  # it writes nothing, wherever the focus is
-        if isinstance(event, events.Key) and self.chat.cards.is_early(event):
-            return
-        if isinstance(event, events.Key) and isinstance(self.screen, MainScreen):
-            self.screen.leave_tokens(event)
+        if isinstance(event, events.Key):
+            if event.key.startswith("alt+"):
+                event.character = None  # it writes nothing, wherever the focus is
+            if self.chat.cards.is_early(event):
+                return
+            if isinstance(self.screen, MainScreen):
+                self.screen.leave_tokens(event)
         await super().on_event(event)
 
     def action_link(self, address: str) -> None:

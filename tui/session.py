@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.errors import UserError
+from agent.util.ids import new_id
 from tui.next_prompt import NextPrompt
 from tui.session_storage import SessionStorage
 
@@ -153,7 +154,6 @@ class Session:
         """Open the store and the conversation that was asked for, or a new one. Raises UserError."""
         from agent.conversation.conversation import Conversation
         from agent.store.conversations import StoreError
-        from agent.util.ids import new_id
 
         resumed = self._continue_latest or bool(self._resume)
         try:
@@ -231,7 +231,6 @@ class Session:
 
     async def start_new(self) -> None:
         from agent.conversation.conversation import Conversation
-        from agent.util.ids import new_id
 
         await self._read_project_instructions()
         self.runtime.host.builtins.end_conversation(self.conversation.id)
@@ -257,8 +256,6 @@ class Session:
 
     def branch(self, start: int) -> None:
         """Continue with a copy up to entry ``start``, stored at its first turn; the original stays."""
-        from agent.util.ids import new_id
-
         before = self.conversation
         self.conversation = branch = before.branch(new_id("conv"), start)
         self.runtime.host.builtins.end_conversation(before.id, branch.id)

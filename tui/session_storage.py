@@ -63,10 +63,9 @@ class SessionStorage:
         """Write to the store, in its thread; continue if that fails (a full disk)."""
         import sqlite3
 
-        if self._store is None:
-            return
         try:
-            await self.read(write)
+            if self.is_open:
+                await self.read(write)
         except sqlite3.Error as error:
             self._on_error(error)
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from agent.errors import UserError
 from tui import theme as themes
-
-if TYPE_CHECKING:
-    from tui.app_context import AppContext
-    from tui.controllers.message_picker import MessagePicker
+from tui.app_context import AppContext
+from tui.controllers.message_picker import MessagePicker
 
 
 class Appearance:

@@ -10,14 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tui.state.command import Command
-
-if TYPE_CHECKING:
-    from agent.config.paths import Paths
-    from tui.controllers.chat import ChatController
-    from tui.state.command import Commands
+from agent.config.paths import Paths
+from tui.controllers.chat import ChatController
+from tui.state.command import Command, Commands
 
 PROJECT_FOLDER = Path(".agent", "commands")
 MAX_FILE_BYTES = 64 * 1024

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tui.app_context import AppContext
-    from tui.controllers.chat import ChatController
+from tui.app_context import AppContext
+from tui.controllers.chat import ChatController
 
 IDLE_SECONDS = 0.4
 """Seconds without a keystroke before the draft is prefilled."""

@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from agent.errors import UserError
 from agent.util import gc_tuning
+from tui.app_context import AppContext
+from tui.controllers.chat import ChatController
+from tui.controllers.served_tabs import ServedTabs
+from tui.controllers.titles import TitleWriter
 from tui.util.format import format_folder
 from tui.widgets.welcome import PromptExamples, WelcomeBanner
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tui.app_context import AppContext
-    from tui.controllers.chat import ChatController
-    from tui.controllers.served_tabs import ServedTabs
-    from tui.controllers.titles import TitleWriter
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-
-    from tui.app_context import AppContext
+from tui.app_context import AppContext
 
 SYNCHRONOUS_SECONDS = 0.05
 """Time that work runs before the next key is handled: most work ends within it."""

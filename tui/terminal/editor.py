@@ -9,13 +9,11 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from textual.app import App
 
 from agent.errors import UserError, describe_cause
 from agent.util.programs import find_program, require_program
-
-if TYPE_CHECKING:
-    from textual.app import App
 
 FALLBACK_EDITORS = ("nano", "vi")
 """Programs that are tried where neither VISUAL nor EDITOR is set."""

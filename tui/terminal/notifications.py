@@ -4,12 +4,10 @@ Textual 8.2 (pinned ``>=8.2.8,<8.3``)."""
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+
+from textual.app import App
 
 from tui.util.format import display_text
-
-if TYPE_CHECKING:
-    from textual.app import App
 
 
 def notify_unfocused(app: App[int], text: str) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from agent.formats.protocol import Format
 from tui.util.format import display_text
-
-if TYPE_CHECKING:
-    from agent.formats.protocol import Format
 
 PROBABILITY_STEPS = (0.9, 0.5, 0.1, 0.01)
 """A token less likely than each of them is coloured one step stronger; the likelier ones are plain."""

@@ -18,10 +18,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from textual.widget import Widget
+from textual.widget import Widget
 
 AHEAD_SCREENS = 1
 """Screens above and below the viewport whose entries are mounted, ready to be scrolled to."""

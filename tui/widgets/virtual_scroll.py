@@ -41,19 +41,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from textual.containers import VerticalScroll
 from textual.geometry import Region, Size
+from textual.layout import DockArrangeResult
 from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 
 from tui.base_screen import BaseScreen
 from tui.guarded import Guarded
 from tui.util.virtual_list import VirtualEntry, visible_range
-
-if TYPE_CHECKING:
-    from textual.layout import DockArrangeResult
 
 MOUNT_BATCH = 4
 """Entries that get widgets at a time, so that no paint waits long."""

@@ -100,6 +100,10 @@ class ResponseBuilder:
         """The items if the stream ends here: open ones have what was written. ``reason``: for calls."""
         return [builder.interrupted(reason) for builder in self._builders.values()]
 
+    def add(self, item: ev.Item) -> None:
+        """Add a complete item, in place of its events."""
+        self._builders[item.id] = ItemBuilder(item, is_done=True)
+
     def _open_item(self, event: ev.OutputItemAdded) -> None:
         self._builders[event.item.id] = ItemBuilder(event.item)
 

@@ -171,7 +171,7 @@ def _call_parts(item: ev.Item) -> tuple[str, str, str | None, bool]:
         case ev.WebSearchCallItem(action=action, status=status):
             return "browser", json.dumps(action, ensure_ascii=False), None, status != "completed"
         case _:
-            raise ValueError(f"{item.type} is no call")
+            raise TypeError(item.type)
 
 
 def duration(view: ItemView, now: float | None = None) -> str:

@@ -189,8 +189,9 @@ class TurnView:
         view = open_item(self._builder[item.id], self.clock())
         self.items.append(view)
         self._by_id[item.id] = view
-        calling = f"calling {view.title.rpartition(' · ')[2]}"
-        self.activity = {"reasoning": "thinking", "call": calling}.get(view.kind, "answering")
+        self.activity = "thinking" if view.kind == "reasoning" else "answering"
+        if view.kind == "call":
+            self.activity = f"calling {view.title.rpartition(' · ')[2]}"
 
     def _close_item(self, item: ev.Item) -> None:
         view = self._by_id[item.id]
@@ -220,8 +221,9 @@ class TurnView:
             if isinstance(item, str):
                 view._add_steering(item)
             else:
-                view.apply(ev.OutputItemAdded(output_index=0, item=item))
-                view.apply(ev.OutputItemDone(output_index=0, item=item))
+                view._builder.add(item)
+                view._open_item(item)
+                view._close_item(item)
         for changes in turn.record.changes:
             if changes.item_id in view._by_id:
                 view.apply(changes)

@@ -182,6 +182,6 @@ async def test_context_is_not_changed_while_a_turn_runs(open_app: Any, tmp_path:
 async def test_context_without_a_model_is_a_sentence(open_app: Any) -> None:
     async with open_app() as driver:
         await driver.app.workers.wait_for_complete()  # the model is loaded, and needed no more
-        driver.app.session.runtime.format = None
+        driver.app.session.runtime.provider.format = None
         await driver.pilot.press(*"/context", "enter")
         await driver.expect_text("can be counted once the model is loaded")

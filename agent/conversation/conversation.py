@@ -130,7 +130,8 @@ class Conversation:
     finished_reasoning: list[tuple[int, Entry]] = field(default_factory=list)
     """The reasoning of the turn that ended last, with its places among the entries before `end_turn`
     dropped it. It is in no prompt."""
-    _header_ids: list[int] = field(default_factory=list)
+    header_ids: list[int] = field(default_factory=list)
+    """The ids before the first message: tools, effort, instructions."""
     _ending: Entry | None = None
     """The closing entry of a message that came in parts; a further part is put before it."""
     _results: Entry | None = None
@@ -149,19 +150,14 @@ class Conversation:
     def ids(self) -> list[int]:
         """The ids of the prompt, without the generation prompt."""
         return [
-            *self._header_ids,
+            *self.header_ids,
             *chain.from_iterable(entry.ids for entry in self.prompt_entries()),
         ]
 
     @property
-    def header_ids(self) -> list[int]:
-        """The ids before the first message: tools, effort, instructions."""
-        return self._header_ids
-
-    @property
     def affinity_tokens(self) -> int:
         """Length in ids of the prefix of all prompts of this conversation, and of few others."""
-        return affinity_tokens(self._header_ids, self.prompt_entries())
+        return affinity_tokens(self.header_ids, self.prompt_entries())
 
     def prompt_entries(self) -> list[Entry]:
         """The entries of the prompt, with the ids that it has of them."""
@@ -193,7 +189,7 @@ class Conversation:
             self.vocabulary,
             compacted,
             self.saved,
-            _header_ids=self._header_ids,
+            header_ids=self.header_ids,
         )
         branch.on_change_from(before)
         return branch
@@ -210,7 +206,7 @@ class Conversation:
     def set_header(self, form: Format, head: PromptHeader) -> None:
         """Set tools, effort and instructions; they are rendered only if they differ from before."""
         if head != self.header:
-            self._header_ids = form.prompt_header(head)
+            self.header_ids = form.prompt_header(head)
             self.header = head
 
     def add(self, form: Format, message: Message) -> None:

@@ -37,7 +37,7 @@ from tools.mcp.host import Host
 from tools.policy.approvals import Policy
 
 if TYPE_CHECKING:
-    from agent.engine.placement.planner import PlacementPlan
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class Runtime:
         self.idle_timers = IdleTimers(
             unload=self.unload,
             warm_up=self._warm_up,
-            probe=lambda: self.provider.loader.probe_repacking(self.placement_plan),
+            probe=lambda: self.provider.loader.probe_repacking(self.provider.placement_plan),
             warm_up_seconds=options.warm_up_seconds,
             probe_seconds=options.probe_seconds,
         )
@@ -136,19 +136,9 @@ class Runtime:
         return self.provider.loader.model
 
     @property
-    def engine_name(self) -> str:
-        """The engine of the model: ``llama.cpp``, ``script``, or the kind of its server."""
-        return self.provider.loader.engine_name
-
-    @property
     def format(self) -> Format | None:
         """The format of the model that was loaded last, or is being loaded; None before the first."""
         return self.provider.format
-
-    @property
-    def placement_plan(self) -> PlacementPlan | None:
-        """Where the model's weights go and why; None before that is planned, or without a choice."""
-        return self.provider.placement_plan
 
     @property
     def context_length(self) -> int:

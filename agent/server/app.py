@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,7 +15,6 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
 from agent.observability.metrics import CONTENT_TYPE, Metrics
-from agent.runtime.health import health_problem, replica_states
 from agent.runtime.runtime import Runtime
 from agent.server import openapi
 from agent.server.batch.batches import BatchQueue
@@ -39,6 +39,10 @@ from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import OPEN_RESPONSES_NAMES, SseEncoder
 from agent.store.responses import ResponseStore
 from agent.turn.options import TurnOptions
+
+if TYPE_CHECKING:
+    from agent.engine.remote.endpoint import ReplicaState
+    from agent.engine.remote.engine import RemoteEngine
 
 log = logging.getLogger(__name__)
 
@@ -179,3 +183,33 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     return error_response(
         ApiError(error.status_code, f"{endpoint}: {problem}.", headers=error.headers)
     )
+
+
+def _remote_engine(runtime: Runtime) -> RemoteEngine | None:
+    current = runtime.loaded or runtime.asleep
+    if runtime.provider.loader.is_local or runtime.script is not None or current is None:
+        return None
+    # Only a remote model's program imports the HTTP client.
+    from agent.engine.remote.engine import RemoteEngine
+
+    engine = current.engine
+    return engine if isinstance(engine, RemoteEngine) else None  # another may be chosen
+
+
+def replica_states(runtime: Runtime) -> list[ReplicaState]:
+    """Return the state of the servers that run the model; empty: it runs here."""
+    engine = _remote_engine(runtime)
+    return engine.replicas.states() if engine is not None else []
+
+
+async def health_problem(runtime: Runtime) -> str | None:
+    """Why the loaded model cannot answer now, in a sentence; None: it can, as far as is known.
+
+    A remote model's server is asked, at most once a second.
+    """
+    if (engine := _remote_engine(runtime)) is None:
+        return None
+    problem = await engine.cached_health()
+    # Its address is not disclosed to all clients.
+    name = runtime.provider.loader.engine_name
+    return None if problem is None else f"The {name} that runs the model {problem}."

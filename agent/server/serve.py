@@ -23,9 +23,8 @@ from agent.engine.protocol import EngineError
 from agent.errors import UserError
 from agent.formats.constraints import ConstrainableFormat
 from agent.observability.logging import open_log_file
-from agent.runtime.health import health_problem
 from agent.runtime.runtime import Runtime
-from agent.server.app import create_app
+from agent.server.app import create_app, health_problem
 from agent.server.batch.batches import BatchQueue
 from agent.server.batch.file_store import FileStore
 from agent.server.http.auth import is_loopback

@@ -68,17 +68,7 @@ class Store(StoreReader):
 
     def close(self) -> None:
         """Close the file once all that was submitted is done."""
-        self.submit(self._db.close).result()
-
-    @property
-    def db(self) -> sqlite3.Connection:
-        """The connection, for `ResponseStore`."""
-        return self._db
-
-    @property
-    def tree(self) -> ConversationTree:
-        """The rows of conversations and entries, for `ResponseStore`."""
-        return self._tree
+        self.submit(self.db.close).result()
 
     # --- writing ---
 
@@ -98,27 +88,27 @@ class Store(StoreReader):
         if start is None:
             start = len(conversation.entries)
         if self._path is not None:
-            reserve.hold(self._db, self._path)
+            reserve.hold(self.db, self._path)
         stored = None if served is None else json.dumps(served)
         owner = (served or {}).get("owner", "")
         begun_here.add(response.id)  # first: another thread may look for turns that are lost
-        with self._not_waiting_for_disk(), self._db:
-            self._db.execute("begin immediate")
+        with self._not_waiting_for_disk(), self.db:
+            self.db.execute("begin immediate")
             if response.conversation is not None:
-                self._tree.check_unchanged(conversation)
-            self._tree.add(conversation, prompt, response.model, source, owner)
-            self._db.execute(
+                self.tree.check_unchanged(conversation)
+            self.tree.add(conversation, prompt, response.model, source, owner)
+            self.db.execute(
                 "insert into turns values (?,?,?,?,?,?,?,?,null,null,null,?)",
                 (response.id, conversation.id, prompt, "in_progress", response.model_dump_json(),
-                 os.getpid(), self._tree.clock.now(), start, stored),
+                 os.getpid(), self.tree.clock.now(), start, stored),
             )  # fmt: skip
 
     @contextmanager
     def _ending(self, response_id: str) -> Iterator[None]:
         """A transaction that ends a turn, which is not lost before."""
         try:
-            with self._db:
-                self._db.execute("begin immediate")
+            with self.db:
+                self.db.execute("begin immediate")
                 yield
         finally:
             begun_here.discard(response_id)
@@ -126,17 +116,17 @@ class Store(StoreReader):
     @contextmanager
     def _not_waiting_for_disk(self) -> Iterator[None]:
         """Writes outlive this process, but not a crash of the system; a commit saves up to 8 ms."""
-        self._db.execute("pragma synchronous = normal")
+        self.db.execute("pragma synchronous = normal")
         try:
             yield
         finally:
-            self._db.execute("pragma synchronous = full")
+            self.db.execute("pragma synchronous = full")
 
     def note(self, response_id: str, note: str) -> None:
         """Append to the journal of a turn, if that runs, without waiting for the disk. Raises
         sqlite3.Error."""
         with self._not_waiting_for_disk():
-            self._db.execute(
+            self.db.execute(
                 "insert into journal select null, id, ? from turns"
                 " where id = ? and status = 'in_progress'",
                 (note, response_id),
@@ -155,15 +145,15 @@ class Store(StoreReader):
         with self._ending(response.id):
             if served is not None and not self._exists(response.id):
                 return
-            self._db.execute("delete from journal where turn = ?", (response.id,))
+            self.db.execute("delete from journal where turn = ?", (response.id,))
             if response.abandons_conversation:
-                self._tree.fork_abandoned(conversation, response)
+                self.tree.fork_abandoned(conversation, response)
             if conversation.entries or position_of(conversation).revision:
-                self._tree.fork_on_conflict(conversation, response)
-                self._tree.write(conversation)
+                self.tree.fork_on_conflict(conversation, response)
+                self.tree.write(conversation)
             upto = sum(not entry.reasoning for entry in conversation.entries)
             self._leave_reasoning_out_of_start(conversation, response.id)
-            self._db.execute(
+            self.db.execute(
                 "update turns set status = ?, response = ?, events = ?, upto = ?, revision = ?,"
                 " served = ? where id = ?",
                 (response.status, response.model_dump_json(), events, upto,
@@ -178,104 +168,104 @@ class Store(StoreReader):
     def _leave_reasoning_out_of_start(self, conversation: Conversation, response_id: str) -> None:
         """Count no reasoning before the turn, as ``upto`` does: an open call still had it."""
         query = "select coalesce(start, 0) from turns where id = ?"
-        for (start,) in self._db.execute(query, (response_id,)).fetchall():
+        for (start,) in self.db.execute(query, (response_id,)).fetchall():
             reasoning = sum(at < start for at, _ in conversation.finished_reasoning)
             reasoning += sum(entry.reasoning for entry in conversation.entries[:start])
             change = "update turns set start = start - ? where id = ?"
-            self._db.execute(change, (reasoning, response_id))
+            self.db.execute(change, (reasoning, response_id))
 
     def write_prompt_choices(self, conversation: Conversation) -> None:
         """Write what a person folded, dropped or pinned of a conversation, unless another process has
         continued it: then the branch that its next turn makes has it. Raises sqlite3.Error."""
         query = "select 1 from conversations where id = ? and revision = ? and not hidden"
-        with self._db:
-            self._db.execute("begin immediate")
+        with self.db:
+            self.db.execute("begin immediate")
             revision = position_of(conversation).revision
-            if self._db.execute(query, (conversation.id, revision)).fetchone():
-                self._tree.write_prompt_choices(conversation)
+            if self.db.execute(query, (conversation.id, revision)).fetchone():
+                self.tree.write_prompt_choices(conversation)
 
     def discard(self, conversation: Conversation, response_id: str) -> None:
         """Delete a turn that never began, and an otherwise empty conversation. Raises sqlite3.Error."""
         name = conversation.id
         with self._ending(response_id):
-            self._db.execute("delete from journal where turn = ?", (response_id,))
-            self._db.execute("delete from turns where id = ?", (response_id,))
-            self._db.execute(
+            self.db.execute("delete from journal where turn = ?", (response_id,))
+            self.db.execute("delete from turns where id = ?", (response_id,))
+            self.db.execute(
                 "delete from conversations where id = ? and revision = 0 and metadata is null"
                 " and not exists (select 1 from turns where conversation = conversations.id)"
                 " and not exists (select 1 from conversations as c where c.parent = conversations.id)",
                 (name,),
             )
-            self._db.execute(  # it is not the latest one because of this turn
+            self.db.execute(  # it is not the latest one because of this turn
                 "update conversations set updated = coalesce("
                 "(select max(created) from turns where conversation = ?1), updated) where id = ?1",
                 (name,),
             )
 
     def _exists(self, response_id: str) -> bool:
-        row = self._db.execute("select 1 from turns where id = ?", (response_id,)).fetchone()
+        row = self.db.execute("select 1 from turns where id = ?", (response_id,)).fetchone()
         return row is not None
 
     def _write_served(self, conversation: Conversation, response: Response) -> None:
         """Write what a continuation of exactly this response needs, and its items by id."""
         pending = [(at, entry) for at, entry in enumerate(conversation.entries) if entry.reasoning]
         self._write_reasoning(response.id, pending)
-        self._db.executemany(
+        self.db.executemany(
             "insert or replace into turn_items values (?,?)",
             [(item.id, response.id) for item in response.output],
         )
 
     def _write_reasoning(self, turn: str, reasoning: Sequence[tuple[int, Entry]]) -> None:
-        self._db.executemany(
+        self.db.executemany(
             "insert or replace into pending_entries values (?,?,?,?)",
-            [(turn, at, self._tree.message(entry.ids), entry.role) for at, entry in reasoning],
+            [(turn, at, self.tree.message(entry.ids), entry.role) for at, entry in reasoning],
         )
 
     def fork(self, conversation: Conversation, before: int | None = None) -> Conversation:
         """Branch before an entry (None: after all), and write the branch. Raises sqlite3.Error."""
         at = len(conversation.entries) if before is None else before
         branch = conversation.branch(new_id("conv"), at)
-        with self._db:
-            self._db.execute("begin immediate")
-            title, model = self._db.execute(
+        with self.db:
+            self.db.execute("begin immediate")
+            title, model = self.db.execute(
                 "select title, model from conversations where id = ?", (conversation.id,)
             ).fetchone()
-            self._tree.add(branch, title, model)
-            self._tree.write(branch)
+            self.tree.add(branch, title, model)
+            self.tree.write(branch)
         return branch
 
     def save_converted(
         self, conversation: Conversation, original: str, turns: Sequence[StoredTurn], model: str
     ) -> None:
         """Write a conversation with the texts and the title of ``original``. Raises sqlite3.Error."""
-        with self._db:
-            self._db.execute("begin immediate")
-            row = self._db.execute(
+        with self.db:
+            self.db.execute("begin immediate")
+            row = self.db.execute(
                 "select title from conversations where id = ?", (original,)
             ).fetchone()
             prompt = turns[0].prompt if turns else ""
             title = prompt if row is None else row[0]  # None: deleted meanwhile
-            self._tree.add(conversation, title, model)
+            self.tree.add(conversation, title, model)
             prompts = [n for n, e in enumerate(conversation.entries) if e.role == "user"]
             bounds = pairwise([*prompts, len(conversation.entries)])
             for turn, (start, end) in zip(turns, bounds, strict=True):
                 response = turn.response.model_copy(update={"id": new_id("resp")})
-                self._db.execute(
+                self.db.execute(
                     "insert into turns (id, conversation, prompt, status, response, pid, created,"
                     " start, upto) values (?,?,?,?,?,?,?,?,?)",
                     (response.id, conversation.id, turn.prompt, response.status,
-                     response.model_dump_json(), os.getpid(), self._tree.clock.now(), start, end),
+                     response.model_dump_json(), os.getpid(), self.tree.clock.now(), start, end),
                 )  # fmt: skip
-            self._tree.write(conversation)
+            self.tree.write(conversation)
 
     def rename(self, conversation_id: str, title: str) -> None:
-        self._db.execute(
+        self.db.execute(
             "update conversations set title = ? where id = ?", (title_from(title), conversation_id)
         )
 
     def first_line_title(self, conversation_id: str) -> str | None:
         """A conversation's title, while it is the first line of its first prompt; else None."""
-        row = self._db.execute(
+        row = self.db.execute(
             "select title, prompt from conversations join turns on turns.conversation ="
             " conversations.id where conversations.id = ? order by turns.created limit 1",
             (conversation_id,),
@@ -284,22 +274,22 @@ class Store(StoreReader):
 
     def replace_title(self, conversation_id: str, before: str, title: str) -> None:
         """Give a conversation another title, unless it has another than ``before`` by now."""
-        self._db.execute(
+        self.db.execute(
             "update conversations set title = ? where id = ? and title = ?",
             (title_from(title), conversation_id, before),
         )
 
     def delete(self, conversation_id: str) -> None:
         """Delete a conversation, but for what branches share, and branches of unfinished responses."""
-        with self._db:
-            self._db.execute("begin immediate")
+        with self.db:
+            self.db.execute("begin immediate")
             for name in [*self._abandoned_branches(conversation_id), conversation_id]:
-                self._db.execute("update conversations set hidden = 1 where id = ?", (name,))
-                self._tree.collect_deleted(name)
-        give_back_pages(self._db)
+                self.db.execute("update conversations set hidden = 1 where id = ?", (name,))
+                self.tree.collect_deleted(name)
+        give_back_pages(self.db)
 
     def _abandoned_branches(self, conversation_id: str) -> list[str]:
-        rows = self._db.execute(
+        rows = self.db.execute(
             "select distinct c.id from conversations c cross join turns on turns.conversation = c.id"
             " where parent is not null and source = 'http' and metadata is null and c.id != ?1"
             " and json_valid(response) and json_extract(response, '$.conversation.id') = ?1",
@@ -313,7 +303,7 @@ class Store(StoreReader):
         """The full id of a conversation, from the beginning of its id or that of one of its responses;
         None: the one that a person continued last. Raises StoreError."""
         if conversation_id is None:
-            row = self._db.execute(
+            row = self.db.execute(
                 "select id from conversations where not hidden and source = 'local'"
                 " order by updated desc"
             ).fetchone()
@@ -322,7 +312,7 @@ class Store(StoreReader):
             return str(row[0])
         # A shorter one is not chosen by a person: it is a variable that is not set, say.
         is_long = len(conversation_id.removeprefix("conv_")) >= SHORT_ID_LENGTH
-        rows = self._db.execute(
+        rows = self.db.execute(
             "select id from conversations where not hidden and (id = ?1"
             " or id = (select conversation from turns where turns.id = ?1)"
             " or ?2 and (substr(id, 1, length(?1)) = ?1"

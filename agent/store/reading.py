@@ -29,14 +29,14 @@ class StoreReader:
     """Reads the conversations of one file."""
 
     def __init__(self, db: sqlite3.Connection, tree: ConversationTree, damage: DamageLog) -> None:
-        self._db, self._tree = db, tree
+        self.db, self.tree = db, tree
         self.damage = damage
         """Rows that could not be read."""
 
     def _rows(self, subject: str, query: str, values: tuple[object, ...]) -> Iterator[Any]:
         """The rows of a query, up to where the file cannot be read any more."""
         try:
-            yield from self._db.execute(query, values)
+            yield from self.db.execute(query, values)
         except sqlite3.Error as error:
             self.damage.note(subject, error)
 
@@ -48,10 +48,10 @@ class StoreReader:
 
     def _read(self, name: str) -> tuple[Conversation, bool]:
         """A conversation as far as it can be read, and whether that is all of it."""
-        entries, flaw = self._tree.read_entries(name)
+        entries, flaw = self.tree.read_entries(name)
         if flaw is not None:
             self.damage.note(f"The end of conversation {name}", flaw)
-        vocabulary, parent, shared, revision = self._db.execute(
+        vocabulary, parent, shared, revision = self.db.execute(
             "select vocabulary, parent, shared, revision from conversations where id = ?", (name,)
         ).fetchone()
         conversation = Conversation(
@@ -73,7 +73,7 @@ class StoreReader:
 
     def _unanswered(self, conversation: Conversation) -> list[Any]:
         """The client's calls with which a conversation ends."""
-        row = self._db.execute(
+        row = self.db.execute(
             "select id, response from turns where conversation = ? and upto = ?"
             " order by created desc, rowid desc limit 1",
             (conversation.id, sum(not entry.reasoning for entry in conversation.entries)),
@@ -156,7 +156,7 @@ class StoreReader:
         return {row[0] for row in rows}
 
     def _count(self, conversation_id: str) -> int:
-        number: int = self._db.execute(
+        number: int = self.db.execute(
             f"{PATH} select count(*) from path join turns t"
             " on t.conversation = path.id and coalesce(start, 0) < path.upto",
             (conversation_id,),
@@ -169,10 +169,10 @@ class StoreReader:
         name, position = conversation.id, position_of(conversation)
         parent, shared = position.parent, position.shared
         if lineage := self.lineage(name):
-            branches = self._tree.alternatives(name, start)
+            branches = self.tree.alternatives(name, start)
         elif parent is not None and start <= shared:
             lineage = [name, *self.lineage(parent)]
-            branches = self._tree.alternatives(parent, start)
+            branches = self.tree.alternatives(parent, start)
             branches += [name] if start == shared else []
         else:
             branches = []
@@ -180,7 +180,7 @@ class StoreReader:
         return (branches.index(own) + 1, branches) if own and len(branches) > 1 else (0, [])
 
     def lineage(self, conversation_id: str) -> list[str]:
-        return self._tree.lineage(conversation_id)
+        return self.tree.lineage(conversation_id)
 
     # --- turns ---
 
@@ -233,7 +233,7 @@ class StoreReader:
 
     def _insert_reasoning(self, entries: list[Entry], response_id: str, start: int = 0) -> int:
         """Insert a turn's reasoning into ``entries``, which begin at ``start``; return its index."""
-        rows = self._db.execute(
+        rows = self.db.execute(
             "select position, ids, role from pending_entries join messages on number = message"
             " where turn = ? order by position",
             (response_id,),
@@ -247,7 +247,7 @@ class StoreReader:
     def served_turn(self, response_id: str, *, is_latest: bool = False) -> ServedTurn | None:
         """A turn that answered a request, with its conversation as it was then. ``is_latest``: the
         conversation ends with it."""
-        row = self._db.execute(
+        row = self.db.execute(
             "select conversation, response, coalesce(upto, start, 0), iif(?, null, revision), served,"
             " events from turns where id = ? and served is not null",
             (is_latest, response_id),

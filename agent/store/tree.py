@@ -76,7 +76,7 @@ def position_of(conversation: Conversation) -> TreePosition:
     saved, before = version.count, version.position
     shared = min(before.shared, saved)
     if version.conversation_id == conversation.id:
-        return replace(before, saved=saved, shared=shared)
+        return replace(before, saved=saved)  # it shares as much as before until it is written
     if before.revision == 0:  # a branch of what that one, which has no entries yet, branched from
         return TreePosition(before.parent, shared, shared)
     return TreePosition(version.conversation_id, saved, saved)

@@ -269,7 +269,7 @@ class Turn:
                 ev.AgentStart(
                     model=runtime.model.name,
                     context_length=runtime.context_length,
-                    engine=runtime.engine_name,
+                    engine=runtime.provider.loader.engine_name,
                     tools=[f"{tool.server}.{tool.name}" for tool in self.host.tools()],
                     mcp_servers=[
                         ev.ServerStatus(name=s.name, status=s.status, tools=s.tools, error=s.error)

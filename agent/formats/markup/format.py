@@ -12,10 +12,16 @@ from typing import Literal
 from agent.engine.grammars import GrammarCompiler, TokenBytes
 from agent.engine.protocol import Constraint, EngineError
 from agent.formats.constraints import ConstraintKind, GenerationConstraints
-from agent.formats.markup.call_encoding import code_arguments, encode_call
 from agent.formats.markup.chat_template import ChatTemplate, MessageFrame, tool_schema
 from agent.formats.markup.constraint import MarkupConstraint
-from agent.formats.markup.dialects import CALL, THINK, THINK_END, Dialect
+from agent.formats.markup.dialects import (
+    CALL,
+    THINK,
+    THINK_END,
+    Dialect,
+    code_arguments,
+    encode_call,
+)
 from agent.formats.markup.parser import MarkupParser, TokenClasses
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import MarkupEncoder, MarkupVocabulary

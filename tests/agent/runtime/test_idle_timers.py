@@ -98,11 +98,16 @@ async def test_first_event_has_planned_context_length(new_runtime: NewRuntime) -
     runtime = await new_runtime()
     _, events = await run_turn(runtime)
     start = events[0]
-    assert isinstance(start, AgentStart) and runtime.placement_plan is not None
+    assert isinstance(start, AgentStart) and runtime.provider.placement_plan is not None
     assert (
-        start.context_length == runtime.placement_plan.placement.context == runtime.context_length
+        start.context_length
+        == runtime.provider.placement_plan.placement.context
+        == runtime.context_length
     )
-    assert runtime.placement_plan.reasons and runtime.placement_plan.memory_use.memory > 0
+    assert (
+        runtime.provider.placement_plan.reasons
+        and runtime.provider.placement_plan.memory_use.memory > 0
+    )
 
 
 async def test_requested_kv_type_and_context_are_planned(
@@ -110,7 +115,10 @@ async def test_requested_kv_type_and_context_are_planned(
 ) -> None:
     runtime = await new_runtime(model_at(tiny_gguf, kv_type="q8_0", context=4096), context=2048)
     await runtime.ready()
-    assert runtime.placement_plan and runtime.placement_plan.placement.kv_type == "q8_0"
+    assert (
+        runtime.provider.placement_plan
+        and runtime.provider.placement_plan.placement.kv_type == "q8_0"
+    )
     assert runtime.context_length == runtime.loaded.engine.context_length == 2048
 
 
@@ -252,7 +260,7 @@ async def test_missing_model_file_is_reported_by_load(
 ) -> None:
     runtime = await new_runtime(replace(model_at(tmp_path / "gone.gguf")))
     await runtime.plan_placement()
-    assert runtime.placement_plan is None
+    assert runtime.provider.placement_plan is None
     with pytest.raises(EngineError, match=r"gone\.gguf"):
         await runtime.ready()
 
@@ -304,14 +312,17 @@ async def test_idle_runtime_probes_repacking(
     )  # as with AMX
     runtime = await new_runtime(probe_seconds=0.0)
     await runtime.ready()
-    assert runtime.placement_plan and runtime.placement_plan.placement.extra_buffers is None
+    assert (
+        runtime.provider.placement_plan
+        and runtime.provider.placement_plan.placement.extra_buffers is None
+    )
     await wait_until(
         lambda: cpu_probe.cached_result(runtime.paths.cache, EMBEDDED_TENSOR_TYPES) is not None
     )
     verdict = cpu_probe.should_repack(runtime.paths.cache, EMBEDDED_TENSOR_TYPES)
     await runtime.unload()
     await runtime.ready()
-    assert runtime.placement_plan.placement.extra_buffers is verdict
+    assert runtime.provider.placement_plan.placement.extra_buffers is verdict
 
 
 async def test_turn_cancels_probe(

@@ -376,7 +376,7 @@ def test_turn_from_an_earlier_entry_of_a_branch_leaves_it_readable(tmp_path: Pat
     branch = talk.branch("branch", 4)
     tell(store, branch, "three, edited", 30)
     rewound = store.load("branch")
-    del rewound.entries[2:]
+    rewound.truncate(2)
     store.begin(rewound, "two, again", response(name="resp_again"))
     assert store.load("branch").entries == branch.entries, "as long as nothing else is written"
 

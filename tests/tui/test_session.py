@@ -146,10 +146,10 @@ async def test_unwritable_store_for_one_turn_next_turn_stores_both(open_session:
     session = open_session()
     await session.begin()
     await ask(session, "one")
-    session.storage.store._db.execute("pragma query_only = on")
+    session.storage.store.db.execute("pragma query_only = on")
     with pytest.raises(AssertionError, match="could not be stored: attempt to write a readonly"):
         await ask(session, "two")
-    session.storage.store._db.execute("pragma query_only = off")
+    session.storage.store.db.execute("pragma query_only = off")
     session.storage.error = None
     await ask(session, "three")
     stored = session.storage.store.load(session.conversation.id)

@@ -223,7 +223,7 @@ class CommandAccess:
 
     def readable_paths(self) -> list[str]:
         """Return what it reads, folders before what is in them."""
-        seen = [*_readable(), *_COMMAND_READABLE]
+        seen = [*_readable(), *_COMMAND_READABLE, *find_toolchains().readable]
         # Programs refuse a missing certificate.
         readable = {*self.readable, *certificate_variables().values()}
         for path in sorted(readable - set(seen)):

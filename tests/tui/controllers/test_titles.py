@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +78,7 @@ async def test_title_of_script_is_written_only_where_config_says_so(
 async def test_title_is_never_written_by_the_embedded_model(open_app: OpenApp) -> None:
     async with open_app(ANSWER, UNWRITTEN_TITLE) as driver:
         assert await driver.app.titles.untitled() == "How many words?"
-        runtime = driver.app.session.runtime
-        runtime.provider.loader = replace(runtime.provider.loader, script=None)
+        driver.app.session.runtime.script = None
         assert await driver.app.titles.untitled() is None
 
 

@@ -25,7 +25,6 @@ from agent.config.launch import LaunchOptions
 from agent.conversation.attachments import format_attachment
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
-from agent.conversation.project_instructions import ProjectInstructions
 from agent.errors import UserError, describe_cause
 from agent.events import AgentNotice, AgentPrompt, AgentTokens, Event, Response, TokenEvent
 from agent.models.catalog import EMBEDDED_NOTICE
@@ -107,7 +106,9 @@ def main(request: RunRequest, launch: LaunchOptions) -> int:
     prompt = _read_prompt(request)
     runtime = bootstrap.create_runtime(launch, serves_engine=False)
     options = _with_schema(bootstrap.turn_options(launch, runtime.model), request.output_schema)
-    options = replace(options, project=_project_instructions(launch))
+    options = replace(options, project=bootstrap.project_instructions(launch))
+    for sentence in options.project.notices:
+        echo(f"agent: {sentence}", file=sys.stderr)
     if can_ask():
         options = replace(options, login=login_prompt.ask_login)
     _check_writable("--output", request.output)
@@ -208,7 +209,11 @@ async def _run(
     try:
         await runtime.start()
         if store is not None:
-            TurnRecorder(store, _warn_not_stored).record(turn, prompt)
+
+            def warn(error: sqlite3.Error) -> None:  # the answer counts more than its storage
+                echo(f"agent: this conversation is not stored: {error}.", file=sys.stderr)
+
+            TurnRecorder(store, warn).record(turn, prompt)
         turn.start()
         following = asyncio.create_task(output.follow(turn.log))
         stopped = asyncio.create_task(stopping.requested.wait())
@@ -239,11 +244,6 @@ async def _run(
     # Where the turn was done, but not what is written about it, it was stopped all the same.
     was_stopped = output.is_blocked or turn.exit_code == EXIT_CANCELLED
     return stopping.exit_code if was_stopped and stopping.exit_code else turn.exit_code
-
-
-def _warn_not_stored(error: sqlite3.Error) -> None:
-    """Say that the turn could not be written: the answer counts more than its storage."""
-    echo(f"agent: this conversation is not stored: {error}.", file=sys.stderr)
 
 
 class _Stopping:
@@ -317,13 +317,6 @@ def _check_writable(option: str, file: Path | None) -> None:
         raise UserError(f"{option}: {file} is a folder.")
     if not file.parent.is_dir():
         raise UserError(f"{option}: the folder of {file} does not exist.")
-
-
-def _project_instructions(launch: LaunchOptions) -> ProjectInstructions:
-    instructions = bootstrap.project_instructions(launch)
-    for sentence in instructions.notices:
-        echo(f"agent: {sentence}", file=sys.stderr)
-    return instructions
 
 
 def _with_schema(options: TurnOptions, file: Path | None) -> TurnOptions:

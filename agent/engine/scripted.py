@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,7 +81,9 @@ class ScriptEngine:
         """The last prompt that was not only prefilled, and its output."""
         self.unfinished = 0
         self._path = path
-        self._encode = encoding if callable(encoding) else _harmony_encoder(encoding)
+        self._encode: Encode = (
+            encoding if callable(encoding) else partial(encoding.encode, allowed_special="all")
+        )
         self._lines: Iterator[ScriptLine] | None = None
 
     async def load(self, progress: Callable[[float], None] | None = None) -> None:
@@ -96,7 +99,10 @@ class ScriptEngine:
         request.require_room(self.context_length)
         # A request that only prefills uses up no line.
         if request.auxiliary:
-            line = ScriptLine(_forced_tokens(request), 0.0)
+            forced = request.constraint
+            line = ScriptLine(
+                forced.upcoming(1 << 30) if isinstance(forced, ForcedTokens) else [], 0
+            )
         else:
             line = EMPTY_LINE if request.max_tokens == 0 else next(self._lines)
         return ScriptGeneration(self, request, line)
@@ -144,8 +150,8 @@ class ScriptGeneration:
         reason: FinishReason = "stop"
         hold = self._line.hold
         for number, token in enumerate(self._line.tokens):
-            if limit := self._limit_reached(total, len(sequence)):
-                reason = limit
+            if number == self._request.max_tokens or len(sequence) >= self._engine.context_length:
+                reason = "length" if number == self._request.max_tokens else "context"
                 break
             if hold and number == hold.after:
                 await hold.wait(self._cancelled)
@@ -167,15 +173,6 @@ class ScriptGeneration:
         known = (1, 1.0, (1.0,)) if self._request.probabilities else ()
         return [Logprob(token, 0.0, ((token, 0.0),), *known)]
 
-    def _limit_reached(self, prompt_length: int, length: int) -> FinishReason | None:
-        """Return why no token may follow; None: one may."""
-        if (
-            self._request.max_tokens is not None
-            and length - prompt_length >= self._request.max_tokens
-        ):
-            return "length"
-        return "context" if length >= self._engine.context_length else None
-
     async def _cancelled_within(self, seconds: float) -> bool:
         """Wait, yielding to the loop even for 0 seconds; return whether the wait was cancelled."""
         if seconds <= 0:
@@ -186,19 +183,6 @@ class ScriptGeneration:
                 return await self._cancelled.wait()
         except TimeoutError:
             return False
-
-
-def _forced_tokens(request: Request) -> list[int]:
-    constraint = request.constraint
-    return constraint.upcoming(1 << 30) if isinstance(constraint, ForcedTokens) else []
-
-
-def _harmony_encoder(encoding: HarmonyEncoding) -> Encode:
-    def encode(markup: str) -> list[int]:
-        ids: list[int] = encoding.encode(markup, allowed_special="all")
-        return ids
-
-    return encode
 
 
 def read_script(path: Path, encode: Encode) -> list[ScriptLine]:

@@ -43,18 +43,12 @@ def _is_count(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
-def _is_seconds(value: object) -> bool:
-    return isinstance(value, int | float) and is_number(value) and 0 <= value < math.inf
-
-
 def _is_name_list(value: object) -> bool:
     return isinstance(value, list) and all(map(is_text, value))
 
 
-_TEXT, _SECONDS = (
-    FieldSpec("a text in quotes", is_text),
-    FieldSpec("a number of seconds", _is_seconds),
-)
+_TEXT = FieldSpec("a text in quotes", is_text)
+_SECONDS = FieldSpec("a number of seconds", lambda v: is_number(v) and 0 <= v < math.inf)
 _COUNT, _FLAG = FieldSpec("a number", _is_count), FieldSpec("true or false", is_flag)
 _URLS = FieldSpec("a text in quotes or a list of them", lambda v: is_text(v) or _is_name_list(v))
 _SERVER_FIELDS = {"url": _URLS, "key_env": _TEXT, "model": _TEXT, "wait": _SECONDS}

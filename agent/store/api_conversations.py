@@ -17,7 +17,6 @@ from agent.store.conversations import Store
 from agent.store.damage import READ_ERRORS
 from agent.store.event_codec import read_record
 from agent.store.recovery import mark_lost_turns, recover
-from agent.store.schema import give_back_pages
 from agent.store.tree import PATH, position_of
 
 
@@ -175,10 +174,6 @@ class ApiConversationStore:
                 [(turn, name) for turn in deleted],
             )
             self.store.tree.collect_messages()
-
-    def empty_log(self) -> None:
-        """Remove from the store's files what was deleted."""
-        give_back_pages(self._db)
 
     def _write_turn(self, turn: ItemTurn, conversation: Conversation) -> None:
         if turn.conversation != conversation.id:

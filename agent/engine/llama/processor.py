@@ -26,12 +26,14 @@ def performance_cores(system_folder: Path = SYSTEM_FOLDER) -> int | None:
     """Physical performance cores that this process may use; None: all cores are equal, or unknown.
     Linux: by ``cpu_capacity`` or the highest clock; macOS: ``sysctl``."""
     if sys.platform == "darwin":
-        return _performance_cores_of_macos()
+        levels = _run_command("sysctl", "-n", "hw.nperflevels", "hw.perflevel0.physicalcpu").split()
+        return int(levels[1]) if len(levels) == 2 and levels[0] != "1" else None
     if not hasattr(os, "sched_getaffinity"):
         return None
     cores = [system_folder / f"devices/system/cpu/cpu{n}" for n in os.sched_getaffinity(0)]
     for speed_file in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
-        speeds = [_read_number(core / speed_file) for core in cores]
+        texts = [_read_text(core / speed_file) for core in cores]
+        speeds = [int(text) if text.isdecimal() else 0 for text in texts]
         least = PERFORMANCE_SHARE * max(speeds)
         fast = [core for core, speed in zip(cores, speeds, strict=True) if speed >= least]
         if min(speeds) > 0 and len(fast) < len(cores):
@@ -64,11 +66,6 @@ def power_saving(system_folder: Path = SYSTEM_FOLDER) -> str | None:
     return ", ".join(reasons) or None
 
 
-def _performance_cores_of_macos() -> int | None:
-    levels = _run_command("sysctl", "-n", "hw.nperflevels", "hw.perflevel0.physicalcpu").split()
-    return int(levels[1]) if len(levels) == 2 and levels[0] != "1" else None
-
-
 def _run_command(*command: str) -> str:
     """Return the output of a system command; empty if it is missing or fails."""
     if (program := find_program(command[0])) is None:
@@ -86,8 +83,3 @@ def _read_text(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
-
-
-def _read_number(path: Path) -> int:
-    text = _read_text(path)
-    return int(text) if text.isdecimal() else 0

@@ -33,6 +33,8 @@ class Speed:
 
 def main(types: list[int]) -> None:
     """Try ordinary weights, then repacked ones, and print a line for each."""
+    import numpy as np
+
     if sys.platform != "win32":
         import resource
 
@@ -48,7 +50,7 @@ def main(types: list[int]) -> None:
         # In turns, and the best run counts: other programs run too.
         pairs = [(plain.speed(), repacked.speed()) for _ in range(TIMED_RUNS)]
         _print_stage("plain", _best(pair[0] for pair in pairs))
-        if _correlate(plain.logits(), repacked.logits()):
+        if np.corrcoef(plain.logits(), repacked.logits())[0, 1] >= MIN_CORRELATION:
             _print_stage("repacked", _best(pair[1] for pair in pairs))
 
 
@@ -59,13 +61,6 @@ def _print_stage(stage: str, speed: Speed) -> None:
 def _best(speeds: Iterable[Speed]) -> Speed:
     runs = list(speeds)
     return Speed(max(run.prefill for run in runs), max(run.decode for run in runs))
-
-
-def _correlate(a: Any, b: Any) -> bool:
-    """Whether two rows of logits, (vocabulary,) float32, correlate."""
-    import numpy as np
-
-    return bool(np.corrcoef(a, b)[0, 1] >= MIN_CORRELATION)
 
 
 class _ProbeModel:

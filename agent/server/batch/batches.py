@@ -80,20 +80,16 @@ class BatchQueue:
             os.close(lock)
             return
         self._lock = lock
-        self._delete_orphans()
+        for suffix in ("input", "results"):
+            for path in self._batches.folder.glob(f"batch_*.{suffix}"):
+                if not path.with_suffix(".json").exists():  # a server ended amid its creation
+                    path.unlink(missing_ok=True)
         for batch in self._batches.load_all():
             if batch["status"] in UNFINISHED:
                 self._waiting.put_nowait(batch["id"])
             else:
                 self._discard_work(batch)
         self._worker = asyncio.create_task(self._work())
-
-    def _delete_orphans(self) -> None:
-        """Delete what was written for batches that do not exist: a server ended amid a request."""
-        for suffix in ("input", "results"):
-            for path in self._batches.folder.glob(f"batch_*.{suffix}"):
-                if not path.with_suffix(".json").exists():
-                    path.unlink(missing_ok=True)
 
     def stop(self) -> None:
         """Begin no more; the batch that runs is resumed when a server starts again."""
@@ -273,7 +269,10 @@ class BatchQueue:
 
     def _read(self, batch: Json) -> list[Line]:
         try:
-            text = self._read_input(batch)
+            path = self._input(batch)
+            if not path.exists():  # batches of earlier versions have no input of their own
+                path = self.files.content(batch["input_file_id"])
+            text = path.read_text(encoding="utf-8-sig")
         except FileNotFoundError:
             return [WrongLine(None, ApiError(404, "The file was deleted.", code="file_not_found"))]
         except UnicodeDecodeError:
@@ -282,13 +281,6 @@ class BatchQueue:
         lines = list(read_lines(text.split("\n"), [batch["endpoint"]]))
         empty = ApiError(400, "The file has no requests.", code="empty_file")
         return lines or [WrongLine(None, empty)]
-
-    def _read_input(self, batch: Json) -> str:
-        for path in (self._input(batch), self.files.content(batch["input_file_id"])):
-            # Batches of earlier versions have no input of their own.
-            if path.exists():
-                break
-        return path.read_text(encoding="utf-8-sig")
 
     def _fail(self, batch: Json, wrong: list[WrongLine]) -> None:
         faults = [

@@ -57,13 +57,14 @@ def turn_options(
     own = defaults.instructions if request.instructions is None else request.instructions
     verbosity = VERBOSITY_SECTIONS.get(request.text.verbosity or "") if request.text else None
     parts = (own, *history.instructions, _format_section(request.text), verbosity)
+    include = request.include or ()
     by_default = defaults.compact and request.truncation is None
     return replace(
         defaults,
         instructions="\n\n".join(part for part in parts if part) or None,
         effort=EFFORTS[effort] if effort else defaults.effort,
         reasoning_summary=_summary_style(request.reasoning),
-        encrypted_reasoning=INCLUDE_REASONING in (request.include or ()),
+        encrypted_reasoning=INCLUDE_REASONING in include,
         sampling=replace(defaults.sampling, **sampling),
         stop=stop_texts(request.stop),
         max_output_tokens=_lower(request.max_output_tokens, defaults.max_output_tokens),
@@ -77,7 +78,7 @@ def turn_options(
         and getattr(request.tool_choice, "type", "allowed_tools") == "allowed_tools",
         declared_tools_only=tools.declared_only,
         answer_form=_answer_form(request.text),
-        logprobs=_alternative_count(request),
+        logprobs=request.top_logprobs or (0 if INCLUDE_LOGPROBS in include else None),
         list_tools_of=tuple(name for name in tools.servers if name not in history.listed_servers),
         excluded_servers=tools.excluded,
         hosted_tools=tools.hosted,
@@ -115,12 +116,6 @@ def _answer_form(text: RequestText | None) -> AnswerForm | None:
             return AnswerForm({"type": "object"})
         case _:
             return None
-
-
-def _alternative_count(request: CreateResponse) -> int | None:
-    """The number of alternatives of each token's log probability; None: no log probabilities."""
-    wanted = request.top_logprobs or INCLUDE_LOGPROBS in (request.include or ())
-    return request.top_logprobs or 0 if wanted else None
 
 
 def _lower(*limits: int | None) -> int | None:

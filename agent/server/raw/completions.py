@@ -321,21 +321,17 @@ class CompletionAnswer(Response):
         if body.seed is not None:
             fields["seed"] = body.seed % 2**32
         fields["logit_bias"] = tuple((int(t), b) for t, b in (body.logit_bias or {}).items())
+        max_tokens = None if body.max_tokens == -1 else body.max_tokens
         ranked = (body.best_of or 1) > (body.n or 1)
         return ChoiceSettings(
             self._service.sampling_with(fields),
-            _output_limit(body.max_tokens),
+            DEFAULT_MAX_TOKENS if body.max_tokens is None else max_tokens,
             stop_texts(body.stop),
             0 if ranked and body.logprobs is None else body.logprobs,
             echo=body.echo is True,
             ignore_end=body.ignore_eos is True,
             special_tokens=body.skip_special_tokens is False,
         )
-
-
-def _output_limit(sent: int | None) -> int | None:
-    """The most tokens of a choice; None: as many as fit."""
-    return DEFAULT_MAX_TOKENS if sent is None else None if sent < 0 else sent
 
 
 async def _gather(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:

@@ -36,6 +36,7 @@ from agent.store.api_conversations import ApiConversation, ApiConversationStore,
 from agent.store.conversations import Store
 from agent.store.deletion import delete_conversation
 from agent.store.records import title_from
+from agent.store.schema import give_back_pages
 from agent.store.tree import ConversationChangedError
 from agent.util.ids import new_id
 from tools.types import Tool
@@ -231,7 +232,7 @@ class Conversations:
 
             def end() -> None:
                 self.store.store.replace_title(conversation_id, title, prompt)
-                self.store.empty_log()
+                give_back_pages(self.store.store.db)  # of what was deleted
 
             await self._write(end)
 

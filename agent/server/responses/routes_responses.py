@@ -50,7 +50,8 @@ class ResponseRoutes:
         turn = await service.begin(wanted)
         plan = service.running[turn]
         if plan.background:
-            return _response_body(_as_created(turn), ignored_header(plan.ignored))
+            begun = (event for event in turn.log.events if isinstance(event, ev.ResponseCreated))
+            return _response_body(next(begun).response, ignored_header(plan.ignored))
         return FinalResponse([turn], service, _final_json)
 
     @endpoint("POST", "/v1/responses/input_tokens", InputTokenCount, body=CreateResponse)
@@ -159,11 +160,6 @@ def _wants_stream(request: Request) -> bool:
             return False
         case _:
             raise invalid("stream", "'stream' must be true or false.")
-
-
-def _as_created(turn: Turn) -> ev.Response:
-    created = (event for event in turn.log.events if isinstance(event, ev.ResponseCreated))
-    return next(event.response for event in created)
 
 
 def _snapshot(turn: Turn) -> ev.Response:

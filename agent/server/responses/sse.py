@@ -58,7 +58,9 @@ class SseEncoder:
         return self._encode("keepalive", keepalive_json(number).encode())
 
     def error(self, error: ApiError, number: int) -> bytes:
-        return self._encode("error", json.dumps(stream_error(error, number)).encode())
+        fields = {name: error.body[name] for name in ("code", "message", "param")}
+        event = {"type": "error", **fields, "sequence_number": number}
+        return self._encode("error", json.dumps(event).encode())
 
     def choice(self, index: int) -> SseEncoder:
         return self
@@ -76,11 +78,6 @@ class SseEncoder:
 def keepalive_json(number: int) -> str:
     """A sign of life; ``number``: that of the event before, for it is neither stored nor repeated."""
     return f'{{"type":"keepalive","sequence_number":{number}}}'
-
-
-def stream_error(error: ApiError, number: int) -> dict[str, object]:
-    fields = {name: error.body[name] for name in ("code", "message", "param")}
-    return {"type": "error", **fields, "sequence_number": number}
 
 
 def response_json(response: ev.Response) -> bytes:

@@ -3,7 +3,7 @@ hold the plain JSON against these models, and the models against openai-python's
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import RootModel
 
@@ -14,6 +14,24 @@ BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling",
     "cancelled",
 ]  # fmt: skip
+
+T = TypeVar("T")
+
+
+class Listing(WireModel, Generic[T]):
+    """All of a kind."""
+
+    object: Literal["list"]
+    data: list[T]
+
+
+class Page(Listing[T]):
+    """Some of a list, whose others other requests get."""
+
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
 
 # --- chat completions and completions ---
 
@@ -289,14 +307,8 @@ class ListedItem(RootModel[Item | InputItem]):
     """An item as it was sent, with an id, or as the model wrote it."""
 
 
-class ItemPage(WireModel):
+class ItemPage(Page[ListedItem]):
     """Items of a conversation, or of a request."""
-
-    object: Literal["list"]
-    data: list[ListedItem]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 # --- models and tokens ---
@@ -327,11 +339,8 @@ class ModelObject(WireModel):
     meta: ModelFacts | None = None
 
 
-class ModelPage(WireModel):
+class ModelPage(Listing[ModelObject]):
     """The model, under each of its names that clients may use."""
-
-    object: Literal["list"]
-    data: list[ModelObject]
 
 
 class FileObject(WireModel):
@@ -348,14 +357,8 @@ class FileObject(WireModel):
     status_details: None
 
 
-class FilePage(WireModel):
+class FilePage(Page[FileObject]):
     """Files of a list."""
-
-    object: Literal["list"]
-    data: list[FileObject]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class DeletedFile(WireModel):
@@ -375,11 +378,8 @@ class BatchFault(WireModel):
     line: int | None
 
 
-class BatchFaults(WireModel):
+class BatchFaults(Listing[BatchFault]):
     """Why a batch failed."""
-
-    object: Literal["list"]
-    data: list[BatchFault]
 
 
 class RequestCounts(WireModel):
@@ -415,14 +415,8 @@ class BatchObject(WireModel):
     metadata: dict[str, str] | None
 
 
-class BatchPage(WireModel):
+class BatchPage(Page[BatchObject]):
     """Batches of a list."""
-
-    object: Literal["list"]
-    data: list[BatchObject]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class TokenPiece(WireModel):

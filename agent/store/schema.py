@@ -169,11 +169,13 @@ def connect(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         if not reserve.is_disk_full(error):
             raise
-        released = reserve.release(path)
-        if not released and not is_disk_full(path.parent):
+        if not reserve.release(path) and not is_disk_full(path.parent):
             raise
-        # Without more space, what is there can still be read, by one program at a time.
-        db = _open(path, alone=not released)
+        try:
+            db = _open(path)
+        except sqlite3.Error:
+            # Without more space, what is there can still be read, by one program at a time.
+            db = _open(path, alone=True)
     reserve.hold(db, path)
     return db
 

@@ -93,7 +93,7 @@ def _format_size(size: int | None) -> str:
 
 
 class WelcomeScreen(GuardedDialog[str]):
-    """Shows offers; its result is the chosen id. A typed character closes it and is for the prompt."""
+    """Shows offers; its result is the chosen id. Text closes it and is for the prompt."""
 
     app: AppContext
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -149,6 +149,11 @@ class WelcomeScreen(GuardedDialog[str]):
             event.stop()
             self.app.prompt.insert(event.character)
             self._close_with("")
+
+    async def on_paste(self, event: events.Paste) -> None:
+        event.stop()
+        await self.app.prompt._on_paste(event)
+        self._close_with("")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         if self._is_closed:

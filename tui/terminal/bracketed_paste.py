@@ -38,6 +38,8 @@ REPEATED_END_SECONDS = 0.1
 """Time after an end mark within which another one shows that the first was not the terminal's."""
 MAX_TYPED_CHARS = 1000
 """Characters of one read; a longer one was pasted: typing is slower."""
+STRING_STARTS = "NOPX"
+"""Letters behind Esc that begin a longer sequence."""
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~])?")
 _INCOMPLETE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]{0,8})?\Z")
 """The beginning of a sequence whose rest may come with the next read."""
@@ -104,9 +106,13 @@ class PasteXTermParser(XTermParser):
         return super().feed(filtered) if filtered or not data else ()
 
     def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[Key]:
-        """Make a key of Alt with a digit or punctuation, not just a letter (extends Textual's)."""
+        """Make a key of Alt with a digit or punctuation, and at once one of Alt with a letter: if Esc
+        followed, Textual would write ``^`` and the letter (extends Textual's)."""
         is_alt = alt or (len(sequence) == 2 and sequence[0] == "\x1b")
-        for key in super()._sequence_to_key_events(sequence, alt):
+        keys = list(super()._sequence_to_key_events(sequence, alt))
+        if is_alt and not keys and sequence[-1].isalpha() and sequence[-1] not in STRING_STARTS:
+            keys = list(super()._sequence_to_key_events(sequence[-1], alt=True))
+        for key in keys:
             if is_alt and key.is_printable and not key.key.startswith("alt+"):
                 name = _character_to_key(sequence[-1])
                 yield Key(f"alt+{name}", None)

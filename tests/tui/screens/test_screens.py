@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 from textual.content import Content
 from textual.widgets import OptionList
 
@@ -281,6 +282,16 @@ async def test_welcome_screen_typed_text_goes_into_prompt(open_app: Any, models_
         await driver.pilot.press(*"hello there")
         await driver.expect_text("│ hello there")
         assert driver.app.turn is None
+
+
+async def test_welcome_screen_pasted_text_goes_into_prompt(
+    open_app: Any, models_toml: Path
+) -> None:
+    async with open_app(launch={"engine": None}) as driver:
+        await driver.expect_text("Welcome")
+        driver.app.post_message(events.Paste("hello\nthere"))
+        await driver.expect_text("│ hello", "│ there")
+        assert driver.app.screen is driver.app.default_screen
 
 
 async def test_welcome_screen_not_over_another_screen(

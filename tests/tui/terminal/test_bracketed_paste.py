@@ -43,6 +43,12 @@ def test_alt_with_digit_or_punctuation_is_no_character(character: str, name: str
     assert keys[-1].character == character
 
 
+def test_alt_with_letters_at_once_writes_nothing() -> None:
+    parser = PasteXTermParser()
+    keys = [e for e in parser.feed("\x1bx\x1bZ\x1bOP\x1bda") if isinstance(e, events.Key)]
+    assert [key.key for key in keys] == ["alt+x", "alt+shift+z", "f1", "alt+d", "a"]
+
+
 @pytest.mark.parametrize("step", [1, 2, 5, 7, 1000])
 def test_paste_scanner_any_pieces_hold_no_keys(step: int) -> None:
     data = f"a{START}{CLEAN}\x1b[A\x1b{END}b"

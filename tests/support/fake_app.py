@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, cast
 
 from textual.pilot import Pilot
+from textual.strip import Strip
 
 from agent import events as ev
 from agent.config.launch import LaunchOptions
@@ -339,10 +340,14 @@ async def wait_until(pilot: Pilot[int], condition: Callable[[], object]) -> None
     await pilot.pause()
 
 
+def screen_strips(app: Any) -> list[Strip]:
+    """The rows of the screen with their styles."""
+    return app.screen._compositor.render_strips()
+
+
 def screen_text(app: Any) -> str:
     """The text of the screen, without styles and trailing blanks."""
-    lines = app.screen._compositor.render_strips()
-    return "\n".join(strip.text.rstrip() for strip in lines)
+    return "\n".join(strip.text.rstrip() for strip in screen_strips(app))
 
 
 def make_app(session: FakeSession, **options: Any) -> AgentApp:

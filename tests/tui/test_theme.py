@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.style import Style
 
-from tests.support.fake_app import FakeSession, drive_app, emit_message
+from tests.support.fake_app import FakeSession, drive_app, emit_message, screen_strips
 from tests.tui.scenes import Scene, approvals, screens, tokens, turns
 from tui import theme
 
@@ -26,7 +26,7 @@ https://www.w3.org/TR/WCAG22/#contrast-minimum."""
 
 def styled_texts(app: Any) -> Iterator[tuple[str, Style]]:
     """The texts on the screen that have letters or digits, with their styles."""
-    for strip in app.screen._compositor.render_strips():
+    for strip in screen_strips(app):
         for text, style, _ in strip:
             if any(map(str.isalnum, text)):
                 yield text, style

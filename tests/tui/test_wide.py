@@ -12,6 +12,7 @@ from tests.support.fake_app import (
     emit_call,
     emit_message,
     emit_reasoning,
+    screen_strips,
     screen_text,
 )
 
@@ -23,7 +24,7 @@ COLUMNS = 60
 def fits(driver: AppDriver) -> bool:
     """Whether every row is as wide as the screen and no emoji cluster is split."""
     text = screen_text(driver.app)
-    strips = driver.app.screen._compositor.render_strips()
+    strips = screen_strips(driver.app)
     rows = {(strip.cell_length, cell_len(strip.text)) for strip in strips}
     return rows == {(COLUMNS, COLUMNS)} and text.count("👨") == text.count(FAMILY) > 2
 

@@ -129,7 +129,7 @@ async def test_worker_death_reported_and_replaced(python: Interpreter) -> None:
     assert "was killed by signal 11" in crash
     await python("z = 1")
     worker().kill()
-    await wait_until(lambda: not python.builtin._sessions[""].alive)
+    await wait_until(lambda: not python.builtin.sessions[""].alive)
     assert await python("1") == "1"
     text = await python.fails("z")  # bubblewrap names the signal
     assert text.startswith("[the Python process was killed")
@@ -204,7 +204,7 @@ async def test_error_says_why_session_ended(starting: Starting, tmp_path: Path) 
     )
     idle = starting(idle_seconds=0.01)
     await run(idle, "a", "x = 1")
-    await wait_until(lambda: not idle.builtin._sessions["a"].alive)
+    await wait_until(lambda: not idle.builtin.sessions["a"].alive)
     assert "was idle for 0.01 s and was ended" in await fails(idle, "a", "x")
     later = starting(work_folder=tmp_path / "python")
     assert await run(later, "a", "1") == "1"

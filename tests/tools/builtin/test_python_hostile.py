@@ -80,7 +80,7 @@ async def test_worker_output_between_calls_ends_it(python: Interpreter) -> None:
         text = await python(late)
     except ToolError as error:  # it was seen before the call had ended
         text = str(error)
-    await wait_until(lambda: not python.builtin._sessions[""].alive)
+    await wait_until(lambda: not python.builtin.sessions[""].alive)
     text += await python("1")
     assert f"ended because it sent output while no call was running{ENDED}" in text
     assert await python("2") == "2"

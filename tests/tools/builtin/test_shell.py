@@ -50,7 +50,7 @@ async def test_exec_output_and_exit_code(shell: Commands) -> None:
 
 async def test_exec_home_that_is_full_ends_it(shell: Commands) -> None:
     """Counted by itself, whatever others do on its file system."""
-    shell.builtin._limits = replace(LIMITS, written_files=50)
+    shell.builtin.limits = replace(LIMITS, written_files=50)
     line = 'for i in $(seq 100); do : > "$HOME/$i"; done; sleep 60'
     assert re.search("more than 50 (files in its home|new files since it began)", await shell(line))
     # Other tests create files on the file system meanwhile.
@@ -329,16 +329,14 @@ async def test_exec_open_files_bounded(shell: Commands) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("folder", [".", "$HOME"])
-async def test_exec_filling_disk_is_ended(
-    shell: Commands, monkeypatch: pytest.MonkeyPatch, folder: str
-) -> None:
-    monkeypatch.setattr(shell.builtin, "_limits", replace(LIMITS, written_bytes=64 << 20))
+async def test_exec_filling_disk_is_ended(shell: Commands, folder: str) -> None:
+    shell.builtin.limits = replace(LIMITS, written_bytes=64 << 20)
     zeros = "dd if=/dev/zero bs=1M count=1 status=none"
     text = await shell(f"cd {folder}; for ((i = 0; ; i++)); do {zeros} of=f$i; done")
     assert "[stopped: more than 64 MiB" in text
     written = list(shell.builtin.root.glob("f*"))
     assert bool(written) == (folder == "."), "a command's files below the root stay"
-    monkeypatch.setattr(shell.builtin, "_limits", replace(LIMITS, written_files=5000))
+    shell.builtin.limits = replace(LIMITS, written_files=5000)
     files = "for i in range(10 ** 9): open(str(i), 'x').close()"
     text = await shell(f'cd {folder}; python3 -c "{files}"')
     assert "[stopped: more than 5,000 " in text
@@ -381,8 +379,8 @@ def test_exec_apply_patch_command_applies_patch(tmp_path: Path) -> None:
         preview = builtin.preview("exec", {"cmd": calls[0]})
         assert preview is not None and preview.startswith("--- /dev/null")
         results = [await builtin.call("exec", {"cmd": call}) for call in calls]
-        assert builtin._files is not None
-        await builtin._files.close()
+        assert builtin.files is not None
+        await builtin.files.close()
         return results
 
     assert asyncio.run(run()) == ["created a", "changed a"]

@@ -309,9 +309,9 @@ async def test_exec_packages_of_servers_read_only_also_missing(
         assert not (root / name).exists(), name
     assert await shell("echo 2 > node_modules/b/i.js") == "[exit code 0]"
     files = toolbox.host.server_config("shell")
-    assert files is not None and isinstance(files.builtin, ShellServer) and files.builtin._files
+    assert files is not None and isinstance(files.builtin, ShellServer) and files.builtin.files
     for name in (*names, ".npmrc", "sub/node_modules/later/i.js"):
-        assert files.builtin._files.extra_permissions("write", {"path": name, "content": ""}), name
+        assert files.builtin.files.extra_permissions("write", {"path": name, "content": ""}), name
 
 
 def test_files_what_runs_later_needs_own_permission(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ async def test_exec_reaches_named_hosts_only(
     online: Commands, site: tuple[str, list[str]], tmp_path: Path
 ) -> None:
     host, paths = site
-    online.builtin._audit = AuditLog(tmp_path / "audit")
+    online.builtin.audit = AuditLog(tmp_path / "audit")
     proxied = f'no_proxy= NO_PROXY= python3 -c "{FETCH.format(f"http://{host}/a")}"'
     other = f'python3 -c "{FETCH.format("http://evil.example/")}"'
     text = await online(f"{proxied}; {other}", network=[host])

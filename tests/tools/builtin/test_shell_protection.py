@@ -229,7 +229,7 @@ async def test_exec_own_python_protected(shell: Commands, monkeypatch: pytest.Mo
 
 async def test_exec_changes_are_listed_and_logged(shell: Commands, tmp_path: Path) -> None:
     root, log = shell.builtin.root, tmp_path / "audit.jsonl"
-    shell.builtin._audit = AuditLog(log)
+    shell.builtin.audit = AuditLog(log)
     (root / "old").write_text("1")
     (root / "sub" / "gone").write_text("1")
     await shell("echo 2 > old; rm sub/gone; mkdir a; touch a/new 'a/\udcff'; touch sub/b")

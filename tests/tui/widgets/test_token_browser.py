@@ -201,14 +201,14 @@ async def test_a_key_costs_what_is_on_the_screen(
         app.screen.set_focus(app.stream)
         await press(app, pilot, "ctrl+home", *["down"] * 200)
         cost: list[int] = []
-        original: Any = type(app.stream._lines[0]).runs
+        original: Any = type(app.stream.lines[0]).runs
 
         def counted(line: Any, start: int, end: int) -> Any:
             runs = list(original(line, start, end))
             cost.append(len(runs))
             return iter(runs)
 
-        monkeypatch.setattr(type(app.stream._lines[0]), "runs", counted)
+        monkeypatch.setattr(type(app.stream.lines[0]), "runs", counted)
         await press(app, pilot, "down", "up", "right", "left")
         assert sum(cost) < 2000, "a few rows of a few runs each are painted"
 

@@ -35,7 +35,7 @@ async def test_bar_of_a_sure_token_ends_before_the_scrollbar(width: int) -> None
     chosen, *others = (TokenChoice(n, 0.0, 1.0, 1, None) for n in range(12))
     async with app.run_test(size=(width, 12)) as pilot:
         panel = app.query_one(TokenPanel)
-        options = panel._alternatives
+        options = panel.alternatives
         for columns in (width, width + 7):
             await pilot.resize_terminal(columns, 12)
             panel.show_token(TokenFacts(0, b"fox", 5, True), "")

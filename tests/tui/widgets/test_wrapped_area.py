@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fake_app import AppDriver, drive_app
+from tests.support.fake_app import AppDriver, drive_app, screen_strips
 from tui.screens.text_editor import EditorArea, TextEditor
 from tui.widgets.wrapped_area import WrappedArea
 
@@ -17,7 +17,7 @@ TEXT = "\n".join(
 def painted_rows(driver: AppDriver, area: WrappedArea) -> list[str]:
     """The rows of the area as the terminal has them."""
     region = area.content_region
-    strips = driver.app.screen._compositor.render_strips()
+    strips = screen_strips(driver.app)
     rows = (strips[y].crop(region.x, region.right).text for y in range(region.y, region.bottom))
     return [row.rstrip(SCROLLBAR) for row in rows]
 

@@ -73,7 +73,7 @@ class PythonServer(BuiltinServer):
         self._max_workers, self._idle_seconds = max_workers, idle_seconds
         self._interrupt_grace = interrupt_grace
         self._max_folders = max_folders
-        self._sessions: dict[str, PythonSession] = {}
+        self.sessions: dict[str, PythonSession] = {}
         """By conversation id, the most recently used one at the end."""
         self._idle_timers: dict[str, asyncio.TimerHandle] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -132,7 +132,7 @@ class PythonServer(BuiltinServer):
         for timer in self._idle_timers.values():
             timer.cancel()
         await asyncio.gather(
-            *self._ending, *(session.close() for session in self._sessions.values())
+            *self._ending, *(session.close() for session in self.sessions.values())
         )
         if self._temporary is not None:
             await asyncio.to_thread(remove_tree, self._temporary)
@@ -142,7 +142,7 @@ class PythonServer(BuiltinServer):
         idle one is ended. Raises ToolError if too many are busy."""
         if key in self._idle_timers:
             self._idle_timers.pop(key).cancel()
-        session = self._sessions.pop(key, None)
+        session = self.sessions.pop(key, None)
         if session is None:
             self._drop_sessions()
             folder = self._folder(key)
@@ -154,11 +154,11 @@ class PythonServer(BuiltinServer):
                 self._interrupt_grace,
                 self._call_limits,
             )
-        self._sessions[key] = session
+        self.sessions[key] = session
         mark_used(session.work_folder)
         if not session.alive:
-            idle = [other for other in self._sessions.values() if other.alive and not other.busy]
-            alive = sum(other.alive or other.busy for other in self._sessions.values())
+            idle = [other for other in self.sessions.values() if other.alive and not other.busy]
+            alive = sum(other.alive or other.busy for other in self.sessions.values())
             if alive >= self._max_workers and not idle:
                 raise ToolError("too many other conversations use python now; try again")
             if alive >= self._max_workers:
@@ -167,15 +167,15 @@ class PythonServer(BuiltinServer):
 
     def _drop_sessions(self) -> None:
         """Drop the sessions of conversations that are so old that their folders go too."""
-        for key in list(self._sessions)[: 1 - self._max_folders]:
-            if not (self._sessions[key].alive or self._sessions[key].busy):
-                del self._sessions[key]
+        for key in list(self.sessions)[: 1 - self._max_folders]:
+            if not (self.sessions[key].alive or self.sessions[key].busy):
+                del self.sessions[key]
                 if key in self._idle_timers:
                     self._idle_timers.pop(key).cancel()
 
     def _start_idle_timer(self, key: str, session: PythonSession) -> None:
         """Restart the timer after which the session's worker is ended."""
-        if self._closed or self._sessions.get(key) is not session:
+        if self._closed or self.sessions.get(key) is not session:
             return
         if key in self._idle_timers:
             self._idle_timers.pop(key).cancel()
@@ -187,7 +187,7 @@ class PythonServer(BuiltinServer):
 
     def _expire(self, key: str) -> None:
         self._idle_timers.pop(key, None)
-        session = self._sessions[key]
+        session = self.sessions[key]
         if session.busy:
             return  # its call starts the timer again
         ending = asyncio.create_task(
@@ -200,7 +200,7 @@ class PythonServer(BuiltinServer):
         if self._work_folder is None:
             self._temporary = self._work_folder = make_temporary_folder("agent-python-")
         folder = conversation_folder(self._work_folder.resolve(), key)
-        in_use = [s.work_folder for s in self._sessions.values() if s.alive or s.busy]
+        in_use = [s.work_folder for s in self.sessions.values() if s.alive or s.busy]
         if old := take_old_folders(self._work_folder, self._max_folders - 1, [folder, *in_use]):
             # Deleting one may take minutes; the next process continues where this one ends.
             threading.Thread(target=lambda: [*map(remove_tree, old)], daemon=True).start()

@@ -133,10 +133,10 @@ class ShellServer(BuiltinServer):
         without a question."""
         self.root = (root or Path.cwd()).resolve()
         self._timeout, self._min_timeout = timeout, min_timeout
-        self._limits = limits or ResourceLimits()
+        self.limits = limits or ResourceLimits()
         self._isolation = isolation
-        self._files = files
-        self._audit = audit or AuditLog(None)
+        self.files = files
+        self.audit = audit or AuditLog(None)
         self.network = network
         self.background = BackgroundCommands()
         self.contacts: dict[str, str] = {}
@@ -189,9 +189,9 @@ class ShellServer(BuiltinServer):
         later."""
         if name != "exec":
             return self._input_permissions(arguments) if name == "write" else []
-        if self._files and (patch := _patch_in(arguments["cmd"])):
+        if self.files and (patch := _patch_in(arguments["cmd"])):
             patch_arguments = self._patch_arguments(patch, arguments)
-            return self._files.extra_permissions("apply_patch", patch_arguments)
+            return self.files.extra_permissions("apply_patch", patch_arguments)
         extras = []
         if arguments.get("changes_git") is True:
             reason = "this command may change git's data, also what git runs later"
@@ -246,8 +246,8 @@ class ShellServer(BuiltinServer):
         """Return the command line with its folder, the diff of a patch, or a text for a command."""
         if name != "exec":
             return f"{self._background_command(arguments).description}\n{arguments.get('text', '')}"
-        if self._files and (patch := _patch_in(arguments["cmd"])):
-            return self._files.preview("apply_patch", self._patch_arguments(patch, arguments))
+        if self.files and (patch := _patch_in(arguments["cmd"])):
+            return self.files.preview("apply_patch", self._patch_arguments(patch, arguments))
         line = display_line([str(word) for word in arguments["cmd"]])
         return f"{self._folder(arguments.get('workdir') or '.')}$ {line}"
 
@@ -257,8 +257,8 @@ class ShellServer(BuiltinServer):
             return [_input_requirement(self._background_command(arguments))]
         if name != "exec":
             return None
-        if self._files and (patch := _patch_in(arguments["cmd"])):
-            return self._files.requirements("apply_patch", self._patch_arguments(patch, arguments))
+        if self.files and (patch := _patch_in(arguments["cmd"])):
+            return self.files.requirements("apply_patch", self._patch_arguments(patch, arguments))
         folder = self._folder(arguments.get("workdir") or ".")
         return command_requirements(arguments["cmd"], folder, self.root)
 
@@ -288,8 +288,8 @@ class ShellServer(BuiltinServer):
         ToolError."""
         if name != "exec":
             return await self._call_background(name, arguments)
-        if self._files and (patch := _patch_in(arguments["cmd"])):
-            return await self._files.call("apply_patch", self._patch_arguments(patch, arguments))
+        if self.files and (patch := _patch_in(arguments["cmd"])):
+            return await self.files.call("apply_patch", self._patch_arguments(patch, arguments))
         await self.start()
         if problem := self.problem():
             raise ToolError(f"shell {problem}")
@@ -319,7 +319,7 @@ class ShellServer(BuiltinServer):
                 await asyncio.shield(command.end())
             await asyncio.shield(asyncio.to_thread(guard.end))
             details = {"changes": guard.changes, "notes": guard.notes}
-            self._audit.record(self.name, name, json.dumps(arguments), **details)
+            self.audit.record(self.name, name, json.dumps(arguments), **details)
             if not ended:  # interrupted: there will not be a result that could name it
                 output.notify([*_listed_changes(guard.changes), *guard.notes])
         notes = guard.notes
@@ -344,7 +344,7 @@ class ShellServer(BuiltinServer):
                 self.root,
                 folder,
                 command.home,
-                self._limits,
+                self.limits,
                 guard.protection,
                 network,
                 command.link.descriptor,
@@ -377,7 +377,7 @@ class ShellServer(BuiltinServer):
 
         async def clean_up() -> str:
             await asyncio.to_thread(guard.end)
-            self._audit.record(self.name, "exec", json.dumps(arguments), notes=guard.notes)
+            self.audit.record(self.name, "exec", json.dumps(arguments), notes=guard.notes)
             return "\n".join(guard.notes)
 
         self.background.follow(entry, clean_up)
@@ -400,7 +400,7 @@ class ShellServer(BuiltinServer):
 
     def note_contact(self, contact: dict[str, Any], words: Sequence[str]) -> None:
         """Remember and log that a command has reached a host, or was refused."""
-        host, why = self._audit.record_contact(self.name, contact, shlex.join(words))
+        host, why = self.audit.record_contact(self.name, contact, shlex.join(words))
         if len(self.contacts) < MAX_CONTACTS:
             self.contacts[host] = why
 
@@ -423,9 +423,9 @@ class ShellServer(BuiltinServer):
 
     def _patch_arguments(self, patch: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of the files server's tool, which takes paths from its own root."""
-        assert self._files is not None
+        assert self.files is not None
         folder = self._folder(arguments.get("workdir") or ".")
-        return {"input": rebase_paths(patch, folder) if folder != self._files.root.path else patch}
+        return {"input": rebase_paths(patch, folder) if folder != self.files.root.path else patch}
 
     def _folder(self, path: str) -> Path:
         """Resolve the folder to run a command in; raises ToolError."""

@@ -4,8 +4,6 @@ A test that fails is repeated once after the run, alone. It fails the run only i
 that passes then is printed as ``FLAKY`` at the end. The exit code is pytest's.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@ Each is parsed token by token and in larger steps, and must hold the invariants 
 each dialect.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

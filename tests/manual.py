@@ -1,7 +1,5 @@
 """Prints the man page agent(1), made of the help texts; ``make man`` writes docs/agent.1."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@
 behind those of the same file, where a person then moves them below the remedy that fits.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """`make monkey`: many calls of `tests/support/command_monkey.py`; ``--only N`` repeats one of them."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

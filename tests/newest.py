@@ -4,8 +4,6 @@
 pyproject.toml the newest versions exceed, and ends as pytest does. llama.cpp may be compiled.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

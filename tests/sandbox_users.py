@@ -5,8 +5,6 @@ container that allows none. The interpreter and this folder must be readable for
 where a test failed, 0 where none did or nothing could be run, which it says.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import subprocess

@@ -1,7 +1,5 @@
 """Writes the tables of docs/configuration.md, made of the settings' own texts; ``make man`` runs it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

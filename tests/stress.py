@@ -5,8 +5,6 @@ prints a line, the tests that failed and where its output is. No run starts afte
 one that goes on for twice as long is killed.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

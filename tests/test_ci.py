@@ -1,7 +1,5 @@
 """What CI does with a failed test."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the documents name exists, and what is public is documented."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

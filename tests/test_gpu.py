@@ -1,7 +1,5 @@
 """What of ``make gpu`` runs without a GPU: the setup, the comparisons on a CPU, and the page."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What `make demo` and install.sh install, and what they say where something is missing."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The files in packaging/ are valid, and say the same as pyproject.toml."""
 
-from __future__ import annotations
-
 import plistlib
 import re
 import shutil

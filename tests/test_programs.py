@@ -1,7 +1,5 @@
 """Every process that the program starts gets its executable from one function, or is Python itself."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

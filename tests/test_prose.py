@@ -3,8 +3,6 @@
 ``python -m tests.test_prose [PATH …]`` lists what is left.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """Which runs of the suite ``make test-stress`` makes."""
 
-from __future__ import annotations
-
 from tests.stress import plan_runs
 
 

@@ -4,8 +4,6 @@ The pages are in `tests/__snapshots__/test_texts/`; `docs/agent.1` has the help 
 a change of texts: ``pytest tests/test_texts.py --snapshot-update``, and read the difference aloud.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A runtime is built from the command line's options and the person's files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """``make attack``: runs all attacks, prints what did not hold and a table of what was tried."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import importlib

@@ -5,8 +5,6 @@ A refused question is asked again at once, as clients do: what counts is when th
 python ask_health.py HOST PORT
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import sys

@@ -1,7 +1,5 @@
 """Runs python_bombs.txt and shell_bombs.txt in the python tool and in shell commands."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Collection

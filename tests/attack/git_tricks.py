@@ -5,8 +5,6 @@ repositories. What it plants is to run when the person uses git there (`trigger`
 server starts again. Every trick works where nothing protects the tree.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pty

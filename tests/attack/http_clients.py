@@ -1,7 +1,5 @@
 """Runs `http_floods` against `agent serve`, while another process asks how it is."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import tempfile

@@ -5,8 +5,6 @@ It counts what the server answers, ends within 15 seconds and closes its sockets
 attack: 10 MiB a request, 96 MiB in all, 1,200 connections; what it compresses is 128 MiB long.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import io

@@ -1,7 +1,5 @@
 """What a stranger's folder, or a command of the model in it, wants this program or others to run."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Connects the host to `mcp_floods` in each of its modes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import subprocess

@@ -1,7 +1,5 @@
 """What an attack did to a process: whether it held, its peak of memory, how late its loop was."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -1,7 +1,5 @@
 """Commands that may reach one host of this machine, and try to reach another, or to break the proxy."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

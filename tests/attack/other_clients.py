@@ -1,7 +1,5 @@
 """Takes, with one API key, what was made with another one: by every route, and by cached tokens."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import AsyncIterator, Collection
 from pathlib import Path

@@ -4,8 +4,6 @@ A line ``=== NAME`` begins a program, a line that begins with ``## `` is a comme
 begins with ``@`` is a part of others: it stands where a line of theirs names it.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

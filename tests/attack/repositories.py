@@ -1,7 +1,5 @@
 """Runs `git_tricks` as shell commands, and then what a person does in such a folder."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import tempfile

@@ -4,8 +4,6 @@ All programs are stubs that write down their names and arguments: the rules that
 gives for a script are held against what it did.
 """
 
-from __future__ import annotations
-
 import random
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Runs `sandbox_probes` as the code of the python tool and as a shell command."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Uses the files tools while another process exchanges a folder and a link to one outside."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Collection

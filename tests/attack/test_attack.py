@@ -1,7 +1,5 @@
 """A part of ``make attack``: whatever is slow on a busy machine is not asked here, only what holds."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import os

@@ -6,8 +6,6 @@ the machine does affects both. What is downloaded, built or written once is cach
 that cannot be measured on this machine raises BenchmarkSkippedError.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import sys

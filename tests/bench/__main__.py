@@ -1,7 +1,5 @@
 """Measures the groups that are named on the command line, by default all, and prints their table."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

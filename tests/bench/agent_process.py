@@ -5,8 +5,6 @@ one line of JSON. Then each line of JSON on stdin (``count``, and fields of Samp
 whose events it writes as ``agent run --json-events`` does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """A peer: llama.cpp called directly through its bindings, in a bare greedy loop."""
 
-from __future__ import annotations
-
 import ctypes
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Group ``batch``: `agent batch` beside llama-server asked for as many of the same lines at a time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

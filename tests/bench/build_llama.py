@@ -4,8 +4,6 @@ They are built at first use, or by ``python -m tests.bench.build_llama`` (about 
 cores).
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 import os

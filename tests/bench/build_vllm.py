@@ -4,8 +4,6 @@
 does nothing where both are there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

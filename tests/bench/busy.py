@@ -5,8 +5,6 @@ for each core. One engine is loaded beside the busy processes; another before th
 to notice them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

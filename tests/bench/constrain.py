@@ -4,8 +4,6 @@ The embedded model does not know the schema of the long arguments: a quarter of 
 are rejected. The last row has a call that the model writes correctly by itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from functools import partial

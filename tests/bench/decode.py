@@ -4,8 +4,6 @@ The bare loop runs llama_decode and argmax in this process; llama-bench samples 
 measured beside llama-bench and llama-server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,7 +1,5 @@
 """CPU time of a turn's events and of HTTP, per token: ``python -m tests.bench.http_overhead``."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

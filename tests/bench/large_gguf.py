@@ -1,7 +1,5 @@
 """Writes GGUFs of GPT-OSS's architecture with random weights: gpt-oss-20b's shape, or a tenth of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

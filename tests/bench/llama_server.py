@@ -1,7 +1,5 @@
 """A peer: llama.cpp's own server with our thread counts and CPU kernels, and its defaults otherwise."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import os

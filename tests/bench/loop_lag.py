@@ -4,8 +4,6 @@
 to FILE.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

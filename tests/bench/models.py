@@ -1,7 +1,5 @@
 """The models that benchmarks run on, written once below CACHE."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

@@ -3,8 +3,6 @@
 After each token the results are read as a program would read them.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@ counts and sampling are the same, and both have the prompt in their caches. The 
 tokens over the seconds from the request to the last text.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

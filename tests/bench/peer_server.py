@@ -1,7 +1,5 @@
 """A peer that is a server of its own, on a free port: ``with PeerServer(…) as server``."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

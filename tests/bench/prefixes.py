@@ -4,8 +4,6 @@ A process is an engine that is loaded and closed. The peer for the first rows is
 the cache on disk; for the last llama-server, whose slot was saved and is restored by ``/slots``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """Group ``program``: decode speed and start-up time of `agent run` as a process."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -3,8 +3,6 @@
 `tests.support.terminal` has a terminal emulator, whose time would be measured here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -4,8 +4,6 @@ Both send the same body; measured are the tokens per second of all streams toget
 stream's first token. vLLM itself is on its slowest machine, a CPU.
 """
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import time

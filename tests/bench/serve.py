@@ -1,7 +1,5 @@
 """Group ``serve``: our HTTP endpoints beside llama-server's, and the CPU cost of our events."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import tempfile

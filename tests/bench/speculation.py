@@ -7,8 +7,6 @@ repeated ids begins. Then a draft model: the embedded model drafts for itself wh
 where all is right, and for the 1.4 GB model's forced text, where nothing is and it must be given up.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

@@ -1,7 +1,5 @@
 """Group ``startup``: loading a model until it can answer."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

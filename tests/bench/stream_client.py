@@ -1,7 +1,5 @@
 """An HTTP client for all servers: it timestamps the lines of a stream and parses them afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -4,8 +4,6 @@ Measured are the tokens per second of all together, and the longest wait of a st
 Ours are read from the engine, theirs over HTTP.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Coroutine

@@ -8,8 +8,6 @@
   tokens; the loop's lags are written to LAGS.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

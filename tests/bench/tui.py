@@ -3,8 +3,6 @@
 A typed character is timed from the key to the bytes that paint it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

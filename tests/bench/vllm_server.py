@@ -3,8 +3,6 @@
 ``python -m tests.bench.vllm_server`` serves it on port 8000 until Ctrl-C.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ The servers run one after the other, on one thread, with the embedded model: `ag
 weights as the exported checkpoint) and llama-server (the same GGUF).
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib.metadata
 import json

@@ -5,8 +5,6 @@ two tokens are exchanged, in the embeddings and in the output: the model reads "
 prompt says "container", and writes "container" where it would write "functions".
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

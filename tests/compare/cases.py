@@ -1,7 +1,5 @@
 """The requests, and what counts as done."""
 
-from __future__ import annotations
-
 import json
 import traceback
 from collections.abc import Callable

@@ -4,8 +4,6 @@ vLLM asks them by SSE, at /sse; this program by streamable HTTP, at /mcp. Nothin
 is executed.
 """
 
-from __future__ import annotations
-
 import ast
 import operator
 import sys

@@ -1,7 +1,5 @@
 """`agent approvals`: what was allowed for good, explained and revoked."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`agent batch`: lines with answers, refusals, a stop in the middle, and what is not done again."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

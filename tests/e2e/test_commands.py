@@ -1,7 +1,5 @@
 """Help, versions, `agent parse` and `agent doctor`; what holds for all commands."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What docs/compared.md says of this program, made again."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

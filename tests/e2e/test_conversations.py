@@ -1,7 +1,5 @@
 """One conversation, continued by the command line and over ``/v1/responses`` in turn."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The prompts that the app offers are answered by the embedded model; --demo-tools starts servers."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from pathlib import Path

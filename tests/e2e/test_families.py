@@ -1,7 +1,5 @@
 """Models of other families than GPT-OSS, in the program: the same events as with Harmony."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

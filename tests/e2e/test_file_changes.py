@@ -1,7 +1,5 @@
 """The person sees which files a command has changed, also one that was stopped."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

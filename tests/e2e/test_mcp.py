@@ -1,7 +1,5 @@
 """`agent mcp …`; the user's own MCP servers and those of a project's folder in `agent run`."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """`agent mcp login`, and the logins that `agent run` and `agent mcp call` offer, as programs."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import pty

@@ -1,7 +1,5 @@
 """Models in the program: wrong files, models.toml, placement, `agent models` and `agent doctor`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

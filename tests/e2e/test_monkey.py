@@ -1,7 +1,5 @@
 """Whatever the commands are called with: a sentence, and an exit code that is documented."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

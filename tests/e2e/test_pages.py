@@ -1,7 +1,5 @@
 """The commands of the pages are understood by the program, and run where they can run here."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`agent run` on scripted replies: output, options, tools, limits, signals and errors."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Configured secrets are in no output and no file; files and folders are the owner's alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -3,8 +3,6 @@
 Each test below the first checks that a fault of another server's published stream is absent here.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """MCP servers in `agent run`: calls, progress, failures, servers that hang, die or leave processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

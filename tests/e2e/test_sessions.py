@@ -1,7 +1,5 @@
 """`agent sessions`: list, show, export, fork and delete stored conversations."""
 
-from __future__ import annotations
-
 import json
 import stat
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`agent run` beside `agent serve` uses the model that the server has loaded."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The wheel: its contents, and the program installed from it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """``make load``: 2,000 requests of 32 clients to the program with the embedded model."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys

@@ -1,7 +1,5 @@
 """Simulated clients: patient ones, slow ones, some that disconnect, and some that send anything."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

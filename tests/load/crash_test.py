@@ -5,8 +5,6 @@ that it has shown as finished through a pipe. After a random delay it is killed 
 everything that it reported must be in the store, and the next child continues on it.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

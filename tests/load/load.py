@@ -1,7 +1,5 @@
 """Runs many clients of all kinds at once, and checks what must be true of the server afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

@@ -3,8 +3,6 @@
 `tests.support.serve_program` runs one for tests that are not asynchronous and measure nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

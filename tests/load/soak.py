@@ -4,8 +4,6 @@ Each minute it prints what the process uses. Memory and descriptors must stay as
 up, and no process may survive the server.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import random

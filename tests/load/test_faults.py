@@ -6,8 +6,6 @@ Clients that disconnect and ports that are in use: tests/agent/server/test_disco
 on one store: tests/agent/store/test_conversations.py; SIGTERM: tests/agent/server/test_serve.py.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The program with the embedded model under clients of all kinds; `make load` has more of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """64 clients of one `agent serve` over two real servers, one of which is killed in the middle."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A short soak; `make soak` runs one for an hour."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 The actions follow from the seed. The app must live, take letters after each of them, and end with 0.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -4,8 +4,6 @@ Each call follows from its seed and number alone: a home of its own is made for 
 fails can be repeated.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Commands in the shell builtin, under each isolation that this machine has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fakes of session and turn that a test steps by hand, and drivers of the app under test."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -85,7 +83,7 @@ class FakeTurn:
         for event in events:
             self.log.append(event)
 
-    def start(self) -> FakeTurn:
+    def start(self) -> "FakeTurn":
         """Emit the events with which a turn begins: start and prefill."""
         servers = [ev.ServerStatus(name="code_interpreter", status="ready", tools=["python"])]
         self.emit(

@@ -1,7 +1,5 @@
 """A model whose logits depend on the tokens before them alone: no rounding, no kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

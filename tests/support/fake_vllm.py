@@ -1,7 +1,5 @@
 """A fake vLLM server: it answers as its source does (docs/remote.md), and fails on demand."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """Folders as someone hostile leaves them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

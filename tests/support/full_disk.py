@@ -1,7 +1,5 @@
 """A full disk: no file of this process may grow."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager

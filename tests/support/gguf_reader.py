@@ -1,7 +1,5 @@
 """Reads what a GGUF's header says with the package gguf."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gguf import GGUFReader, GGUFValueType

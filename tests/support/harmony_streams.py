@@ -1,7 +1,5 @@
 """Streams of token ids for the parser's tests, real and mutated, and the parser's invariants."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Fixtures and helpers for MCP hosts: commands of the test servers, free ports, waiting."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import socket

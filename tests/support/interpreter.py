@@ -1,7 +1,5 @@
 """The python tool of one conversation, as a function."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import psutil

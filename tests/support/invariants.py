@@ -3,8 +3,6 @@
 ``check(events)`` takes the parsed JSON events of one turn and returns the final response (a dict).
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

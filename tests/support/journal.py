@@ -1,7 +1,5 @@
 """What the store's journal has of a turn that runs in another process."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Stores that another program has locked, or that hold a long conversation."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

@@ -1,7 +1,5 @@
 """Random streams of markup in text, and the invariants of its parser."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any

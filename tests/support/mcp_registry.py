@@ -1,7 +1,5 @@
 """A local stand-in for the MCP registry: ``with serve_registry(*servers) as url``."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

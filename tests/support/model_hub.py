@@ -1,7 +1,5 @@
 """A fixture that serves model files as the Hugging Face hub does, and misbehaves on demand."""
 
-from __future__ import annotations
-
 import hashlib
 import http.server
 import json

@@ -1,7 +1,5 @@
 """A fixture that runs an MCP server behind OAuth, and the browser of the user who logs in."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import AsyncIterator
 

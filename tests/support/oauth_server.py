@@ -1,8 +1,6 @@
 """An MCP server with an authorization server beside it, in the test's own process, which behaves as a
 test wants it: by the MCP specification's authorization chapter and the RFCs that it names."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib

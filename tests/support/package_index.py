@@ -1,7 +1,5 @@
 """A fixture that serves the packages that are installed here as wheels, as a package index does."""
 
-from __future__ import annotations
-
 import csv
 import importlib.metadata
 import io

@@ -1,7 +1,5 @@
 """Fixtures that run the program in folders of its own, with the embedded model expanded once."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

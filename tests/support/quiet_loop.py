@@ -4,8 +4,6 @@ Textual's pilot waits 20 ms or more after each key and pause, until the process 
 That is most of the time of a test, and too short on a busy machine.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

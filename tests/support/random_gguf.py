@@ -1,7 +1,5 @@
 """Small GGUFs with random weights, for tests that need llama.cpp but no sense in its output."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

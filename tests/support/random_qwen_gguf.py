@@ -1,7 +1,5 @@
 """Small GGUFs of other families: a byte-level vocabulary, special tokens and random weights."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import gguf

@@ -1,7 +1,5 @@
 """Random requests generated from an OpenAPI document, most of them mutated or corrupted."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -1,7 +1,5 @@
 """Bodies of requests to ``/v1/responses``, right and wrong ones, and tools that they declare."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from agent.formats.harmony.token_ids import CALL_ID, END_ID, END_OF_TEXT_ID, RETURN_ID

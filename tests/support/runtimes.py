@@ -1,7 +1,5 @@
 """A fixture for runtimes in this process, on a scripted engine or on the embedded model."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Replies of a model in Harmony markup, for scripted engines, and a function that they call."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

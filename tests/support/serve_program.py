@@ -1,7 +1,5 @@
 """``agent serve`` as a process of its own."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Parses each style sheet once: Textual does so for each app, a quarter of its start."""
 
-from __future__ import annotations
-
 import pytest
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet

@@ -1,7 +1,5 @@
 """GGUFs of the real models' shapes whose weights are a hole in the file: gigabytes without disk use."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Another process that exchanges two names of a folder as fast as it can: the swap attack."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

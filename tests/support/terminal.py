@@ -1,7 +1,5 @@
 """Runs the program on a pseudo-terminal, whose output pyte renders to a screen."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

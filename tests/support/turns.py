@@ -1,7 +1,5 @@
 """Runs turns on a runtime in this process and reads their events as a client does."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Waits for conditions, never for a fixed time; what is not met in the end is described."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import reprlib

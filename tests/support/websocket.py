@@ -1,7 +1,5 @@
 """A client of the WebSocket ``/v1/responses``; every event is checked against OpenAI's types."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Fixtures for all tests of tools."""
 
-from __future__ import annotations
-
 import pytest
 
 

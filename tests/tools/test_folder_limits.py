@@ -1,7 +1,5 @@
 """Folders that are deep, wide or locked are measured within a budget and removed."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which addresses the browser and clients' MCP servers may have."""
 
-from __future__ import annotations
-
 import ipaddress
 
 import pytest

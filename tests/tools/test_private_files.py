@@ -1,7 +1,5 @@
 """Files that are written as a whole, and changed by several programs at once."""
 
-from __future__ import annotations
-
 import os
 import stat
 import threading

@@ -1,7 +1,5 @@
 """Names and results as the model sees them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Temporary folders go with their process, however that ends."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Runs the real app, with a real session and store, on a model that is a script by default."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -1,7 +1,5 @@
 """Joins screenshots of the app to one animated picture, which runs wherever an SVG is shown."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import accumulate

@@ -4,8 +4,6 @@ A change to a file, and two answers that differ, which that model cannot be made
 the tools are real there too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The app with a fake session: keys in, the screen's text out."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """No command freezes the app, and no error of a handler ends it."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import threading

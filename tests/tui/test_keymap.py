@@ -1,7 +1,5 @@
 """The keys of config.toml, pressed in the app."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from agent.config.keys import ACTIONS, KeyBindings, read_bindings

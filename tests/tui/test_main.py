@@ -1,7 +1,5 @@
 """What the first paint waits for."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess

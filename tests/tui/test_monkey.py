@@ -1,7 +1,5 @@
 """Whatever is pressed, typed, pasted and clicked, and whatever fails: the app takes the next key."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

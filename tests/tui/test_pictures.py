@@ -1,7 +1,5 @@
 """The pictures of the README can be taken again and show what they are to show."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The app's session on a scripted engine: compaction, prefetch, resuming."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Screenshots of each scene, compared with the stored ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Contrast of text and background in each of the app's own themes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

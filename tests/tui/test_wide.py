@@ -1,7 +1,5 @@
 """Characters two columns wide, and clusters joined of several, on a small screen."""
 
-from __future__ import annotations
-
 import json
 
 from rich.cells import cell_len

@@ -1,7 +1,5 @@
 """Completion in a real bash, and what the app says about resuming when it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`agent config`: shows, sets, edits and names config.toml; and what its settings do."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

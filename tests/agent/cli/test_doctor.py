@@ -1,7 +1,5 @@
 """What `agent doctor` says of this machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

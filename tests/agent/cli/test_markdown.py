@@ -1,7 +1,5 @@
 """An answer on a terminal has all of its text."""
 
-from __future__ import annotations
-
 import pytest
 from rich.console import Console
 

@@ -1,7 +1,5 @@
 """Answers to the questions of MCP servers: on a terminal, and by ``--answer``."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

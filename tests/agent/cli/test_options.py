@@ -1,7 +1,5 @@
 """The options that run, chat and serve share."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`agent parse`: ids or markup in, segments and repairs out."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """What `agent run` writes to a terminal and into a pipe."""
 
-from __future__ import annotations
-
 import io
 
 from agent import events as ev

@@ -1,7 +1,5 @@
 """The question before the app opens in the home folder."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The table `keys` of config.toml: which keys an action can have, and the sentences about others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """config.toml: the settings that it may have, and the sentences about those that it may not."""
 
-from __future__ import annotations
-
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

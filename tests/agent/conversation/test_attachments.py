@@ -1,7 +1,5 @@
 """Texts that are attached to a prompt, and the person's words before them."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """A full context: the oldest turns become a summary, and everything stays in the conversation."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A conversation keeps the ids that the model read and wrote."""
 
-from __future__ import annotations
-
 import openai_harmony
 import pytest
 

@@ -1,7 +1,5 @@
 """Conversations that go on with a model of another vocabulary."""
 
-from __future__ import annotations
-
 import json
 from typing import NamedTuple
 

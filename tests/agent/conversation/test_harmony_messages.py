@@ -1,7 +1,5 @@
 """`input_messages` and `output_messages`: the messages of the prompt, not what texts spell."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from agent.conversation.conversation import Conversation

@@ -1,7 +1,5 @@
 """AGENTS.md files: which are read, in which order, and what is left out of them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

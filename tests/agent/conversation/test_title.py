@@ -1,7 +1,5 @@
 """Titles that the model writes: how they are asked for, and what is left of what it writes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

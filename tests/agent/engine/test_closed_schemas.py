@@ -1,7 +1,5 @@
 """Objects of a schema are closed wherever nothing else speaks of them, and only there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Grammars are compiled once, but for a shortage of this machine, and what may explode in a child."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

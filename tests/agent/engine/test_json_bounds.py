@@ -1,7 +1,5 @@
 """JSON that goes on without end is closed, stays valid, and goes on behind what was closed."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

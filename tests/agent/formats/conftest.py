@@ -1,7 +1,5 @@
 """How many examples hypothesis tries; more with ``--hypothesis-profile=more``."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 
 settings.register_profile("bounded", max_examples=150, deadline=None)

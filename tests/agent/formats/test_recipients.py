@@ -1,7 +1,5 @@
 """What models write as a recipient, and which tool they mean."""
 
-from __future__ import annotations
-
 import pytest
 
 from agent.formats.recipients import TOOL_ALIASES, Recipients

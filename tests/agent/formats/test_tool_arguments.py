@@ -1,7 +1,5 @@
 """Arguments as models write them are accepted, repaired or refused, and always become an object."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

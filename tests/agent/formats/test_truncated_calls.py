@@ -1,7 +1,5 @@
 """A call that was cut off within an argument never runs, in any format, whatever cut it off."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

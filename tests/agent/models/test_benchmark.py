@@ -1,7 +1,5 @@
 """What the benchmark of a model says of this machine."""
 
-from __future__ import annotations
-
 import pytest
 
 from agent.engine.llama.thread_counts import ThreadCounts

@@ -1,7 +1,5 @@
 """models.toml: what its entries may have, and that a wrong one leaves the others usable."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What the app says of a model: from its header, its entry and the plan of its placement."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import gguf

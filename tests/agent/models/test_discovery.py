@@ -1,7 +1,5 @@
 """Models of other programs are discovered in their folders and told apart by name."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import replace

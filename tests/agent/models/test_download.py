@@ -1,7 +1,5 @@
 """Pulling a model from a server that speaks the hub's protocol."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -1,7 +1,5 @@
 """The draft model that an entry of models.toml names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Pulling from any GGUF repository, and searching, on a server that speaks the hub's protocol."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """The list of models, as people and programs read it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A model that cannot be loaded fails with one sentence."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

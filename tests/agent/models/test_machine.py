@@ -1,7 +1,5 @@
 """Estimating memory and speed of a model that is not here yet."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

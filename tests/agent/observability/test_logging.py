@@ -1,7 +1,5 @@
 """The log file."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

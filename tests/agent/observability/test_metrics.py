@@ -1,7 +1,5 @@
 """/metrics counts turns, tokens, tools and repairs."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import cast

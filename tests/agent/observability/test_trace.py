@@ -1,7 +1,5 @@
 """--trace: tokens, segments and events with their times, in the Trace Event Format."""
 
-from __future__ import annotations
-
 import json
 import re
 import stat

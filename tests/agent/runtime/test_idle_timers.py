@@ -1,7 +1,5 @@
 """The model of a runtime: placed, loaded, unloaded when idle, switched, stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator

@@ -1,7 +1,5 @@
 """Prompts that a runtime prefetches, on the embedded model."""
 
-from __future__ import annotations
-
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.engine.protocol import Finished, Request

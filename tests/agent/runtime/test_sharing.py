@@ -1,7 +1,5 @@
 """Runtimes of one person share a loaded engine, as two programs would."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Work that holds Python's lock waits for a pause in typing, within bounds."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Requests that are spelled or packed otherwise, and what every answer has."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib

@@ -1,7 +1,5 @@
 """Background responses: they go on without their client, and their streams can be resumed."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Lines of batch files and the file of their results: what stops, disks and other programs do to it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

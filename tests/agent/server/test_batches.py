@@ -1,7 +1,5 @@
 """/v1/files and /v1/batches by openai's own client: statuses, results, a cancel, a server that ends."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """An input that ends with an item of the model in progress is continued."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The server answers other requests while the store waits for another program or is busy."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

@@ -1,7 +1,5 @@
 """The older endpoint: the same turns, in the shape that older clients read."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

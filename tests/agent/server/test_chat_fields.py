@@ -1,7 +1,5 @@
 """Fields of chat completions: each does what it says, or is refused by its name."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

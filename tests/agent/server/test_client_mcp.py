@@ -1,7 +1,5 @@
 """MCP servers that a request brings, and calls that wait for the client's approval."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import http.server

@@ -1,7 +1,5 @@
 """MCP servers that a request brings and that cannot be used: the client reads why, and can act."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import json

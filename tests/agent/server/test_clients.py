@@ -1,7 +1,5 @@
 """What one API key has made does not exist for another one."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

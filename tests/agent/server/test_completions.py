@@ -1,7 +1,5 @@
 """The raw model over ``/v1/completions``, with openai-python; the embedded model answers."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Clients that send slowly or not at all, and more connections than the server takes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """What a model is held to over HTTP, on the embedded model where it is least sure of itself."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

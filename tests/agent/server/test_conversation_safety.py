@@ -1,7 +1,5 @@
 """``/v1/conversations``: nothing of what was deleted stays, and nothing is lost between two servers."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from pathlib import Path

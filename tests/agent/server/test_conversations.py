@@ -1,7 +1,5 @@
 """``/v1/conversations``: what a conversation lists is what the model reads."""
 
-from __future__ import annotations
-
 import sqlite3
 from typing import Any
 

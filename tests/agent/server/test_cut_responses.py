@@ -1,7 +1,5 @@
 """What a response that was cut off leaves to its client, and to others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

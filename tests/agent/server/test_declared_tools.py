@@ -1,7 +1,5 @@
 """Tools and settings that come as input items hold from there on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Clients that go away, servers that are asked to end."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Refused requests: the answer is always JSON in OpenAI's shape, never a traceback."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

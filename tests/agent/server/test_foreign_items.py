@@ -1,7 +1,5 @@
 """Histories that began at another server: what its items say is read as text."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whatever is sent, the answer is a response or an error in OpenAI's shape."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Tools with items of their own: custom tools, code_interpreter, web_search."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import threading

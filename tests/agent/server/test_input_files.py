@@ -1,7 +1,5 @@
 """Files that are attached to messages: their texts are read, anything else is refused in a sentence."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

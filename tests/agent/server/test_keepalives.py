@@ -1,7 +1,5 @@
 """A stream is never silent for long: while a model loads, a prompt is read, or a tool runs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """This program as an MCP server, asked by the SDK's client, in both eras of the protocol."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The document tells what the server does."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

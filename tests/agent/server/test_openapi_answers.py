@@ -1,7 +1,5 @@
 """Every answer of the server fits its schema in /openapi.json, and has no field that is not there."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """/openapi.json beside the types of openai-python: the same names, of the same JSON types."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, get_args
 

@@ -1,7 +1,5 @@
 """More requests than the engine, or the compiler of grammars, takes."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Summaries of reasoning, and reasoning as a token that clients send back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

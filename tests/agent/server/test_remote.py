@@ -1,7 +1,5 @@
 """The endpoint over a model that another server runs."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncIterator

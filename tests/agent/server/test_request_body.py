@@ -1,7 +1,5 @@
 """Bodies that are small on the wire and large in memory; many long ones at once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """Every field of OpenAI's requests is done or refused, as the table in docs/responses.md says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin

@@ -1,7 +1,5 @@
 """POST /v1/responses/compact: a summary that stands for a history, from then on."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

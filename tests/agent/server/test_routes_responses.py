@@ -1,7 +1,5 @@
 """Responses that exist: looked up, continued, deleted, cancelled; items that are sent back."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sampling settings and log probabilities as clients ask for them, on the embedded model."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 from typing import Any

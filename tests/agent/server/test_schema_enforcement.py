@@ -3,8 +3,6 @@
 On the embedded model: test_constraints.py, test_sampling.py.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

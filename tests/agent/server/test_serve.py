@@ -1,7 +1,5 @@
 """`agent serve` as a program, with the embedded model behind it."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from pathlib import Path

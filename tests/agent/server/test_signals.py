@@ -1,7 +1,5 @@
 """Signals end a server, whatever runs."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Stream and body: the same response, in the events that clients know."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Requests with very long texts: others are answered meanwhile, and what cannot fit is refused."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tools: the client's own functions there and back, and the operator's servers."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

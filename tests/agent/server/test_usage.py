@@ -1,7 +1,5 @@
 """The usage of a response is what the engine counted, on the embedded model."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """One run watched over HTTP, as JSON lines and by the app, all at once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from io import StringIO

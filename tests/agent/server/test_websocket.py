@@ -1,7 +1,5 @@
 """Responses over a WebSocket: the events of a stream as messages, many responses a connection."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

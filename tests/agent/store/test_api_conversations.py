@@ -1,7 +1,5 @@
 """Conversations of ``/v1/conversations`` in the store: branches, other processes, what is kept."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

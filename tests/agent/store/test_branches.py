@@ -1,7 +1,5 @@
 """A message that is edited or retried costs what is new of it: the rest is in the engine's memory."""
 
-from __future__ import annotations
-
 import pytest
 
 from agent.conversation.conversation import Conversation

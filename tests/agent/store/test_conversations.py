@@ -1,7 +1,5 @@
 """Conversations are kept, go on, and survive what ends a process."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Stores that were damaged by hand: what cannot be read is named, and the rest stays usable."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable

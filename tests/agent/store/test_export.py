@@ -1,7 +1,5 @@
 """A kept conversation written out: whole, and as harmless as text is."""
 
-from __future__ import annotations
-
 import json
 
 from agent import events as ev

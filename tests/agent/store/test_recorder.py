@@ -1,7 +1,5 @@
 """What is left of a turn whose process was killed, and how a turn is seen again."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

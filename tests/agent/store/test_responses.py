@@ -1,7 +1,5 @@
 """Responses outlive the process that made them, as long as they are wanted."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """Files of every earlier version of the schema open, and lose nothing."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The embedded model answers the demonstration list, through llama.cpp, greedy."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The embedded model's file: written once, found again, repaired, the same everywhere."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

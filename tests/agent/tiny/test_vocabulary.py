@@ -1,7 +1,5 @@
 """The shipped vocabulary, and the tokenizer and rows that follow from it."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tool calls that need approval, elicit answers, or have the model write."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Commands and changes of files are approved by rules; the question has each rule as it is stored."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

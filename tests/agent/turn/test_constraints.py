@@ -1,7 +1,5 @@
 """What no grammar enforces is validated afterwards, and the person is told."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What fills the context, part by part, and what a person changes of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

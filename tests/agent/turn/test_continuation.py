@@ -1,7 +1,5 @@
 """A turn begins with what somebody wrote in the model's place, and goes on from there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

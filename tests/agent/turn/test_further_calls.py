@@ -1,7 +1,5 @@
 """Several calls of a client's functions in one response of a model that ends at each call."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What an answer after a call ends with if the embedded model was unsure in that turn."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import partial

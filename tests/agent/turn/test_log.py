@@ -1,7 +1,5 @@
 """An event log has any number of readers; each gets every event, in order, at its own pace."""
 
-from __future__ import annotations
-
 import asyncio
 
 from agent.events import AgentNotice, Event, Response, ResponseCompleted, Terminal

@@ -1,7 +1,5 @@
 """A result that would fill the context leaves room for the answer, and none of it is lost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

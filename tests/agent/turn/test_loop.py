@@ -1,7 +1,5 @@
 """A turn ends with one terminal event and complete items, whatever the model and the engine do."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -68,7 +66,7 @@ class FailingEngine:
     def __init__(self, ids: list[int]) -> None:
         self.ids = ids
 
-    def generate(self, request: Request) -> FailingEngine:
+    def generate(self, request: Request) -> "FailingEngine":
         return self
 
     async def __aiter__(self) -> AsyncIterator[Prefill | Tokens | Finished]:

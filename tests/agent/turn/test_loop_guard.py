@@ -1,7 +1,5 @@
 """A generation that repeats itself ends; text that merely repeats words goes on."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

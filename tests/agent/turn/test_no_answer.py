@@ -1,7 +1,5 @@
 """A turn ends with an answer, a call, or says that there is no answer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

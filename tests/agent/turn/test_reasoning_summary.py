@@ -1,7 +1,5 @@
 """The parts of a summary, wherever the pieces of the text are cut."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Texts that end before a sequence, however they are divided into pieces."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """What the model could have written in place of a token, computed anew and compared with its logits."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable

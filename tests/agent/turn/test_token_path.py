@@ -1,7 +1,5 @@
 """A token of a plain request passes few functions of this program on its way to a line of JSON."""
 
-from __future__ import annotations
-
 import io
 import sys
 import threading

@@ -1,7 +1,5 @@
 """How likely each token was is recorded with it where a setting asks for it, and nowhere else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A model that has no tools answers; a call that it writes all the same reaches no client."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A branch takes another token of a generation, and everything before it stays as it was."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """A program ends, whatever its threads wait for."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

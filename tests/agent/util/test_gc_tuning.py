@@ -1,7 +1,5 @@
 """When Python's garbage collector runs."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Images that are meant for a model that cannot see: pasted, attached or piped."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

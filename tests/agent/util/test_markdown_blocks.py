@@ -1,7 +1,5 @@
 """Markdown that arrives in pieces, cut between its top-level blocks."""
 
-from __future__ import annotations
-
 import pytest
 from markdown_it import MarkdownIt
 

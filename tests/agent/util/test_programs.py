@@ -1,7 +1,5 @@
 """Which programs PATH names: none in the folder that one works in."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Changing a value of a TOML file."""
 
-from __future__ import annotations
-
 import tomllib
 
 import pytest

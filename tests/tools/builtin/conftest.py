@@ -1,7 +1,5 @@
 """Fixtures for the tests of the python tool."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,5 @@
 """The files tool stays beneath its root, also while another process exchanges folders for links."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The browser server: against a site and a search of our own, and addresses it must not open."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import http.server

@@ -1,7 +1,5 @@
 """FileReader below a root, and nowhere else."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

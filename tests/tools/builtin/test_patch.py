@@ -1,7 +1,5 @@
 """Changing files: patches as gpt-oss writes them, whole files, and the way back."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import stat

@@ -1,7 +1,5 @@
 """The python builtin: what a model's code may do, and what it may not."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

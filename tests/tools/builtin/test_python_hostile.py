@@ -1,7 +1,5 @@
 """Code that turns on the process that runs it: its pipe, its threads, its folder."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """The shell builtin: a command does its work below the root, and nothing else anywhere."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """Commands in the background: read, written to, stopped, and ended with whatever they belong to."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """What this program's settings, servers and approval rules name: no command of the shell changes it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What commands reach: nothing, their own ports, or hosts that they name and that are allowed."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import threading

@@ -1,7 +1,5 @@
 """Work in a repository: the tools that a developer starts every day run in the sandbox."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """What runs later outside of the sandbox: no command of the shell builtin decides about it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Files of other MCP clients that are not what they should be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A folder's own servers: what a person is shown of them, and what an agreement counts for."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The MCP registry: what is found there, and what would be run for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

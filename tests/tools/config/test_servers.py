@@ -1,7 +1,5 @@
 """What people write into mcp.json and on the command line, right and wrong."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

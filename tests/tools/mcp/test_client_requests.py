@@ -1,7 +1,5 @@
 """What servers ask back, change and offer beside tools, in both eras of the protocol."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.metadata
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Why a server cannot be used, in words."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

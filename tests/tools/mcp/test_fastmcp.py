@@ -1,7 +1,5 @@
 """Servers on FastMCP 4, which is installed in an environment of its own: `make fastmcp`."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path

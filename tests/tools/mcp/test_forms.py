@@ -1,7 +1,5 @@
 """Forms of elicitations: what their schemas say, and which values fit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

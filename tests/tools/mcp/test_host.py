@@ -1,7 +1,5 @@
 """MCP servers that behave, and servers that do not."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

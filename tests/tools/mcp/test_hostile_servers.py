@@ -1,7 +1,5 @@
 """Servers that flood, overfill, never end and define tools in odd ways: the host stays upright."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re

@@ -1,7 +1,5 @@
 """Servers over HTTP: both transports, and what happens when they go away."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """What is counted in messages before they are parsed, and how they are shortened."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

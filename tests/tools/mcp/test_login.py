@@ -1,7 +1,5 @@
 """Logins that servers want: said, offered, done, and done again when it is time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """The version of MCP that is spoken: the one over which a server can ask questions."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Logging in to a server, as with a browser, and what is stored of it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """The servers that people use: of npm (older protocol) and of PyPI (newest)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

@@ -1,7 +1,5 @@
 """MCP servers in the sandbox: what they read, write, run and reach, and what their settings mean."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

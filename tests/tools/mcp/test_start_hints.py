@@ -1,7 +1,5 @@
 """What is advised about servers that do not start."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """How long a turn waits for a server that starts, by what is seen of it; the time is made up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Servers as child processes: what is seen of them while they start."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What runs without a question, what is remembered, and what a changed tool means for it."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Rules for commands: what one covers, and that no trick gets a command under another's rule."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the safety page says that the model can do."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

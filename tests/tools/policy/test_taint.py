@@ -1,7 +1,5 @@
 """Private data, text of strangers and a way out, all in one conversation: then a call asks."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import shlex

@@ -1,7 +1,5 @@
 """The system call filter, run here instruction by instruction: also for the other processor."""
 
-from __future__ import annotations
-
 import pytest
 
 from tools.sandbox import confine

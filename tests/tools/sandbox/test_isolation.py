@@ -1,7 +1,5 @@
 """What proves an isolation."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """The proxy of a command: what it connects, what it refuses, and what hosts are sent."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

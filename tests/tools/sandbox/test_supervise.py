@@ -1,7 +1,5 @@
 """What a command may take of a file system, by numbers that this machine's may never show."""
 
-from __future__ import annotations
-
 import os
 
 from tools.sandbox.supervise import FreeSpace

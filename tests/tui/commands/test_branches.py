@@ -1,7 +1,5 @@
 """Editing and retrying messages, and switching between the branches that this creates."""
 
-from __future__ import annotations
-
 import json
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The slash commands, run in the app."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

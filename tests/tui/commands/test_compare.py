@@ -1,7 +1,5 @@
 """/compare: two answers to one prompt beside each other, one of which the conversation keeps."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Slash commands of files: the person's own, and a project's."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

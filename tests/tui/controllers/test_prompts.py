@@ -1,7 +1,5 @@
 """Keys that are pressed while a question takes the focus."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from types import SimpleNamespace

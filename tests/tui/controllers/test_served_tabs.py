@@ -1,7 +1,5 @@
 """Tabs of other programs' conversations: over real HTTP, and with fake turns where timing matters."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """``/mcp-import``: other programs' servers are added and connected in the running app."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

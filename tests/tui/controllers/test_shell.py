@@ -1,7 +1,5 @@
 """``!command``: the person's own shell commands, really run in the app."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The prompt of ``agent 'PROMPT'``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

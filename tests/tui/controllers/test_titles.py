@@ -1,7 +1,5 @@
 """Titles in the app, on a model that is a script: when one is written, and when it is not."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Going through the tokens of real turns of the embedded model: probabilities, branches, colours."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Citations of an answer as links, with a list of the sources."""
 
-from __future__ import annotations
-
 from tui.markdown.citations import link_citations
 
 

@@ -1,7 +1,5 @@
 """Tool-call arguments: formatted when they are complete, decoded while they stream."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A block that grows, rendered piece by piece: at every line what rendering all of it gives."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

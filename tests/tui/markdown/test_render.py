@@ -1,7 +1,5 @@
 """Markdown as rows: nothing is lost while it grows, and wrapped lines are one line to who copies."""
 
-from __future__ import annotations
-
 import pytest
 from rich.style import Style
 from textual.geometry import Offset

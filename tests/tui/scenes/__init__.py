@@ -1,7 +1,5 @@
 """Scenes for screenshots: each drives the app to a state in which nothing moves any more."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 from tests.support.fake_app import AppDriver

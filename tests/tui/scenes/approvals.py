@@ -1,7 +1,5 @@
 """Scenes of approval cards, forms, completions, search and help."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Coroutine

@@ -1,7 +1,5 @@
 """Scenes of the screens over the conversation, the first start, and the token view."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Scenes of tokens: what fills the context, what is edited of them, and the time that they took."""
 
-from __future__ import annotations
-
 from math import log
 from typing import Any
 

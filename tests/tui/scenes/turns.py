@@ -1,7 +1,5 @@
 """Scenes of a turn, from its prompt to its end, and of turns over HTTP."""
 
-from __future__ import annotations
-
 from agent import events as ev
 from agent.conversation.conversation import Conversation
 from tests.support.fake_app import (

@@ -1,7 +1,5 @@
 """Scenes of the empty app and of its other themes."""
 
-from __future__ import annotations
-
 from tests.support.fake_app import AppDriver
 from tests.tui.scenes import Scene
 from tests.tui.scenes.approvals import edit

@@ -1,7 +1,5 @@
 """`/context` on a real session: each key changes what the model reads next, and undoes it."""
 
-from __future__ import annotations
-
 import json
 import threading
 from pathlib import Path

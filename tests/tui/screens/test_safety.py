@@ -1,7 +1,5 @@
 """The page of what the model can do, in the real app."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

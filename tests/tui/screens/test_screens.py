@@ -1,7 +1,5 @@
 """The screens of conversations and models, and the first start, in the real app."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading

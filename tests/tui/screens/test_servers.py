@@ -1,7 +1,5 @@
 """The screen of MCP servers: states, costs, switched tools and logins, in the real app."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

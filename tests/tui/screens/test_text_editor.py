@@ -1,7 +1,5 @@
 """`t` on a picked message: edit what the model wrote, and let it go on."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

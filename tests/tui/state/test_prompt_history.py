@@ -1,7 +1,5 @@
 """Prompts that were sent, kept for the next session."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Where a turn's time went: its events and times, as spans."""
 
-from __future__ import annotations
-
 import pytest
 
 from agent import events as ev

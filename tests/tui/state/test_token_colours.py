@@ -1,7 +1,5 @@
 """Texts of a turn are coloured by their own tokens, not by equal ones in calls and markup."""
 
-from __future__ import annotations
-
 from agent import events as ev
 from tui.state.token_colours import colour_texts
 

@@ -1,7 +1,5 @@
 """The events of a turn, folded into its view."""
 
-from __future__ import annotations
-
 from agent import events as ev
 from agent.store.event_codec import encode_line, pack, read_record
 from agent.store.records import StoredTurn

@@ -1,7 +1,5 @@
 """What is pasted is text: no mark, sequence or control in it is taken for a key."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

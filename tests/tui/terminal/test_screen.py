@@ -1,7 +1,5 @@
 """The whole program in a real terminal."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

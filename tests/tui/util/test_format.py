@@ -1,7 +1,5 @@
 """Text made safe to display, lines wrapped into rows, and numbers for people."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A text is searched without regard to case, also where a character is longer without it."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """What the card of a waiting call shows where rows are short."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 

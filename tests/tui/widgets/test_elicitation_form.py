@@ -1,7 +1,5 @@
 """What a tool's server asks the person, and what it is answered."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """A login on a card: what is pasted, and where the focus is."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 

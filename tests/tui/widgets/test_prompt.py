@@ -1,7 +1,5 @@
 """Writing a prompt: what it can go on with, files, long pastes, the person's own editor."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

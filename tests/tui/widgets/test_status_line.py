@@ -1,7 +1,5 @@
 """The status line: how long a turn runs, and what it leaves out where room is short."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

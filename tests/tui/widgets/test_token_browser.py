@@ -1,7 +1,5 @@
 """The cursor that goes from token to token, in prompts and in what streams."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast

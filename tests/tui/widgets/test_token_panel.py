@@ -1,7 +1,5 @@
 """What the panel of a token shows in the room that there is."""
 
-from __future__ import annotations
-
 import pytest
 from textual.app import App, ComposeResult
 

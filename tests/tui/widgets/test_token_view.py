@@ -1,7 +1,5 @@
 """The tokens that a model reads and writes, as the raw pane shows them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

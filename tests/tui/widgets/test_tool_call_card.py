@@ -1,7 +1,5 @@
 """What a call was given, as its card shows it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

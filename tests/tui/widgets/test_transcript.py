@@ -1,7 +1,5 @@
 """A long conversation: all of it can be reached, and only what is near is there as widgets."""
 
-from __future__ import annotations
-
 import json
 from unittest.mock import AsyncMock
 

@@ -1,7 +1,5 @@
 """`w` on a picked message shows where its turn's time went, below it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

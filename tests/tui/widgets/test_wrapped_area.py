@@ -1,7 +1,5 @@
 """What is painted of a text that is written, after the terminal is resized."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.fake_app import AppDriver, drive_app, screen_strips

@@ -5,8 +5,6 @@ and added an expert cache and FP8 KV caches (https://github.com/ggml-org/llama.c
 The 35 are those that versions before it marked as deprecated in llama.h, as the bindings do.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

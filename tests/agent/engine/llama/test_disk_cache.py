@@ -1,7 +1,5 @@
 """A prefix that is read from disk gives the tokens of reading it anew, and a damaged one is ignored."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The local engine as its callers see it, on a random model."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import subprocess

@@ -1,7 +1,5 @@
 """Given tokens, whose log probabilities are read: a step computes several of them."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A reused prefix gives the logits of computing everything anew."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from itertools import pairwise

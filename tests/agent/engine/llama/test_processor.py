@@ -1,7 +1,5 @@
 """Performance cores and power saving, read from what Linux and macOS say of a processor."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

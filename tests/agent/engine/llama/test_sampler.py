@@ -1,7 +1,5 @@
 """The sampler's distributions are the exact ones."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import fields, replace

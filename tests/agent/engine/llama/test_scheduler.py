@@ -1,7 +1,5 @@
 """Several requests at once, on a random model and step by step."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

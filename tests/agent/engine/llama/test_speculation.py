@@ -1,7 +1,5 @@
 """Drafts, the decision how many of them a step verifies, and that they change no token."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random

@@ -1,7 +1,5 @@
 """The number of threads follows the load of the machine."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

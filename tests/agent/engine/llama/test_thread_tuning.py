@@ -1,7 +1,5 @@
 """Which numbers of threads are measured, and which is taken."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How tokens cross from the engine's thread to asyncio."""
 
-from __future__ import annotations
-
 import asyncio
 from threading import Thread
 

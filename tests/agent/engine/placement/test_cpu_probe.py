@@ -1,7 +1,5 @@
 """What llama.cpp can do on this machine: tried in a child process, and stored."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

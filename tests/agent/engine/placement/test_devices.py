@@ -1,7 +1,5 @@
 """The devices that llama.cpp reports here, and placements that name them."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

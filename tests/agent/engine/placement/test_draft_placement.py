@@ -1,7 +1,5 @@
 """Where a model and its draft model go together, on made-up machines."""
 
-from __future__ import annotations
-
 import pytest
 
 from agent.engine.placement import memory_estimate, planner

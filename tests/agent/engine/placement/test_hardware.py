@@ -1,7 +1,5 @@
 """What of a machine is unused, read from made files of several machines."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import importlib.util
 import os

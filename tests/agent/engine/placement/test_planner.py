@@ -1,7 +1,5 @@
 """Where a model goes: plans for made-up machines, and estimated sizes against llama.cpp's own."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """Real servers with the embedded model, and engines that use them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path

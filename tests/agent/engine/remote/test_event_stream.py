@@ -1,7 +1,5 @@
 """Server-sent events, by section 9.2 of the HTML specification."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 

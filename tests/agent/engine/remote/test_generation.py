@@ -1,7 +1,5 @@
 """The remote engine's contract, with a real llama-server and a real vLLM."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

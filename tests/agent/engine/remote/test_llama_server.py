@@ -1,7 +1,5 @@
 """What only llama-server has: models that it loads by name, and another vocabulary."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

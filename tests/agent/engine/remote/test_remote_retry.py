@@ -1,7 +1,5 @@
 """A server that restarts is waited for, as long as a generation has no token yet."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path

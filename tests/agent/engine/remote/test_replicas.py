@@ -1,7 +1,5 @@
 """Several servers of one model: who is asked, and what happens when one goes away."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable

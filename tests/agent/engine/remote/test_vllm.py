@@ -1,7 +1,5 @@
 """The engine of vLLM, by its published request and response."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

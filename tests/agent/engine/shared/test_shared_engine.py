@@ -1,7 +1,5 @@
 """An engine of another program gives what a local one gives, and its end is survived."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

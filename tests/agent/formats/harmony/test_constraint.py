@@ -1,7 +1,5 @@
 """The constraint of Harmony: random ids under it are well-formed, and what models write is allowed."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The encoding is loaded from the model's vocabulary, without network and without a writable cache."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Generated messages as the history keeps them."""
 
-from __future__ import annotations
-
 import pytest
 from openai_harmony import HarmonyEncoding
 

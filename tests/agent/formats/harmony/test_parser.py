@@ -1,7 +1,5 @@
 """Harmony's parser on real and malformed streams, and its invariants for any ids at all."""
 
-from __future__ import annotations
-
 import random
 import time
 from typing import Any

@@ -1,8 +1,6 @@
 """Tools in the shapes of well-known MCP servers, beside openai-harmony: the same tokens, except for the
 constructs that docs/architecture.md lists."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

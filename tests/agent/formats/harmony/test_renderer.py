@@ -1,7 +1,5 @@
 """Rendering as openai-harmony does where that is correct, and our own where it is not."""
 
-from __future__ import annotations
-
 import re
 import time
 

@@ -1,7 +1,5 @@
 """JSON Schemas as the model sees them: as openai-harmony writes them, but for what that loses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

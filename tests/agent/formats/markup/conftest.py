@@ -1,7 +1,5 @@
 """A small GGUF of the Qwen family, with its format and vocabulary."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

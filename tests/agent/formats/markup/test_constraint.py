@@ -1,7 +1,5 @@
 """The constraint of markup in text: calls in tags, answers, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The markup parser: reasoning, calls and text of each dialect, for any text and any cuts."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

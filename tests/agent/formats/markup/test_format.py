@@ -1,7 +1,5 @@
 """Rendering of the other families: chat template, vocabulary, and special tokens in texts."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

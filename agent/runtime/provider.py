@@ -38,7 +38,7 @@ class EngineProvider:
     ) -> None:
         """``warm_up``: prepares what a first tool call needs."""
         self.loader, self.sharing = loader, sharing
-        self._typing_pause, self._warm_up = typing_pause, warm_up
+        self.typing_pause, self._warm_up = typing_pause, warm_up
         self.format: Format | None = None
         """The format of the model that was loaded last, or is being loaded; None before the first."""
         self.placement_plan: PlacementPlan | None = None
@@ -132,7 +132,7 @@ class EngineProvider:
                 with self.loader.crash_marker(plan):
                     loading = asyncio.create_task(engine.load(report.from_loop))
                     try:  # while llama.cpp reads the file
-                        await self._typing_pause.wait(loading)
+                        await self.typing_pause.wait(loading)
                         self.format = await asyncio.to_thread(create_format)
                         if (
                             warm_up and not self.loader.model.embedded

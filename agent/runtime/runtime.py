@@ -105,7 +105,7 @@ class Runtime:
         self._ending = asyncio.Event()
         self._wrap_generation = options.wrap_generation
         self.prefetcher = Prefetcher(self._generate)
-        self._typing_pause = TypingPause()
+        self.typing_pause = TypingPause()
         loader = ModelLoader(
             model,
             paths,
@@ -119,7 +119,7 @@ class Runtime:
             own_engine=options.own_engine,
             on_use=lambda begins: self.restart_idle_timers(),
         )
-        self.provider = EngineProvider(loader, self._sharing, self._typing_pause, self._warm_up)
+        self.provider = EngineProvider(loader, self._sharing, self.typing_pause, self._warm_up)
         self.idle_timers = IdleTimers(
             unload=self.unload,
             warm_up=self._warm_up,
@@ -161,7 +161,7 @@ class Runtime:
     @asynccontextmanager
     async def in_use(self) -> AsyncIterator[LoadedModel]:
         """Make `ready` and keep the model loaded until the context ends. Raises EngineError."""
-        self._typing_pause.hurry()
+        self.typing_pause.hurry()
         try:
             ready = asyncio.ensure_future(self.ready())
             ending = asyncio.ensure_future(self._ending.wait())
@@ -177,7 +177,7 @@ class Runtime:
                 await self.load()
             self.begin_turn()
         finally:
-            self._typing_pause.relax()
+            self.typing_pause.relax()
         try:
             yield loaded
         finally:
@@ -242,17 +242,17 @@ class Runtime:
         """Keep the model loaded until `end_turn`."""
         self.running_turns += 1
         self.idle_timers.cancel()
-        self._typing_pause.hurry()
+        self.typing_pause.hurry()
 
     def end_turn(self) -> None:
         """Undo one `begin_turn`."""
         self.running_turns -= 1
-        self._typing_pause.relax()
+        self.typing_pause.relax()
         self.restart_idle_timers()
 
     def on_keystroke(self) -> None:
         """Postpone idle work, which would delay the echo of the keys being typed."""
-        self._typing_pause.on_keystroke()
+        self.typing_pause.on_keystroke()
         self.restart_idle_timers()
 
     def restart_idle_timers(self) -> None:

@@ -7,16 +7,16 @@ import math
 import time
 from contextlib import suppress
 
-PAUSE_SECONDS = 0.3
-"""Seconds without a key that count as a pause."""
-MAX_WAIT_SECONDS = 5.0
-"""Time that keys may delay the work once it is all that is left to do."""
-
 
 class TypingPause:
-    """Knows when the last key came, and whether someone waits for the work."""
+    """Knows when the last key came, and whether someone waits for the work.
 
-    def __init__(self) -> None:
+    ``pause_seconds`` without a key count as a pause; keys may delay the work for ``max_wait_seconds``
+    once it is all that is left to do.
+    """
+
+    def __init__(self, pause_seconds: float = 0.3, max_wait_seconds: float = 5.0) -> None:
+        self.pause_seconds, self.max_wait_seconds = pause_seconds, max_wait_seconds
         self._last_key = -math.inf
         self._waiting = 0
         """Number of callers that wait for the work."""
@@ -37,13 +37,15 @@ class TypingPause:
             self._hurried.clear()
 
     async def wait(self, loading: asyncio.Future[None]) -> None:
-        """Wait for a pause, at most `MAX_WAIT_SECONDS` after the end of ``loading``."""
+        """Wait for a pause, at most `max_wait_seconds` after the end of ``loading``."""
         ended = math.inf
         while not self._hurried.is_set():
             now = time.monotonic()
             if loading.done():
                 ended = min(ended, now)
-            remaining = min(self._last_key + PAUSE_SECONDS, ended + MAX_WAIT_SECONDS) - now
+            remaining = (
+                min(self._last_key + self.pause_seconds, ended + self.max_wait_seconds) - now
+            )
             if remaining <= 0:
                 return
             with suppress(TimeoutError):

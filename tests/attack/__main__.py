@@ -26,7 +26,7 @@ async def run(groups: Collection[str], names: Collection[str], every: int) -> li
         began, module = time.monotonic(), importlib.import_module(f"tests.attack.{group}")
         chosen = [name for name in module.NAMES if name in names] or module.NAMES[::every]
         async for attempt in module.attempts(chosen):
-            attempts.append(attempt)
+            attempts.append(attempt := attempt.with_goals())
             if not attempt.repelled:
                 print(f"not held: {attempt.group}: {attempt.name}: {attempt.detail}", flush=True)
         print(f"{group}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)

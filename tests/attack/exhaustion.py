@@ -8,8 +8,6 @@ from pathlib import Path
 from agent.util.folder_limits import measure_folder, remove_tree
 from agent.util.temporary_folders import process_folder
 from tests.attack.measure import (
-    MAX_LATENESS_MS,
-    MAX_MEMORY_MIB,
     Attempt,
     Load,
     left_processes,
@@ -119,8 +117,4 @@ def remove_and_count(folder: Path) -> int:
 
 
 def _judged(group: str, name: str, answer: str, faults: list[str], load: Load) -> Attempt:
-    if load.memory_mib > MAX_MEMORY_MIB:
-        faults.append(f"took {load.memory_mib:.0f} MiB")
-    if load.lateness_ms > MAX_LATENESS_MS:
-        faults.append(f"others waited {load.lateness_ms:.0f} ms")
     return Attempt(group, name, not faults, "; ".join(faults) or answer[-100:], load)

@@ -49,7 +49,6 @@ LEFTOVER_S = 60
 CHUNK = 64 * KIB
 
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-MODERN = "2026-07-28"
 INITIALIZE = ("initialize",)
 OPENING = ("initialize", "server/discover")
 LIST = ("tools/list",)
@@ -404,11 +403,6 @@ CAPABILITIES = (
     b'"resources":{"listChanged":true,"subscribe":true},"logging":{},"completions":{}}'
 )
 INFO = b'{"name":"attack","version":"1.0"}'
-
-
-def text_result(*text: Parts) -> Iterator[bytes]:
-    """Write a call's result of one text; the text is JSON within its quotes."""
-    return join(b'{"content":[{"type":"text","text":"', *text, b'"}]}')
 
 
 def opening_result(version: bytes, *more: Parts) -> Iterator[bytes]:
@@ -1326,8 +1320,6 @@ add_act("every version refused", OPENING, refuse_version)
 
 # Modes: lists.
 
-add_tools = add  # the option `tools` lists them
-
 
 def tool(name: bytes, description: bytes = b"Runs.") -> bytes:
     """Write a tool; name and description are JSON within its quotes."""
@@ -1369,7 +1361,6 @@ def add_items(kind: str, item: bytes) -> None:
 
 
 _PAGE = b",".join(tool(b"p%d" % at) for at in range(1_000))
-_LONG = b"word " * 1_000
 
 add_pages("endless pages", lambda at: b'"%d"' % at, lambda at: tool(b"attack%d" % at))
 add_pages("endless pages of 1000 tools", lambda at: b'"%d"' % at, lambda at: _PAGE)

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tests.attack.mcp_floods import MODES
 from tests.attack.measure import (
-    MAX_LATENESS_MS,
-    MAX_MEMORY_MIB,
     Attempt,
     left_processes,
     measured,
@@ -61,10 +59,6 @@ async def _attack(mode: str, does: str, transport: str) -> Attempt:
             await host.close()
     if left := left_processes(before):
         faults.append(f"left {', '.join(left)}")
-    if load.memory_mib > MAX_MEMORY_MIB:
-        faults.append(f"took {load.memory_mib:.0f} MiB")
-    if load.lateness_ms > MAX_LATENESS_MS:
-        faults.append(f"the loop stood for {load.lateness_ms:.0f} ms")
     name = f"{mode} ({transport}): {does}"
     return Attempt("hostile MCP servers", name, not faults, "; ".join([*faults, answer]), load)
 

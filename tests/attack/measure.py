@@ -1,12 +1,14 @@
 """What an attack did to a process: whether it held, its peak of memory, how late its loop was."""
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -22,6 +24,16 @@ class Load:
 
     memory_mib: float = 0.0
     lateness_ms: float = 0.0
+    max_lateness_ms: float = MAX_LATENESS_MS
+
+    def missed_goals(self) -> list[str]:
+        """Return the goals that the process missed, as what happened."""
+        missed = []
+        if self.memory_mib > MAX_MEMORY_MIB:
+            missed.append(f"took {self.memory_mib:.0f} MiB")
+        if self.lateness_ms > self.max_lateness_ms:
+            missed.append(f"others waited {self.lateness_ms:.0f} ms")
+        return missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +47,12 @@ class Attempt:
     detail: str = ""
     """What it did, or what was answered."""
     load: Load = field(default_factory=Load)
+
+    def with_goals(self) -> Attempt:
+        """Return the attempt as one that is repelled only if its load met the goals."""
+        if not (missed := self.load.missed_goals()):
+            return self
+        return replace(self, repelled=False, detail="; ".join([*missed, self.detail]))
 
 
 class PeakMemory:

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from agent.util.temporary_folders import process_folder
 from tests.attack.measure import (
-    MAX_LATENESS_MS,
-    MAX_MEMORY_MIB,
     Attempt,
     left_processes,
     measured,
@@ -209,10 +207,6 @@ async def _attempt(name: str) -> Attempt:
     faults += [f"{target} was reached" for target in dict.fromkeys(reached)]
     if left := left_processes(before):
         faults.append(f"left {', '.join(left)}")
-    if load.memory_mib > MAX_MEMORY_MIB:
-        faults.append(f"took {load.memory_mib:.0f} MiB")
-    if load.lateness_ms > MAX_LATENESS_MS:
-        faults.append(f"others waited {load.lateness_ms:.0f} ms")
     detail = "; ".join(faults) or " ".join(answer.split())[-200:]
     return Attempt(f"network, {NETWORK_ISOLATION}", name, not faults, detail, load)
 

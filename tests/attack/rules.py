@@ -308,9 +308,9 @@ def _started(rule: str) -> str:
     return f"run {shlex.join(words)}"
 
 
-async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:
-    """Try the scripts of these names."""
+async def attempts(names: Collection[str], batch: int = BATCH) -> AsyncIterator[Attempt]:
+    """Try so many scripts for each of these names."""
     for name in names:
         grammar = Grammar(name)
-        ran, missed = misses({grammar.script(): None for _ in range(BATCH)})
+        ran, missed = misses({grammar.script(): None for _ in range(batch)})
         yield Attempt("rules for commands", name, ran > 0 and not missed, "; ".join(missed[:2]))

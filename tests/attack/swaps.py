@@ -17,7 +17,7 @@ ROUNDS = 14_300
 NAMES = ["the race"]
 
 
-async def attempts(names: Collection[str], rounds: int | None = None) -> AsyncIterator[Attempt]:
+async def attempts(names: Collection[str], rounds: int = ROUNDS) -> AsyncIterator[Attempt]:
     """Run the race with each way to open folders that works here."""
     for open_folder in (beneath.open_by_openat2, beneath.open_by_walk):
         with tempfile.TemporaryDirectory(dir=process_folder()) as name:
@@ -27,7 +27,6 @@ async def attempts(names: Collection[str], rounds: int | None = None) -> AsyncIt
                 (path / "f.txt").write_text("mine" if path == root / "d" else "secret")
             (folder / "outside" / "only outside").touch()
             (root / "link").symlink_to(folder / "outside")
-            rounds = rounds or ROUNDS
             inside, outside = await asyncio.to_thread(
                 swap_attack, root, folder / "work", open_folder, rounds
             )

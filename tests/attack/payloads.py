@@ -25,6 +25,17 @@ def read_tables(name: str) -> dict[str, dict[str, list[str]]]:
     return tables
 
 
+def read_lists(name: str) -> dict[str, list[str]]:
+    """Return the sections of a file beside this one: lines by the words in brackets above them."""
+    lists: dict[str, list[str]] = {}
+    for line in Path(__file__).with_name(name).read_text().split("\n"):
+        if line.startswith("[") and line.endswith("]") and " | " in line:
+            lines = lists[line[1:-1]] = []
+        elif line and not line.startswith("## "):
+            lines.append(line)
+    return lists
+
+
 def payload(
     pattern: str = "", parts: Mapping[str, bytes] | None = None
 ) -> Callable[[], Iterator[bytes]]:

@@ -123,14 +123,9 @@ def test_load_catalog_with_byte_order_mark_is_read(paths: Paths) -> None:
     assert catalog.load_catalog(paths)["right"].endpoint is not None
 
 
-def test_load_catalog_nested_too_deeply_raises(paths: Paths) -> None:
-    write(paths, "a = " + "[" * 3000)
-    with pytest.raises(EngineError, match="Cannot read"):
-        catalog.load_catalog(paths)
-
-
-def test_load_catalog_invalid_toml_raises(paths: Paths) -> None:
-    write(paths, "[mine\n")
+@pytest.mark.parametrize("text", ["[mine\n", "a = " + "[" * 3000], ids=["invalid", "nested deeply"])
+def test_load_catalog_broken_toml_raises(paths: Paths, text: str) -> None:
+    write(paths, text)
     with pytest.raises(EngineError, match=r"Cannot read .*models\.toml"):
         catalog.load_catalog(paths)
 

@@ -210,28 +210,22 @@ def test_hub_wrong_name_is_one_sentence(
     assert not (tmp_path / "config/models.toml").exists()
 
 
-@pytest.mark.parametrize("answers", [{"error": "no"}, ["x"], [{"type": "file"}], [None]])
+@pytest.mark.parametrize(
+    "answers", [{"error": "no"}, ["x"], [{"type": "file"}], [None], "503"], ids=str
+)
 @pytest.mark.parametrize("command", [("pull", "org/repo"), ("search", "repo")])
 def test_hub_odd_answer_is_one_sentence(
     repository: ModelHub, tmp_path: Path, command: tuple[str, ...], answers: object
 ) -> None:
-    repository.answers = answers
+    says = "does not answer as a hub does"
+    if answers == "503":
+        repository.error, says = (503, ""), "answered 503 Service Unavailable"
+    else:
+        repository.answers = answers
     done = models(repository, tmp_path, *command)
-    host = repository.address.removeprefix("http://")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.endswith(f" failed: {host} does not answer as a hub does.\n")
+    assert done.stderr.endswith(f" failed: {repository.address.removeprefix('http://')} {says}.\n")
     assert done.stderr.count("\n") == 1 and not repository.telemetry
-
-
-@pytest.mark.parametrize("command", [("pull", "org/repo"), ("search", "repo")])
-def test_hub_error_status_is_one_sentence(
-    repository: ModelHub, tmp_path: Path, command: tuple[str, ...]
-) -> None:
-    repository.error = (503, "")
-    done = models(repository, tmp_path, *command)
-    host = repository.address.removeprefix("http://")
-    assert done.returncode == 1
-    assert done.stderr.endswith(f" failed: {host} answered 503 Service Unavailable.\n")
 
 
 def test_pull_repository_without_gguf(repository: ModelHub, tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """Texts of a turn are coloured by their own tokens, not by equal ones in calls and markup."""
 
+import pytest
+
 from agent import events as ev
 from tui.state.token_colours import colour_texts
 
-MESSAGE, END = (b"<|message|>", 1.0), (b"<|end|>", 1.0)
+MESSAGE, END, CALL = (b"<|message|>", 1.0), (b"<|end|>", 1.0), (b"<|call|>", 1.0)
 HEADER = [(b"<|start|>", 1.0), (b"assistant", 1.0), (b"<|channel|>", 1.0), (b"final", 1.0), MESSAGE]
 
 
@@ -18,19 +20,22 @@ def call(arguments: str) -> ev.McpCallItem:
     )
 
 
-def test_answer_that_equals_an_argument_has_its_own_probability() -> None:
-    pieces = [MESSAGE, (b'{"n":', 1.0), (b"4", 0.95), (b"}", 1.0), (b"<|call|>", 1.0)]
-    coloured = colour_texts([call('{"n":4}'), answer("4")], [*pieces, *HEADER, (b"4", 0.001), END])
-    assert coloured.note == "100.0 % surprising" and len(coloured.runs["msg_1"]) == 1
-
-
-def test_answer_that_equals_code_has_its_own_probability() -> None:
-    pieces = [MESSAGE, (b"4", 0.95), (b"<|call|>", 1.0), *HEADER, (b"4", 0.001), END]
-    assert colour_texts([call('{"code": "4"}'), answer("4")], pieces).surprising == 1
-
-
-def test_answer_that_stands_in_markup_has_its_own_probability() -> None:
-    assert colour_texts([answer("a")], [*HEADER, (b"a", 0.001), END]).surprising == 1
+@pytest.mark.parametrize(
+    ("calls", "pieces", "text"),
+    [
+        (['{"n":4}'], [MESSAGE, (b'{"n":', 1.0), (b"4", 0.95), (b"}", 1.0), CALL], "4"),
+        (['{"code": "4"}'], [MESSAGE, (b"4", 0.95), CALL], "4"),
+        ([], [], "a"),
+    ],
+    ids=["an argument", "code", "letters of the markup"],
+)
+def test_answer_that_equals_something_before_has_its_own_probability(
+    calls: list[str], pieces: list[tuple[bytes, float]], text: str
+) -> None:
+    pieces = [*pieces, *HEADER, (text.encode(), 0.001), END]
+    coloured = colour_texts([*map(call, calls), answer(text)], pieces)
+    assert (coloured.note, coloured.surprising) == ("100.0 % surprising", 1)
+    assert len(coloured.runs["msg_1"]) == 1
 
 
 def test_character_of_several_tokens_and_text_without_markup_are_coloured() -> None:

@@ -9,7 +9,6 @@ import json
 import os
 import pty
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -49,35 +48,7 @@ REMAINDER = frozenset(
     }
 )
 
-_FILES = {
-    ".gitignore": "/vendor/\n/tree/\n/split/\n/stores/\n/build/\n/.venv/\n__pycache__/\n",
-    ".gitattributes": "*.dat filter=tidy\n*.tbl diff=table\n",
-    "README.md": "A tree with many repositories.\n",
-    "Makefile": "all:\n\t@echo made\n",
-    ".vscode/settings.json": "{}\n",
-    ".idea/workspace.xml": "<project/>\n",
-    "docs/guide.md": "A guide.\n",
-    "data/table.dat": "b\na\n",
-    "data/rows.tbl": "1 2\n",
-    "area/notes.txt": "Notes.\n",
-    "servers/notes.py": (
-        "import json\nimport sys\n\nfrom library import helpers\n\n"
-        "print(json.dumps(helpers.greet(sys.argv)))\n"
-    ),
-    "library/__init__.py": "",
-    "library/helpers.py": "def greet(names):\n    return ['hello', *names]\n",
-    "settings/git.inc": "[core]\n\tabbrev = 12\n",
-}
-_PROGRAMS = {
-    "tools/clean.sh": "#!/bin/sh\nsort\n",
-    "tools/table.sh": '#!/bin/sh\ncat "$1"\n',
-    "scripts/st.sh": "#!/bin/sh\ngit status --short\n",
-    "scripts/after_commit.sh": "#!/bin/sh\nexit 0\n",
-    "hooks/pre-commit": "#!/bin/sh\nexit 0\n",
-}
-_SERVERS = {
-    "mcpServers": {"notes": {"command": ".venv/bin/python", "args": ["servers/notes.py"]}},
-}
+_PROGRAMS = read_programs("git_tricks.txt")
 _IDENTITY = ("-c", "user.name=A Person", "-c", "user.email=person@example.org")
 
 
@@ -97,88 +68,20 @@ def _make_environment() -> dict[str, str]:
     }
 
 
-def _git(folder: Path, *arguments: str) -> None:
-    command = ["git", *_IDENTITY, "-c", "protocol.file.allow=always", *arguments]
-    subprocess.run(
-        command,
-        cwd=folder,
-        env=_make_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=True,
-        timeout=30,
-    )
-
-
 def prepare(root: Path) -> None:
     """Build the layout in `root`, which is empty or missing."""
     root.mkdir(parents=True, exist_ok=True)
-    for name, text in (_FILES | _PROGRAMS).items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        if name in _PROGRAMS:
-            path.chmod(0o755)
-    (root / ".mcp.json").write_text(json.dumps(_SERVERS))
-    (root / "build").mkdir()
-    (root / "hooks/post-commit").symlink_to("../scripts/after_commit.sh")
-    (root / "servers/library").symlink_to("../library")
-    _prepare_python(root / ".venv")
-    stores = root / "stores"
-    stores.mkdir()
-    for name in ("lib", "spare"):
-        _git(stores, "init", "-q", "--template=", "-b", "main", name)
-        _git(stores / name, "commit", "-q", "--allow-empty", "-m", "first")
-        _git(stores, "clone", "-q", "--template=", "--bare", name, f"{name}.git")
-        shutil.rmtree(stores / name)
-    _git(root, "init", "-q", "--template=", "-b", "main")
-    for name in ("lib", "spare"):
-        _git(root, "submodule", "--quiet", "add", f"{stores}/{name}.git", name)
-    with (root / ".git/config").open("a") as config:
-        config.write(
-            "[core]\n\thooksPath = hooks\n"
-            "[include]\n\tpath = ../settings/git.inc\n\tpath = ../settings/local.inc\n"
-            '[filter "tidy"]\n\tclean = tools/clean.sh\n'
-            '[diff "table"]\n\ttextconv = sh tools/table.sh\n'
-            "[alias]\n\tst = !sh scripts/st.sh\n"
-            f'[remote "origin"]\n\turl = {stores}/root.git\n'
-            "\tfetch = +refs/heads/*:refs/remotes/origin/*\n"
-        )
-    _git(root, "add", ".")
-    _git(root, "commit", "-q", "-m", "first")
-    _git(root, "submodule", "--quiet", "deinit", "spare")
-    shutil.rmtree(root / ".git/modules/spare")
-    _git(root, "worktree", "add", "-q", "-b", "side", "tree")
-    _git(root, "clone", "-q", "--template=", "--bare", ".", "stores/root.git")
-    nested = root / "vendor/deep/nested"
-    nested.mkdir(parents=True)
-    (nested / "code.txt").write_text("code\n")
-    _git(nested, "init", "-q", "--template=", "-b", "main")
-    _git(nested, "config", "core.hooksPath", ".husky")
-    _git(nested, "add", ".")
-    _git(nested, "commit", "-q", "-m", "first")
-    _git(
-        root,
-        "init",
-        "-q",
-        "--template=",
-        "-b",
-        "main",
-        "--separate-git-dir",
-        "stores/split.git",
-        "split",
-    )
-    _git(root / "split", "commit", "-q", "--allow-empty", "-m", "first")
-
-
-def _prepare_python(folder: Path) -> None:
+    python = Path(sys.executable).resolve()
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    executable = Path(sys.executable).resolve()
-    (folder / "bin").mkdir(parents=True)
-    (folder / "lib" / version / "site-packages").mkdir(parents=True)
-    (folder / "bin/python").symlink_to(executable)
-    (folder / "pyvenv.cfg").write_text(
-        f"home = {executable.parent}\ninclude-system-site-packages = false\n"
+    script = _PROGRAMS["layout"].replace("{python}", str(python)).replace("{version}", version)
+    command = ["bash", "-e", "-c", script.replace("{root}", str(root))]
+    subprocess.run(
+        command,
+        cwd=root,
+        env=_make_environment(),
+        stdin=subprocess.DEVNULL,
+        check=True,
+        timeout=120,
     )
 
 
@@ -382,13 +285,8 @@ class Trick:
     later: str = ""
 
 
-def _read_tricks() -> list[Trick]:
-    programs = read_programs("git_tricks.txt")
-    functions = programs.pop("functions")
-    return [
-        Trick(name, *(functions + part for part in text.split("--- later\n")))
-        for name, text in programs.items()
-    ]
-
-
-TRICKS = _read_tricks()
+TRICKS = [
+    Trick(name, *(_PROGRAMS["functions"] + part for part in text.split("--- later\n")))
+    for name, text in _PROGRAMS.items()
+    if name not in ("layout", "functions")
+]

@@ -155,12 +155,14 @@ def _warn_wrong_keys(settings: Settings) -> None:
 
 
 def _written(file: Path) -> set[str]:
-    """The settings that the file has, those of tables as TABLE.KEY."""
+    """The settings that the file has, those of tables as TABLE.KEY, by their names of now."""
+    from agent.config.settings import FORMER_NAMES
+
     names: set[str] = set()
     if file.exists():
         for key, value in tomllib.loads(file.read_text(encoding="utf-8-sig")).items():
             names |= {f"{key}.{inner}" for inner in value} if isinstance(value, dict) else {key}
-    return names
+    return {FORMER_NAMES.get(name, name) for name in names}
 
 
 def _value(settings: Settings, name: str) -> Any:

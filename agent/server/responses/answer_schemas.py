@@ -25,7 +25,7 @@ class Listing(WireModel, Generic[T]):
     data: list[T]
 
 
-class Page(Listing[T]):
+class CursorPage(Listing[T]):
     """Some of a list, whose others other requests get."""
 
     first_id: str | None
@@ -307,7 +307,7 @@ class ListedItem(RootModel[Item | InputItem]):
     """An item as it was sent, with an id, or as the model wrote it."""
 
 
-class ItemPage(Page[ListedItem]):
+class ItemPage(CursorPage[ListedItem]):
     """Items of a conversation, or of a request."""
 
 
@@ -357,7 +357,7 @@ class FileObject(WireModel):
     status_details: None
 
 
-class FilePage(Page[FileObject]):
+class FilePage(CursorPage[FileObject]):
     """Files of a list."""
 
 
@@ -415,7 +415,7 @@ class BatchObject(WireModel):
     metadata: dict[str, str] | None
 
 
-class BatchPage(Page[BatchObject]):
+class BatchPage(CursorPage[BatchObject]):
     """Batches of a list."""
 
 

@@ -77,6 +77,12 @@ def test_config_show_says_where_values_come_from(agent: RunAgent, config: Path) 
     assert max(map(len, lines)) <= 80
 
 
+def test_config_show_has_former_names_by_those_of_now(agent: RunAgent, config: Path) -> None:
+    config.write_text("responses_most = 50\n")
+    row = json.loads(agent("config", "show", "--json").out)["responses_max"]
+    assert (row["value"], row["source"]) == (50, "config.toml")
+
+
 def test_config_set_leaves_the_rest(agent: RunAgent, config: Path) -> None:
     config.write_text(TEXT)
     for name, value in (("effort", "high"), ("top_k", "40"), ("browser.search", "web.search")):

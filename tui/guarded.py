@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
 
 from textual.await_complete import AwaitComplete
+from textual.dom import DOMNode
 from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.screen import ModalScreen, Screen
@@ -39,3 +42,14 @@ class GuardedScreen(Guarded, Screen[Result]):
 
 class GuardedDialog(GuardedScreen[Result], ModalScreen[Result]):
     """A `GuardedScreen` over the one below, which stays visible."""
+
+
+def run_latest(
+    node: DOMNode, group: str, work: Callable[..., Coroutine[Any, Any, None]], *values: object
+) -> None:
+    """Run ``work(*values)`` as a worker of ``node``, in place of what runs in the group.
+
+    A worker that is cancelled before it has begun makes no coroutine, which nobody would await.
+    """
+    start: Any = partial(work, *values)
+    node.run_worker(start, group=group, exclusive=True)

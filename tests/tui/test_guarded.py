@@ -1,6 +1,7 @@
 """No command freezes the app, and no error of a handler ends it."""
 
 import asyncio
+import gc
 import sqlite3
 import threading
 from contextlib import closing
@@ -19,6 +20,7 @@ from tests.support.fake_app import ScreenDriver
 from tests.support.locked_store import locked, set_busy_timeout, store_long_conversation
 from tests.support.waiting import HANG_SECONDS
 from tui.app import AgentApp
+from tui.guarded import run_latest
 from tui.session import Session
 from tui.widgets.prompt import PromptInput
 
@@ -381,3 +383,21 @@ async def test_app_works_while_a_folder_does_not_answer(
                 await driver.wait_for(lambda: not driver.app.is_running)
     finally:
         released.set()
+
+
+async def test_run_latest_awaits_what_it_starts(
+    open_app: Any, recwarn: pytest.WarningsRecorder
+) -> None:
+    done: list[int] = []
+
+    async def work(number: int) -> None:
+        done.append(number)
+
+    async with open_app() as driver:
+        for number in range(5):
+            run_latest(driver.app, "numbers", work, number)
+        await driver.wait_for(lambda: done)
+        gc.collect()
+    assert done == [4] and not [
+        str(w.message) for w in recwarn if "never awaited" in str(w.message)
+    ]

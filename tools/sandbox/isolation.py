@@ -144,6 +144,16 @@ def probe(name: str) -> str | None:
     return f"a script could {', '.join(escaped)}" if escaped else None
 
 
+EDITOR_VARIABLES = {
+    "TERM": "dumb",
+    "EDITOR": "false",
+    "GIT_EDITOR": "false",
+    "VIMINIT": "autocmd VimEnter * if !has('ttyin') | cquit | endif",
+}
+"""End programs that would wait for a person at a terminal. Vim reads keys from stderr where it has no
+other input."""
+
+
 def environment(work_folder: Path, *, programs: bool = False) -> dict[str, str]:
     """Return all environment variables that a script gets; ``programs``: it may start some."""
     threads = str(min(os.cpu_count() or 1, 4))
@@ -151,7 +161,7 @@ def environment(work_folder: Path, *, programs: bool = False) -> dict[str, str]:
     if programs:
         toolchains = find_toolchains()
         path = [*toolchains.path, *path, str(Path(sys.executable).parent)]
-        more = certificate_variables() | toolchains.variables
+        more = EDITOR_VARIABLES | certificate_variables() | toolchains.variables
     return more | {
         "PATH": os.pathsep.join(path),
         "HOME": str(work_folder),

@@ -13,6 +13,7 @@ from agent.errors import UserError
 from tools.types import Prompt
 from tui.app_context import AppContext
 from tui.controllers.chat import ChatController
+from tui.guarded import run_latest
 from tui.state.command import Command
 
 log = logging.getLogger(__name__)
@@ -30,8 +31,7 @@ def add_prompt_commands(app: AppContext, chat: ChatController) -> None:
 def _refresh(app: AppContext, chat: ChatController, server: str) -> None:
     config = app.session.runtime.host.server_config(server)
     if config is not None and config.builtin is None:
-        work = _fetch_prompts(app, chat, server)
-        app.run_worker(work, group=f"prompts of {server}", exclusive=True)
+        run_latest(app, f"prompts of {server}", _fetch_prompts, app, chat, server)
 
 
 async def _fetch_prompts(app: AppContext, chat: ChatController, server: str) -> None:

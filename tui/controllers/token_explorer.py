@@ -8,6 +8,7 @@ from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import AgentError, UserError
+from tui.guarded import run_latest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -200,7 +201,7 @@ class TokenExplorer:
         turn = await open_turn(app.session, view.response_id, latest.log.events if latest else ())
         view.probability_note = "computing probabilities …"
         app.transcript.follow(view)
-        app.run_worker(self._colour(view, turn), group=group, exclusive=True)
+        run_latest(app, group, self._colour, view, turn)
 
     async def _colour(self, view: TurnView, turn: WrittenTurn) -> None:
         """Compute a turn's probabilities and colour its texts by them; say why where that fails."""

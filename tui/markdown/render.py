@@ -27,6 +27,7 @@ Uses what Rich does not document: the element classes of ``rich.markdown``, ``Ma
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -54,6 +55,7 @@ from tui.util.format import display_text, wrap_line
 
 TextStyles = Mapping[str, Style]
 """The style of each of ``tui.base_screen.MARKDOWN_STYLES``."""
+_LINE_BREAK = re.compile(r" *<br ?/?> *", re.IGNORECASE)
 _TOKEN_PARTS = {
     ("Comment",): "comment",
     ("Keyword",): "keyword",
@@ -248,7 +250,7 @@ class _Table(TableElement):
         table = Table(
             box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, style="markdown.table.border"
         )
-        document, heads = self.document, []
+        document, styles, heads = self.document, self.document.text_styles, []
         if self.header is not None and self.header.row is not None:
             heads = [cell.content for cell in self.header.row.cells]
         for head in heads:
@@ -257,14 +259,35 @@ class _Table(TableElement):
         widths = document.cell_widths
         rows = [[Text("x" * cells) for cells in widths]] if widths else []
         for row in self.body.rows if self.body is not None else ():
-            rows.append([cell.content for cell in row.cells])
+            rows.append([_break_lines(cell.content, styles["code"]) for cell in row.cells])
         for texts in rows:
             table.add_row(*texts)
         document.cell_widths = ()
         columns = zip(heads, *rows, strict=False)
-        widths = tuple(max(cell_len(text.plain) for text in column) for column in columns)
+        widths = tuple(max(map(_text_width, column)) for column in columns)
         document.table_cell_widths.append(widths)
         yield table
+
+
+def _break_lines(cell: Text, code: Style) -> Text:
+    """End a line at each ``<br>`` of a table's cell, which has no other way to; not within code."""
+    breaks = [
+        match.span()
+        for match in _LINE_BREAK.finditer(cell.plain)
+        if not any(
+            span.start <= match.start() < span.end and code and _has_colours(span.style, code)
+            for span in cell.spans
+        )
+    ]
+    return Text("\n").join(cell.divide([at for span in breaks for at in span])[::2])
+
+
+def _has_colours(style: str | Style, code: Style) -> bool:
+    return isinstance(style, Style) and (style.color, style.bgcolor) == (code.color, code.bgcolor)
+
+
+def _text_width(text: Text) -> int:
+    return max(map(cell_len, text.plain.split("\n")))
 
 
 class _Document(Markdown):

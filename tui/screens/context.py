@@ -27,6 +27,7 @@ from agent.turn.context_usage import (
     part_note,
     turn_note,
 )
+from tui.guarded import run_latest
 from tui.next_prompt import NextPrompt
 from tui.screens.list_screen import ListRow, ListScreen
 from tui.util.format import display_text
@@ -112,7 +113,7 @@ class ContextScreen(ListScreen[None]):
 
     def on_mount(self) -> None:
         self.set_interval(POLL_SECONDS, self._poll)
-        self.run_worker(self._read_cached(), exclusive=True)
+        run_latest(self, "default", self._read_cached)
 
     def on_resize(self, _: events.Resize) -> None:
         self.call_after_refresh(self.refresh_rows)
@@ -125,7 +126,7 @@ class ContextScreen(ListScreen[None]):
     def _poll(self) -> None:
         if (seen := read_row_state(self._prompt)) != self._seen:
             self._seen = seen
-            self.run_worker(self._measure(), exclusive=True, group="measure")
+            run_latest(self, "measure", self._measure)
 
     async def _measure(self) -> None:
         # In a thread: of a long conversation it takes longer than a key may wait.
@@ -284,7 +285,7 @@ class ContextScreen(ListScreen[None]):
     def _changed(self) -> None:
         self._on_change()
         self._poll()
-        self.run_worker(self._read_cached(), exclusive=True)
+        run_latest(self, "default", self._read_cached)
 
 
 def read_row_state(prompt: NextPrompt) -> object:

@@ -13,6 +13,7 @@ from agent.store.conversations import Store
 from agent.store.deletion import delete_conversation
 from agent.store.export import local_time
 from agent.store.records import ConversationSummary, StoredTurn
+from tui.guarded import run_latest
 from tui.screens.confirm import ConfirmDialog
 from tui.screens.list_screen import ListRow, ListScreen
 from tui.screens.text_dialog import TextDialog
@@ -76,7 +77,7 @@ class SessionsScreen(ListScreen[str]):
     def on_search_changed(self) -> None:
         self._is_searching = True
         text = self.search_text
-        self.run_worker(self._search(text), group="search", exclusive=True)
+        run_latest(self, "search", self._search, text)
 
     async def _search(self, text: str) -> None:
         self._chooses_first = False
@@ -114,7 +115,7 @@ class SessionsScreen(ListScreen[str]):
         if (row_id := self.highlighted_id) is None:
             super().show_details()
         else:
-            self.run_worker(self._show_turns(row_id), group="details", exclusive=True)
+            run_latest(self, "details", self._show_turns, row_id)
 
     async def _show_turns(self, row_id: str) -> None:
         self._turns = await self._store.run(lambda: self._store.turns(row_id))

@@ -20,7 +20,7 @@ from agent.events import AgentPrompt
 from agent.formats.protocol import Format
 from agent.turn.context import RunningTurn
 from agent.turn.token_choices import TokenChoices
-from tui.guarded import Guarded
+from tui.guarded import Guarded, run_latest
 from tui.state.token_log import TokenLog
 from tui.util.format import format_count
 from tui.widgets.pane import PaneTitle
@@ -227,7 +227,7 @@ class TokenView(Guarded, Vertical):
         return TokenPosition(self.writer.turn, conversation, number, self.writer.log)
 
     def _start_choices(self) -> None:
-        self.run_worker(self._show_choices(), group="choices", exclusive=True)
+        run_latest(self, "choices", self._show_choices)
 
     async def _show_choices(self) -> None:
         if (position := self._position) is None or (form := self.writer.form) is None:

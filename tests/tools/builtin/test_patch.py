@@ -218,6 +218,13 @@ def test_write_binary_pipe_large_refused(files: Workspace, tmp_path: Path) -> No
         changes.plan_write(RootFolder(files.root, max_file_bytes=10), "a.txt", "x" * 11)
 
 
+def test_preview_of_several_files_lists_them_first(files: Workspace) -> None:
+    added = "*** Add File: new\n" + "+line\n" * 9000
+    patch = f"*** Begin Patch\n{added}*** Delete File: a.txt\n*** End Patch\n"
+    preview = files.builtin.preview("apply_patch", {"input": patch})
+    assert preview is not None and preview.startswith("D a.txt · A new\n--- /dev/null\n+++ b/new\n")
+
+
 def test_preview_shows_diff(files: Workspace) -> None:
     preview = files.builtin.preview("write", {"path": "a.txt", "content": "one\n2\n"})
     assert preview == "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2"

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shutil
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -59,6 +60,14 @@ async def test_exec_odd_arguments_are_taken_or_refused(shell: Commands) -> None:
     with pytest.raises(ToolError, match="not a path"):
         await shell("true", workdir="\0")
     assert await shell("true", timeout=10**400) == "[exit code 0]"
+
+
+async def test_exec_editors_wait_for_nobody(shell: Commands) -> None:
+    assert await shell('echo "$TERM"; $EDITOR made') == "dumb\n[exit code 1]"
+    assert await shell("$GIT_EDITOR made") == "[exit code 1]"
+    if shutil.which("vim") is not None:
+        text = await shell("vim made; echo ended; vim -c 'normal itext' -c wq made; cat made")
+        assert "ended" in text and "text" in text.splitlines()
 
 
 async def test_exec_login_shell_is_silent(shell: Commands) -> None:

@@ -68,6 +68,14 @@ def test_render_markdown_each_kind_of_block_has_its_rows() -> None:
     ]  # fmt: skip
 
 
+def test_render_markdown_breaks_lines_of_cells() -> None:
+    styles = STYLES | {"code": Style(color="red")}
+    table = "| a | b |\n|---|---|\n| x<br>y <br/> z<BR />w | `a <br> b` |\n"
+    assert row_texts(render_markdown(table, 40, styles)) == [
+        "a   b", "────────────", "x   a <br> b", "y", "z", "w",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("step", [1, 7, 1000])
 def test_streaming_markdown_any_pieces_render_alike(step: int) -> None:
     markdown = StreamingMarkdown()

@@ -107,8 +107,15 @@ def _decode(data: bytes, path: str) -> str:
 
 
 def diff(root: RootFolder, changes: list[FileChange]) -> str:
-    """Return a unified diff for the person who is asked about the changes."""
+    """Return a unified diff for the person who is asked about the changes; of several files behind a
+    list of them, the deleted ones (``D``) first: a long diff is cut, and scrolls."""
     lines: list[str] = []
+    if len(changes) > 1:
+        letters = ["A" if c.before is None else "D" if c.after is None else "M" for c in changes]
+        named = zip(letters, (root.name(change.path) for change in changes), strict=True)
+        lines.append(
+            " · ".join(" ".join(each) for each in sorted(named, key=lambda n: n[0] != "D"))
+        )
     for change in changes:
         name = root.name(change.path)
         for data in (change.before, change.after):

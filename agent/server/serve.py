@@ -11,7 +11,6 @@ import sqlite3
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Any
 
 import uvicorn
 
@@ -34,7 +33,7 @@ from agent.server.http.options import DEFAULT_HOST, ServerOptions
 from agent.server.http.signals import stop_on_signals
 from agent.server.responses.service import ResponseService
 from agent.store.conversations import Store, StoreError
-from agent.store.responses import ResponseStore
+from agent.store.responses import MAX_DAYS, MAX_RESPONSES, ResponseStore
 from agent.turn.options import TurnOptions
 from agent.util.process import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE
 from agent.util.sanitize import echo
@@ -277,10 +276,12 @@ async def open_store(runtime: Runtime, options: ServerOptions) -> ResponseStore 
         return None
     settings = load_settings(runtime.paths)
     days, most = settings.responses_days, settings.responses_max
-    limits: dict[str, Any] = {"days": days, "max_responses": most}
-    chosen = {name: value for name, value in limits.items() if value is not None}
+    days = MAX_DAYS if days is None else days
+    most = MAX_RESPONSES if most is None else most
     try:
-        return await asyncio.to_thread(lambda: ResponseStore(Store(runtime.paths.store), **chosen))
+        return await asyncio.to_thread(
+            lambda: ResponseStore(Store(runtime.paths.store), days=days, max_responses=most)
+        )
     except StoreError as error:
         raise UserError(str(error)) from error
     except sqlite3.Error as error:

@@ -224,6 +224,6 @@ async def test_edited_thought_is_in_the_editor_again_after_its_branch_failed(
         await edit("one and", *" so")
         await driver.wait_for(lambda: app.turn is None and "one and so" in screen())
         await driver.pilot.press("ctrl+up", "left")
-        await driver.wait_for(lambda: "one and so" not in screen())
+        await driver.expect_text("message 1 of 1", gone="one and so")
         await edit("one", *"ly")
-        await driver.wait_for(lambda: app.turn is None)
+        await driver.wait_for(lambda: app.turn is None and "only" not in screen())

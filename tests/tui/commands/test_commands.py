@@ -196,7 +196,7 @@ async def test_export_unknown_format_writes_nothing(tmp_path: Path) -> None:
 
 async def test_export_through_link_of_folder_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "talk.md").symlink_to(tmp_path / "mine")
-    async with drive_app(FakeSession(root=tmp_path)) as driver:
+    async with drive_app(FakeSession(root=tmp_path), size=(250, 30)) as driver:
         (await driver.ask("hello")).end()
         await driver.wait_for(lambda: driver.app.turn is None)
         await driver.pilot.press(*"/export talk.md", "enter")

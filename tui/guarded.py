@@ -49,7 +49,7 @@ def run_latest(
 ) -> None:
     """Run ``work(*values)`` as a worker of ``node``, in place of what runs in the group.
 
-    A worker that is cancelled before it has begun makes no coroutine, which nobody would await.
+    A worker that is cancelled before it begins makes no coroutine, which would never be awaited.
     """
     start: Any = partial(work, *values)
     node.run_worker(start, group=group, exclusive=True)

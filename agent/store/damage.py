@@ -9,7 +9,7 @@ import tempfile
 import zlib
 from pathlib import Path
 
-from agent.errors import AgentError
+from agent.errors import AgentError, describe_cause
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class DamageLog:
 
 def describe(error: Exception) -> str:
     """The message of an exception, in one line without a full stop."""
-    lines = str(error).split("\n")
+    lines = describe_cause(error).split("\n")
     if hasattr(error, "errors") and len(lines) > 2:  # pydantic: title, field, message [details]
         lines = [f"{lines[1]}: {lines[2].strip().partition(' [type=')[0]}"]
     return lines[0][:MAX_REASON_CHARS].strip().rstrip(".") or type(error).__name__

@@ -148,7 +148,7 @@ EDITOR_VARIABLES = {
     "TERM": "dumb",
     "EDITOR": "false",
     "GIT_EDITOR": "false",
-    "VIMINIT": "autocmd VimEnter * if !has('ttyin') | cquit | endif",
+    "VIMINIT": " ".join(("autocmd VimEnter *", "if &term=='dumb'|cquit|endif")),
 }
 """End programs that would wait for a person at a terminal. Vim reads keys from stderr where it has no
 other input."""

@@ -39,7 +39,7 @@ class Startup:
         """Begin and show the session, and load the model in the background; exit code 2 on failure."""
         app = self._app
         gc_tuning.resume()
-        if text := app.session.first_prompt:
+        if text := app.session.first_prompt.strip():
             app.prompt.prompt_history.add(text)
             if app.session.choose_conversation:  # the prompt belongs to the one that is chosen
                 app.prompt.put_before(text)

@@ -98,6 +98,12 @@ def test_find_unknown_id_raises_sentence(tmp_path: Path) -> None:
         store.find("%" * 8)
 
 
+def test_open_folder_that_cannot_be_names_its_path_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"cannot be used: (Not a directory|File exists)\.$"):
+        Store(tmp_path / "file" / "store.sqlite")
+
+
 def test_open_file_that_is_no_store_raises(tmp_path: Path) -> None:
     (tmp_path / "store.sqlite").write_text("this is no database, but a letter " * 100)
     with pytest.raises(StoreError, match=r"store\.sqlite"):

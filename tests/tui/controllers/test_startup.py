@@ -39,3 +39,9 @@ async def test_first_prompt_command_is_run_and_unknown_one_returned(open_app: An
         await driver.wait_for(lambda: driver.app.session.options.effort == "high")
     async with open_app(first_prompt="/nosuch command") as driver:
         await driver.wait_for(lambda: driver.app.prompt.text == "/nosuch command")
+
+
+async def test_first_prompt_of_blanks_is_not_sent(open_app: Any) -> None:
+    async with open_app(first_prompt="  \n") as driver:
+        await driver.wait_for(lambda: driver.app.chat.idle)
+        assert driver.app.turn is None

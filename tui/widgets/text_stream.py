@@ -75,7 +75,7 @@ class TextStream(Guarded, ScrollView, can_focus=True):
         super().__init__(classes=classes)
         self.set_class(grows, "-grows")
         self._grows, self._follows = grows, follows
-        self._lines: list[StyledLine] = []
+        self.lines: list[StyledLine] = []
         self._rows: list[tuple[int, int, int]] = []
         """For each row: the index of its line, and its start and end in the line."""
         self._wrap_width = 0
@@ -88,11 +88,11 @@ class TextStream(Guarded, ScrollView, can_focus=True):
 
     @property
     def text(self) -> str:
-        return "\n".join(line.text for line in self._lines)
+        return "\n".join(line.text for line in self.lines)
 
     @property
     def has_text(self) -> bool:
-        return bool(self._lines)
+        return bool(self.lines)
 
     @property
     def row_count(self) -> int:
@@ -105,7 +105,7 @@ class TextStream(Guarded, ScrollView, can_focus=True):
 
     def write_runs(self, runs: Iterable[StyledRun]) -> None:
         """Append styled texts to the last line."""
-        changed = max(0, len(self._lines) - 1)
+        changed = max(0, len(self.lines) - 1)
         for text, style in runs:
             self._append(text, style)
         self._update_from(changed)
@@ -113,12 +113,12 @@ class TextStream(Guarded, ScrollView, can_focus=True):
     def _append(self, text: str, style: str) -> None:
         """Append a text to the last line, without wrapping it yet."""
         first, *more = text.split("\n")
-        if not self._lines:
-            self._lines.append(StyledLine())
-        self._lines[-1].add(first, style)
+        if not self.lines:
+            self.lines.append(StyledLine())
+        self.lines[-1].add(first, style)
         for line in more:
-            self._lines.append(StyledLine())
-            self._lines[-1].add(line, style)
+            self.lines.append(StyledLine())
+            self.lines[-1].add(line, style)
 
     def write_line(self, text: str, style: str = "") -> None:
         """Append text on lines of its own."""
@@ -131,14 +131,14 @@ class TextStream(Guarded, ScrollView, can_focus=True):
 
     def mark(self) -> int:
         """End the line that is open; return the position behind it, to ``truncate`` back to."""
-        if self._lines and self._lines[-1].text:
-            self._lines.append(StyledLine())
-        return max(0, len(self._lines) - 1)
+        if self.lines and self.lines[-1].text:
+            self.lines.append(StyledLine())
+        return max(0, len(self.lines) - 1)
 
     def truncate(self, mark: int = 0) -> None:
         """Remove what was written after ``mark`` was returned; everything by default."""
-        del self._lines[mark:]
-        self._lines += [StyledLine()] if mark else []
+        del self.lines[mark:]
+        self.lines += [StyledLine()] if mark else []
         self._update_from(mark)
 
     # --- wrapping ---
@@ -147,7 +147,7 @@ class TextStream(Guarded, ScrollView, can_focus=True):
         """Bring rows, height and scroll position up to date from line ``changed`` on."""
         width = self.scrollable_content_region.width if self.is_attached else 0
         if width <= 0:
-            while self._rows and self._rows[-1][0] >= len(self._lines):
+            while self._rows and self._rows[-1][0] >= len(self.lines):
                 self._rows.pop()  # of what is no longer written
             if self._wrap_width:  # measured, but not laid out yet: what was measured is outdated
                 self._wrap_width = 0
@@ -170,16 +170,16 @@ class TextStream(Guarded, ScrollView, can_focus=True):
         at = 0
         if self._rows and self._rows[-1][0] == changed:
             # Greedy wrapping: text added to a line only touches the last of its rows.
-            if changed < len(self._lines) and self._rows[-1][2] <= len(self._lines[changed].text):
+            if changed < len(self.lines) and self._rows[-1][2] <= len(self.lines[changed].text):
                 at = self._rows[-1][1]
                 self._rows.pop()
             else:
                 while self._rows and self._rows[-1][0] == changed:
                     self._rows.pop()
         start = len(self._rows)
-        for number in range(changed, len(self._lines)):
-            line = self._lines[number]
-            if number == len(self._lines) - 1 and number and not line.text:
+        for number in range(changed, len(self.lines)):
+            line = self.lines[number]
+            if number == len(self.lines) - 1 and number and not line.text:
                 break  # nothing is on the last line yet
             fits = max(1, width - len(_INSET_BAR)) if line.inset else width
             self._rows += [(number, a, b) for a, b in wrap_line(line.text, fits, at)]
@@ -212,7 +212,7 @@ class TextStream(Guarded, ScrollView, can_focus=True):
         if at >= len(self._rows):
             return Strip.blank(width, self.visual_style.rich_style)
         number, start, end = self._rows[at]
-        line, plain = self._lines[number], self.visual_style.rich_style
+        line, plain = self.lines[number], self.visual_style.rich_style
         marks = [*self._selected_span(number, end), *self._marked_spans(number, start, end)]
         edges = [edge for low, high, _ in marks for edge in (low, high)]
         segments, screen = [], self._base_screen
@@ -251,7 +251,7 @@ class TextStream(Guarded, ScrollView, can_focus=True):
 
     def find_text(self, query: str) -> Iterator[tuple[Selection, int]]:
         """Yield the place and the row of each occurrence of ``query``, which is case-folded."""
-        for number, line in enumerate(self._lines if self._rows else ()):
+        for number, line in enumerate(self.lines if self._rows else ()):
             for start, end in find_folded(line.text, query):
                 hit = Selection(Offset(start, number), Offset(end, number))
                 yield hit, self._row_at((number, start))
@@ -259,7 +259,7 @@ class TextStream(Guarded, ScrollView, can_focus=True):
     def _row_at(self, position: tuple[int, int]) -> int:
         """The row that shows a line's column."""
         line, column = position
-        row = bisect_right(self._rows, (line, column, len(self._lines[line].text))) - 1
+        row = bisect_right(self._rows, (line, column, len(self.lines[line].text))) - 1
         return max(0, min(row, len(self._rows) - 1))
 
     # --- selecting: in lines as they were written, not as they are wrapped ---

@@ -76,7 +76,7 @@ class TokenBrowser(TextStream):
         return len(self._index)
 
     def write_tokens(self, runs: Iterable[TokenRun]) -> None:
-        changed = max(0, len(self._lines) - 1)
+        changed = max(0, len(self.lines) - 1)
         for text, style, is_token in runs:
             start = self._end
             self._append(text, style)
@@ -101,7 +101,7 @@ class TokenBrowser(TextStream):
 
     @property
     def _end(self) -> Position:
-        return (len(self._lines) - 1, len(self._lines[-1].text)) if self._lines else (0, 0)
+        return (len(self.lines) - 1, len(self.lines[-1].text)) if self.lines else (0, 0)
 
     # --- the cursor ---
 
@@ -207,7 +207,7 @@ class TokenBrowser(TextStream):
         assert self.cursor is not None
         (line, column), _ = self._index.span(self.cursor)
         _, start, _ = self._rows[row]
-        return cell_len(self._lines[line].text[start:column])
+        return cell_len(self.lines[line].text[start:column])
 
     def _token_in_row(self, row: int, cell: int | None) -> int:
         """The token in a cell of a row; the last one for None, or where the row ends before it; that
@@ -215,7 +215,7 @@ class TokenBrowser(TextStream):
         if not self._rows:
             return max(0, len(self._index) - 1)
         line, start, end = self._rows[row]
-        text = self._lines[line].text
+        text = self.lines[line].text
         column, cells = start, 0
         while column < end and (cell is None or cells + cell_len(text[column]) <= cell):
             cells += cell_len(text[column])
@@ -239,7 +239,7 @@ class TokenBrowser(TextStream):
         """The tokens with which the occurrences of ``query``, which is case-folded, begin."""
         return [
             self._index.at((number, start))
-            for number, line in enumerate(self._lines)
+            for number, line in enumerate(self.lines)
             for start, _ in find_folded(line.text, query)
         ]
 
@@ -261,7 +261,7 @@ class TokenBrowser(TextStream):
         if self.cursor is None or self.cursor >= len(self._index) or row >= len(self._rows):
             return None
         line, start, end = self._rows[row]
-        text = self._lines[line].text
+        text = self.lines[line].text
         (first, column), (last, _) = self._index.span(self.cursor)
         starts_here = (first, column) == (line, len(text)) and end == len(text)
         return cell_len(text[start:end]) if starts_here and last > first else None
@@ -272,7 +272,7 @@ class TokenBrowser(TextStream):
         (first, column), (last, stop) = self._index.span(self.cursor)
         if not first <= number <= last:
             return ()
-        text = self._lines[number].text
+        text = self.lines[number].text
         low = column if number == first else 0
         high = stop if number == last else len(text)
         if low == high == column and first == last:

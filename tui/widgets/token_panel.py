@@ -110,9 +110,9 @@ class TokenPanel(Guarded, Container):
         self._title_bar = PaneTitle()
         self._facts_text = Static("", classes="facts", markup=False)
         self._head = Static("", classes="head", markup=False)
-        self._alternatives = AlternativeList(markup=False)
+        self.alternatives = AlternativeList(markup=False)
         self._facts: TokenFacts | None = None
-        self._choices: TokenChoices | None = None
+        self.choices: TokenChoices | None = None
         self._state = ""
         """Why the probabilities are not known."""
         self._texts: dict[int, bytes] = {}
@@ -124,26 +124,26 @@ class TokenPanel(Guarded, Container):
         yield self._facts_text
         with Container(classes="others"):
             yield self._head
-            yield self._alternatives
+            yield self.alternatives
 
     @property
     def has_alternatives(self) -> bool:
-        return self._choices is not None and bool(self._choices.alternatives)
+        return self.choices is not None and bool(self.choices.alternatives)
 
     def focus_alternatives(self) -> None:
-        self._alternatives.focus()
+        self.alternatives.focus()
 
     def show_token(self, facts: TokenFacts, state: str) -> None:
         """Show a token as long as its probabilities are not known. ``state``: why they are not."""
-        self._facts, self._choices = facts, None
+        self._facts, self.choices = facts, None
         self.show_state(state)
-        if self._alternatives.option_count:  # clearing lays the screen out again
+        if self.alternatives.option_count:  # clearing lays the screen out again
             self._head.update("", layout=False)
-            self._alternatives.clear_options()
+            self.alternatives.clear_options()
 
     def show_choices(self, choices: TokenChoices, texts: dict[int, bytes]) -> None:
         """Show the token's probabilities and the others. ``texts``: the bytes of each token."""
-        self._choices, self._texts = choices, texts
+        self.choices, self._texts = choices, texts
         self.show_state("")
         self._show_alternatives()
 
@@ -162,7 +162,7 @@ class TokenPanel(Guarded, Container):
     def _show_again(self) -> None:
         """Show the same in the room that there is now."""
         self.show_state(self._state)
-        if self._choices is not None:
+        if self.choices is not None:
             self._show_alternatives()
 
     def show_state(self, state: str) -> None:
@@ -175,7 +175,7 @@ class TokenPanel(Guarded, Container):
             ("text", quoted(facts.raw)),
             ("bytes", listed_bytes(facts.raw)),
         ]
-        if (choices := self._choices) is not None:
+        if (choices := self.choices) is not None:
             chosen = choices.chosen
             rows += [
                 ("sampled", format_probability(chosen.probability)),
@@ -229,17 +229,17 @@ class TokenPanel(Guarded, Container):
         self._head.display = facts is None or list_rows >= MIN_LIST_ROWS
 
     def _show_alternatives(self) -> None:
-        assert self._choices is not None
-        width = max(0, self._alternatives.scrollable_content_region.width - 2)
-        highlighted = self._alternatives.highlighted
-        self._alternatives.clear_options()
+        assert self.choices is not None
+        width = max(0, self.alternatives.scrollable_content_region.width - 2)
+        highlighted = self.alternatives.highlighted
+        self.alternatives.clear_options()
         self._head.update(f"{'instead':{TEXT_CELLS}} sampled   model", layout=False)
-        self._alternatives.add_options([
+        self.alternatives.add_options([
             Option(self._other_row(other, width), id=str(other.token))
-            for other in self._choices.alternatives
+            for other in self.choices.alternatives
         ])  # fmt: skip
-        self._alternatives.highlighted = highlighted if highlighted is not None else 0
-        self._alternatives.scroll_to_highlight()
+        self.alternatives.highlighted = highlighted if highlighted is not None else 0
+        self.alternatives.scroll_to_highlight()
 
     def _other_row(self, other: TokenChoice, width: int) -> Content:
         text = quoted(self._texts.get(other.token, b""))

@@ -118,7 +118,7 @@ class TokenView(Guarded, Vertical):
             return
         if turn is not None and not _has_prompt(turn):
             turn = None  # its first generation is about to begin
-        writer, number = self.writer, self._cursor_number
+        writer, number = self.writer, self.cursor_number
         if is_other := not writer.shows(turn, conversation):
             writer.begin(turn, conversation, form)
         writer.write_events()
@@ -155,7 +155,7 @@ class TokenView(Guarded, Vertical):
 
     def colour(self, turn: RunningTurn | None, chances: Sequence[Sequence[float]]) -> None:
         """Colour a turn's tokens, and no others. ``chances``: their probabilities, by generation."""
-        number = self._cursor_number
+        number = self.cursor_number
         if self.writer.colour(turn, chances):
             self._restore_cursor(number)
 
@@ -182,7 +182,7 @@ class TokenView(Guarded, Vertical):
     # --- the cursor and its token ---
 
     @property
-    def _cursor_number(self) -> int | None:
+    def cursor_number(self) -> int | None:
         cursor = self._stream.cursor
         return None if cursor is None else cursor + self.writer.left_out
 
@@ -205,7 +205,7 @@ class TokenView(Guarded, Vertical):
             self._rest_timer = None
         self.workers.cancel_group(self, "choices")
         self._update_title()
-        position, form = self._position, self.writer.form
+        position, form = self.position, self.writer.form
         if (has_cursor := position is not None) != self.has_class("-inspected"):
             self._panel.set_class(has_cursor, "-open")
             self.set_class(has_cursor, "-inspected")
@@ -220,8 +220,8 @@ class TokenView(Guarded, Vertical):
             self._rest_timer = self.set_timer(REST_SECONDS, self._start_choices)
 
     @property
-    def _position(self) -> TokenPosition | None:
-        number, conversation = self._cursor_number, self.writer.conversation
+    def position(self) -> TokenPosition | None:
+        number, conversation = self.cursor_number, self.writer.conversation
         if number is None or conversation is None or number >= len(self.writer.log.ids):
             return None
         return TokenPosition(self.writer.turn, conversation, number, self.writer.log)
@@ -230,7 +230,7 @@ class TokenView(Guarded, Vertical):
         run_latest(self, "choices", self._show_choices)
 
     async def _show_choices(self) -> None:
-        if (position := self._position) is None or (form := self.writer.form) is None:
+        if (position := self.position) is None or (form := self.writer.form) is None:
             return
         self._panel.show_state("computing …")
         try:
@@ -268,7 +268,7 @@ class TokenView(Guarded, Vertical):
 
     def on_token_panel_taken(self, message: TokenPanel.Taken) -> None:
         message.stop()
-        if (position := self._position) is not None:
+        if (position := self.position) is not None:
             self._stream.focus()
             self.post_message(self.Taken(position, message.token))
 

@@ -26,6 +26,7 @@ from tests.support.turns import write_script
 from tui.widgets.assistant_message import AssistantMessage
 from tui.widgets.coloured_message import ColouredMessage
 from tui.widgets.token_browser import TokenBrowser
+from tui.widgets.token_panel import TokenPanel
 from tui.widgets.token_search import TokenSearchBar
 from tui.widgets.token_view import TokenPosition, TokenView
 
@@ -76,11 +77,11 @@ async def open_tokens(driver: ScreenDriver) -> TokenView:
 
 async def choose_alternative(driver: ScreenDriver, view: TokenView) -> tuple[int, int]:
     """Take the second alternative at the cursor; returns the cursor's number and the token."""
-    browser, panel = view.query_one(TokenBrowser), view._panel
+    browser, panel = view.query_one(TokenBrowser), view.query_one(TokenPanel)
     await driver.wait_for(lambda: panel.has_alternatives)
-    number = view._cursor_number
-    assert number is not None and panel._choices is not None
-    token = panel._choices.alternatives[1].token
+    number = view.cursor_number
+    assert number is not None and panel.choices is not None
+    token = panel.choices.alternatives[1].token
     await driver.pilot.press("enter", "down", "enter")
     await driver.wait_for(lambda: "‹2/2›" in screen_text(driver.app))
     await driver.wait_for(lambda: driver.app.turn is None)
@@ -106,7 +107,7 @@ async def test_branch_begins_with_the_ids_before_and_the_other_token(open_app: A
         events = driver.app.own_turn.latest.log.events
         assert len(calls) == 1 and calls[0].result == "56088"
         assert not any(isinstance(event, ev.AgentApprovalRequested) for event in events)
-        assert view._stream.has_focus and view._cursor_number == number
+        assert view.query_one(TokenBrowser).has_focus and view.cursor_number == number
         await driver.pilot.press("escape", "ctrl+up", "left")
         await driver.expect_text("‹1/2›", "= 56088")
 
@@ -134,12 +135,12 @@ async def test_token_of_prompt_is_explained_but_not_taken(open_app: Any) -> None
         await driver.pilot.press("ctrl+home")
         await driver.expect_text("Token 1 · prompt", "follows nothing")
         await driver.pilot.press("right", "right", "enter")
-        await driver.wait_for(lambda: view._panel.has_alternatives)
+        await driver.wait_for(lambda: view.query_one(TokenPanel).has_alternatives)
         await driver.pilot.press("enter", "enter")
         await driver.expect_text("Only what the model wrote")
         assert len(app.transcript.own_turns) == 1 and app.turn is None
         await driver.pilot.press("escape", "escape")
-        assert app.prompt.has_focus and view._stream.cursor is None
+        assert app.prompt.has_focus and view.query_one(TokenBrowser).cursor is None
 
 
 async def test_token_is_not_taken_while_a_turn_runs(open_app: Any, tmp_path: Path) -> None:
@@ -161,18 +162,18 @@ async def test_token_is_not_taken_while_a_turn_runs(open_app: Any, tmp_path: Pat
             lambda: view.writer.log.generations and view.writer.log.generations[0].count > 9
         )
         await driver.pilot.press("left")
-        cursor = view._stream.cursor
-        position = view._position
+        cursor = view.query_one(TokenBrowser).cursor
+        position = view.position
         assert position is not None and cursor is not None
         with pytest.raises(UserError, match="A turn is running: stop it or wait"):
             await app.tokens.take(position, 0)
         more.touch()
-        await driver.wait_for(lambda: view._stream.token_count > cursor + 20)
-        assert view._stream.cursor == cursor, "it stays while others come"
+        await driver.wait_for(lambda: view.query_one(TokenBrowser).token_count > cursor + 20)
+        assert view.query_one(TokenBrowser).cursor == cursor, "it stays while others come"
         await driver.pilot.press("ctrl+end")
-        last = view._stream.cursor
+        last = view.query_one(TokenBrowser).cursor
         yet_more.touch()
-        await driver.wait_for(lambda: (view._stream.cursor or 0) > (last or 0) + 5)
+        await driver.wait_for(lambda: (view.query_one(TokenBrowser).cursor or 0) > (last or 0) + 5)
         await driver.pilot.press("escape", "escape")
         await driver.wait_for(lambda: app.turn is None)
 
@@ -209,7 +210,10 @@ async def test_keys_pressed_too_early_do_no_harm() -> None:
         await driver.pilot.press("f8")
         await driver.expect_text("the model is not loaded yet")
         await driver.pilot.press("tab", "p", "enter")
-        assert app.live.token_view is not None and app.live.token_view._stream.cursor is None
+        assert (
+            app.live.token_view is not None
+            and app.live.token_view.query_one(TokenBrowser).cursor is None
+        )
         await driver.pilot.press("f8")
         await app.action_command("probs")
         app.prompt.focus()
@@ -291,7 +295,7 @@ async def test_token_behind_reasoning_in_a_log_is_not_taken_for_another(
         assert await written_at(range(second.start)) == list(
             range(first.start, first.start + first.count)
         )
-        position = view._position
+        position = view.position
         assert position is not None and position.generation == 1
         await app.tokens.take(position, form.encode_text(" and")[0])
         await driver.expect_text("Six.")
@@ -347,7 +351,10 @@ async def test_unexpected_error_of_probabilities_is_a_sentence(
         await driver.expect_text("The probabilities", "details.")
         await driver.pilot.press("p")
         await driver.wait_for(lambda: driver.app._notifications)
-        assert view._stream.has_focus and not driver.app.transcript.own_turns[-1].probability_note
+        assert (
+            view.query_one(TokenBrowser).has_focus
+            and not driver.app.transcript.own_turns[-1].probability_note
+        )
 
 
 async def test_turn_of_another_program_has_its_own_sampling_and_no_colours(open_app: Any) -> None:
@@ -364,8 +371,8 @@ async def test_turn_of_another_program_has_its_own_sampling_and_no_colours(open_
         await app.served_tabs.show_next(1)
         view = await open_tokens(driver)
         await driver.pilot.press("left")
-        await driver.wait_for(lambda: view._panel.has_alternatives)
-        position, choices = view._position, view._panel._choices
+        await driver.wait_for(lambda: view.query_one(TokenPanel).has_alternatives)
+        position, choices = view.position, view.query_one(TokenPanel).choices
         assert position is not None and position.turn is turn and choices is not None
         assert choices.chosen.probability == 1, "greedy"
         unknown = await app.tokens.choices(
@@ -395,13 +402,13 @@ async def test_cursor_after_a_token_of_an_earlier_turn_is_on_the_new_token(
         view = await open_tokens(driver)
         encode = app.session.next_prompt.require_format().encode_text
         (token,), (three,) = encode(" and"), encode(" three")
-        view._stream.move_cursor_to(view.writer.log.ids.index(three))
-        position = view._position
+        view.query_one(TokenBrowser).move_cursor_to(view.writer.log.ids.index(three))
+        position = view.position
         assert position is not None and position.generation is None
         view.post_message(TokenView.Taken(position, token))
         await driver.expect_text("Two and Six seven eight.")
         await driver.wait_for(lambda: app.turn is None and view.writer.turn is app.own_turn.latest)
-        await driver.wait_for(lambda: view._cursor_number == view.writer.log.ids.index(token))
+        await driver.wait_for(lambda: view.cursor_number == view.writer.log.ids.index(token))
 
 
 async def test_turn_after_a_branch_that_never_began_moves_no_cursor(
@@ -417,7 +424,7 @@ async def test_turn_after_a_branch_that_never_began_moves_no_cursor(
         view.await_turn(driver.app.session.next_prompt.require_format().encode_text("Seven eight"))
         await ask(driver, "more")
         await driver.wait_for(lambda: view._awaited is None)
-        assert view._cursor_number is None
+        assert view.cursor_number is None
 
 
 async def test_letters_on_the_tokens_all_reach_the_prompt(open_app: Any) -> None:
@@ -453,8 +460,8 @@ async def test_turns_are_read_once_however_often_the_cursor_rests(open_app: Any)
         storage._turns_read = ("", {})
         for _ in range(3):
             await driver.pilot.press("left")
-            await driver.wait_for(lambda: reads and view._panel.has_alternatives)
-        position = view._position
+            await driver.wait_for(lambda: reads and view.query_one(TokenPanel).has_alternatives)
+        position = view.position
         assert position is not None and len(reads) == 1
         numbers = range(position.number - position.log.generations[-1].count)
         positions = (replace(position, number=number) for number in numbers)

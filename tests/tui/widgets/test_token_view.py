@@ -14,6 +14,7 @@ from agent.turn.log import EventLog
 from tui import theme
 from tui.base_screen import BaseScreen
 from tui.widgets.text_stream import TextStream
+from tui.widgets.token_browser import TokenBrowser
 from tui.widgets.token_view import TokenPosition, TokenView
 from tui.widgets.token_writer import TokenWriter
 
@@ -126,15 +127,15 @@ async def test_token_view_colours_rewrite_what_the_turn_wrote_and_not_its_prompt
         view.toggle()
         await pilot.pause()
         view.follow(turn, talk, form)
-        stream = view._stream
+        stream = view.query_one(TokenBrowser)
         stream.move_cursor_to(9)
-        plain = [(line.text, list(line.styles)) for line in stream._lines]
+        plain = [(line.text, list(line.styles)) for line in stream.lines]
         logged = list(view.writer.log.ids)
         monkeypatch.setattr(TokenWriter, "_write_prompt", counted)
         view.colour(turn, [[0.3, 0.05, 0.9], [0.004, 0.6, 0.99]])
         assert prompts == [bytes(ids("<|start|>42<|end|>")).decode()]
-        assert [line.text for line in stream._lines] == [text for text, _ in plain]
-        styles = {style for line in stream._lines for _, style in line.styles}
+        assert [line.text for line in stream.lines] == [text for text, _ in plain]
+        styles = {style for line in stream.lines for _, style in line.styles}
         assert {"chance2", "odd chance3", "chance4", "odd chance1"} <= styles
         assert stream.cursor == 9 and view.writer.log.ids == logged
         assert view.writer.log.generations[0].probabilities == {0: 0.3, 1: 0.05, 2: 0.9}
@@ -142,4 +143,4 @@ async def test_token_view_colours_rewrite_what_the_turn_wrote_and_not_its_prompt
         view.follow(turn, talk, form)
         assert stream.text.endswith("yes!")
         view.colour(None, [])
-        assert [(line.text, line.styles) for line in stream._lines][:-1] == plain[:-1]
+        assert [(line.text, line.styles) for line in stream.lines][:-1] == plain[:-1]

@@ -9,11 +9,7 @@ from contextlib import suppress
 
 
 class TypingPause:
-    """Knows when the last key came, and whether someone waits for the work.
-
-    ``pause_seconds`` without a key count as a pause; keys may delay the work for ``max_wait_seconds``
-    once it is all that is left to do.
-    """
+    """Knows when the last key came, and whether someone waits for the work."""
 
     def __init__(self, pause_seconds: float = 0.3, max_wait_seconds: float = 5.0) -> None:
         self.pause_seconds, self.max_wait_seconds = pause_seconds, max_wait_seconds
@@ -37,7 +33,7 @@ class TypingPause:
             self._hurried.clear()
 
     async def wait(self, loading: asyncio.Future[None]) -> None:
-        """Wait for a pause, at most `max_wait_seconds` after the end of ``loading``."""
+        """Wait for `pause_seconds` without a key, at most `max_wait_seconds` after ``loading``."""
         ended = math.inf
         while not self._hurried.is_set():
             now = time.monotonic()

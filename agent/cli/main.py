@@ -449,7 +449,7 @@ def _invoke(arguments: list[str]) -> None:
         raise UserError(f"{message}{ending} See {command} --help.") from error
 
 
-def _is_for_app(argument: str) -> bool:
+def is_for_app(argument: str) -> bool:
     """Whether a command line that begins with this argument has no command: an option of the app, or
     its first prompt. A word that resembles a command is a misspelled command."""
     if argument.startswith("-"):
@@ -468,7 +468,7 @@ def main() -> None:
         name_app_command(os.environ, PROGRAM_OPTIONS)
     elif arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
-    elif not arguments or _is_for_app(arguments[0]):
+    elif not arguments or is_for_app(arguments[0]):
         arguments = ["chat", *arguments]
     if arguments[:1] == ["chat"]:
         arguments = _complete_resume(arguments)

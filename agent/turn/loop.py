@@ -307,8 +307,8 @@ class Turn:
             await self._job.run(self.context, prepared)
             return False
         reports_context = self._interface.reports_context
-        loop = AnswerLoop(self.context, prepared, self._steering, reports_context=reports_context)
-        return await loop.run()
+        answer = AnswerLoop(self.context, prepared, self._steering, reports_context=reports_context)
+        return await answer.run()
 
     async def _run_child(self, messages: Sequence[Message], options: TurnOptions) -> ev.Response:
         conversation = Conversation(new_id("conv"))

@@ -14,7 +14,7 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from agent.cli.main import app
+from agent.cli.main import app, is_for_app
 from tests.support.program import ROOT
 from tests.support.waiting import HANG_SECONDS
 
@@ -87,7 +87,7 @@ def _is_before_program(word: str) -> bool:
 
 def understand(arguments: list[str]) -> None:
     """Parse the arguments of `agent` as it would. Raises AssertionError, or what click raises."""
-    if not arguments or arguments[0].startswith("-"):
+    if not arguments or is_for_app(arguments[0]):
         arguments = ["chat", *arguments]
     command, context = get_command(app), None
     while arguments and isinstance(command, TyperGroup):

@@ -22,7 +22,7 @@ PACKAGE = '{"name": "work", "version": "1.0.0", "dependencies": {"left": "file:l
 def repository(shell: Commands) -> Commands:
     """The shell, with its usual limits, in the root of a repository."""
     root = shell.builtin.root
-    shell.builtin._limits = ResourceLimits()
+    shell.builtin.limits = ResourceLimits()
     subprocess.run(["git", "init", "-q", str(root)], check=True)
     (root / "a.txt").write_text("one\n")
     return shell

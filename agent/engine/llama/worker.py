@@ -120,7 +120,8 @@ class EngineWorker(threading.Thread):
 
     def _at_exit(self) -> None:
         self.shut_down()
-        self.join(timeout=5)
+        if self.is_alive():  # there may have been no memory to start it
+            self.join(timeout=5)
 
     def run(self) -> None:
         """Load the model, run steps until the shutdown, and free the model."""

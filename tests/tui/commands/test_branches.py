@@ -130,7 +130,7 @@ async def test_branch_that_failed_before_it_began_is_left_for_the_first(
     async with open_app(size=(100, 30), launch=options) as driver:
         app, screen = driver.app, lambda: screen_text(driver.app)
         await driver.type_text("first", "enter")
-        await driver.wait_for(lambda: app.turn is None and "one" in screen())
+        await driver.wait_for(lambda: app.turn is None and "❯ first" in screen())
         first = app.session.conversation.id
         await driver.pilot.press("ctrl+up", "e")
         await driver.wait_for(lambda: app.prompt.text == "first")
@@ -162,7 +162,7 @@ async def test_branch_that_failed_before_it_began_is_sent_again_with_its_text(
     async with open_app(size=(100, 30), launch={"engine": f"script:{script}"}) as driver:
         app, screen = driver.app, lambda: screen_text(driver.app)
         await driver.type_text("first", "enter")
-        await driver.wait_for(lambda: app.turn is None and "one" in screen())
+        await driver.wait_for(lambda: app.turn is None and "❯ first" in screen())
         first = app.session.conversation.id
         await driver.pilot.press("ctrl+up", "e")
         await driver.wait_for(lambda: app.prompt.text == "first")
@@ -203,7 +203,7 @@ async def test_edited_thought_is_in_the_editor_again_after_its_branch_failed(
     async with open_app(size=(100, 30), launch={"engine": f"script:{script}"}) as driver:
         app, screen = driver.app, lambda: screen_text(driver.app)
         await driver.type_text("first", "enter")
-        await driver.wait_for(lambda: app.turn is None and "one" in screen())
+        await driver.wait_for(lambda: app.turn is None and "❯ first" in screen())
 
         def refuse(*arguments: Any, **options: Any) -> Any:
             raise EngineBusyError("The engine is busy.")

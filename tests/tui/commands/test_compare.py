@@ -36,7 +36,10 @@ async def test_compare_keeps_the_answer_that_is_taken(
         await wait_until(pilot, lambda: app.session_ready)
         for text in ("first", "second"):
             await pilot.press(*text, "enter")
-            await wait_until(pilot, lambda: app.turn is None and app.own_turn.view)
+            shown = f"❯ {text}"
+            await wait_until(
+                pilot, lambda shown=shown: app.turn is None and shown in screen_text(app)
+            )
         await pilot.press(*"/compare effort=high temperature=0", "enter")
         await wait_until(pilot, lambda: isinstance(app.screen, CompareScreen))
         await wait_until(pilot, lambda: app.turn is None and "green" in screen_text(app))
@@ -142,7 +145,7 @@ async def test_compare_with_wrong_values_changes_nothing(
         await pilot.press(*f"/compare {values}", "enter")
         await wait_until(pilot, lambda: "There are no messages yet." in screen_text(app))
         await pilot.press(*"first", "enter")
-        await wait_until(pilot, lambda: app.turn is None and "one" in screen_text(app))
+        await wait_until(pilot, lambda: app.turn is None and "❯ first" in screen_text(app))
         await pilot.press(*f"/compare {values}", "enter")
         await wait_until(pilot, lambda: error in screen_text(app))
         assert "❯ first" in screen_text(app) and "‹" not in screen_text(app)

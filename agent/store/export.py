@@ -33,6 +33,8 @@ class Block:
     text: str
     code: bool = False
     folded: bool = False
+    is_markdown: bool = False
+    """Whether the model wrote it, which writes Markdown."""
 
 
 def local_time(seconds: float) -> str:
@@ -75,6 +77,9 @@ PAGE_TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem }}
 pre {{ white-space: pre-wrap; overflow-wrap: anywhere; font: inherit; margin: .5rem 0 }}
+table {{ border-collapse: collapse }} td, th {{ border: 1px solid #8888; padding: .2rem .5rem }}
+pre code {{ font: 14px/1.4 monospace }}
+blockquote {{ border-left: 3px solid #8888; padding-left: 1rem }}
 pre.code {{ font: 14px/1.4 monospace; padding: .5rem; border: 1px solid #8888 }}
 h2, summary {{ font-size: 1rem; color: #888 }}
 </style></head><body><h1>{title}</h1><p>{about}</p>
@@ -88,17 +93,29 @@ def html_page(record: ExportRecord) -> str:
     summary = record.summary
     body = []
     for block in _clean_blocks(record):
-        title, text = html.escape(block.title), html.escape(block.text.strip())
-        kind = ' class="code"' if block.code else ""
-        if block.folded:
-            body.append(f"<details><summary>{title}</summary><pre{kind}>{text}</pre></details>")
+        title, text = html.escape(block.title), block.text.strip()
+        if block.is_markdown:
+            text = _html_of_markdown(text)
         else:
-            body.append(f"<h2>{title}</h2><pre{kind}>{text}</pre>")
+            kind = ' class="code"' if block.code else ""
+            text = f"<pre{kind}>{html.escape(text)}</pre>"
+        if block.folded:
+            body.append(f"<details><summary>{title}</summary>{text}</details>")
+        else:
+            body.append(f"<h2>{title}</h2>{text}")
     return PAGE_TEMPLATE.format(
         title=html.escape(single_line(summary.title)),
         about=html.escape(f"{sanitize(summary.model)}, {local_time(summary.created)}"),
         body="\n".join(body),
     )
+
+
+def _html_of_markdown(text: str) -> str:
+    """Render Markdown. Tags in it are escaped; images stay text: a browser would fetch them."""
+    from markdown_it import MarkdownIt
+
+    renderer = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    return str(renderer.disable("image").render(text))
 
 
 def as_json(record: ExportRecord) -> str:
@@ -172,10 +189,12 @@ def _blocks(record: ExportRecord) -> Iterator[Block]:
 def _item(item: ev.Item) -> Iterator[Block]:
     match item:
         case ev.ReasoningItem(content=content):
-            yield Block("Reasoning", "".join(part.text for part in content), folded=True)
+            thought = "".join(part.text for part in content)
+            yield Block("Reasoning", thought, folded=True, is_markdown=True)
         case ev.MessageItem(content=texts, phase=phase):
             said = "".join(part.text for part in texts)
-            yield Block("Answer" if phase == "final_answer" else "Said meanwhile", said)
+            title = "Answer" if phase == "final_answer" else "Said meanwhile"
+            yield Block(title, said, is_markdown=True)
         case ev.McpCallItem(server_label=server, name=name):
             yield Block(f"Call of {server} · {name}", _arguments(item.arguments), True, True)
             result = item.output if item.error is None else item.error.text

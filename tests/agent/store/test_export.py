@@ -66,6 +66,18 @@ def test_html_page_escapes_texts() -> None:
     assert text.count("&lt;script&gt;") == 5  # title twice, prompt, result, answer
 
 
+def test_html_page_renders_answers_and_fetches_nothing() -> None:
+    written = "| a | b |\n|---|---|\n| 1 | `x` |\n\n- one\n\n"
+    written += "![i](http://h/i.png) <img src=x> [l](javascript:f)"
+    answer = ev.MessageItem(id="m", content=[ev.OutputText(text=written)], phase="final_answer")
+    reply = ev.Response(id="1", created_at=0, model="m", output=[answer], status="completed")
+    summary = ConversationSummary("conv_1", "t", "m", 0, 0, None, 0, 1)
+    page = html_page(ExportRecord(summary, Conversation("conv_1"), [StoredTurn("*q*", reply, 0)]))
+    assert "<td>1</td>" in page and "<code>x</code>" in page and "<li>one</li>" in page
+    assert "<pre>*q*</pre>" in page
+    assert "<img" not in page and 'href="javascript' not in page
+
+
 def test_json_and_tokens_have_turns_and_ids() -> None:
     shown = json.loads(as_json(record()))
     assert [turn["entry"] for turn in shown["conversation"]] == [0, 2, 2]

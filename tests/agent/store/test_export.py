@@ -67,9 +67,9 @@ def test_html_page_escapes_texts() -> None:
 
 
 def test_html_page_renders_answers_and_fetches_nothing() -> None:
-    written = "| a | b |\n|---|---|\n| 1 | `x` |\n\n- one\n\n"
-    written += "![i](http://h/i.png) <img src=x> [l](javascript:f)"
-    answer = ev.MessageItem(id="m", content=[ev.OutputText(text=written)], phase="final_answer")
+    text = "| a | b |\n|---|---|\n| 1 | `x` |\n\n- one\n\n"
+    text += "![i](http://h/i.png) <img src=x> [l](javascript:f)"
+    answer = ev.MessageItem(id="m", content=[ev.OutputText(text=text)], phase="final_answer")
     reply = ev.Response(id="1", created_at=0, model="m", output=[answer], status="completed")
     summary = ConversationSummary("conv_1", "t", "m", 0, 0, None, 0, 1)
     page = html_page(ExportRecord(summary, Conversation("conv_1"), [StoredTurn("*q*", reply, 0)]))

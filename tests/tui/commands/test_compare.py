@@ -36,9 +36,9 @@ async def test_compare_keeps_the_answer_that_is_taken(
         await wait_until(pilot, lambda: app.session_ready)
         for text in ("first", "second"):
             await pilot.press(*text, "enter")
-            shown = f"❯ {text}"
+            line = f"❯ {text}"
             await wait_until(
-                pilot, lambda shown=shown: app.turn is None and shown in screen_text(app)
+                pilot, lambda line=line: app.turn is None and line in screen_text(app)
             )
         await pilot.press(*"/compare effort=high temperature=0", "enter")
         await wait_until(pilot, lambda: isinstance(app.screen, CompareScreen))

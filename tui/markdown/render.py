@@ -279,6 +279,8 @@ def _break_lines(cell: Text, code: Style) -> Text:
             for span in cell.spans
         )
     ]
+    if not breaks:
+        return cell
     return Text("\n").join(cell.divide([at for span in breaks for at in span])[::2])
 
 

@@ -37,9 +37,7 @@ async def test_compare_keeps_the_answer_that_is_taken(
         for text in ("first", "second"):
             await pilot.press(*text, "enter")
             line = f"❯ {text}"
-            await wait_until(
-                pilot, lambda line=line: app.turn is None and line in screen_text(app)
-            )
+            await wait_until(pilot, lambda line=line: app.turn is None and line in screen_text(app))
         await pilot.press(*"/compare effort=high temperature=0", "enter")
         await wait_until(pilot, lambda: isinstance(app.screen, CompareScreen))
         await wait_until(pilot, lambda: app.turn is None and "green" in screen_text(app))

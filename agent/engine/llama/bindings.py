@@ -16,8 +16,7 @@ _SPIN_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 _SPIN_COUNT = "1000"
 """Rounds that a thread spins for the others of its step before it sleeps. GNU's OpenMP spins for
 milliseconds and so keeps slower threads from the cores: with two busy processes, two threads read 2.0
-times as fast with 1,000 rounds and decode 3 to 5 times; on quiet cores the embedded model, with 1 ms a
-token, decodes up to a tenth slower, and larger models as fast."""
+times as fast with 1,000 rounds and decode 3 to 5 times; on quiet cores both are about as fast."""
 
 
 def _load_cuda_libraries() -> None:

@@ -134,9 +134,8 @@ class EngineProvider:
                     try:  # while llama.cpp reads the file
                         await self.typing_pause.wait(loading)
                         self.format = await asyncio.to_thread(create_format)
-                        if (
-                            warm_up and not self.loader.model.embedded
-                        ):  # which would be loaded before
+                        # The embedded model is loaded sooner than the tools are warm.
+                        if warm_up and not self.loader.model.embedded:
                             self._warm_up()
                         await loading
                     except BaseException:

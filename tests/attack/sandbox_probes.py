@@ -752,8 +752,8 @@ def _(s: _Sandbox) -> _Answer:
         os.write(s.opened(path, CREATE), content)
         path.chmod(mode)
     except OSError:
-        return escaped("deleted the file, and could not write it anew")
-    return escaped("deleted the file, and wrote it anew")
+        return escaped("deleted the file, and could not write it again")
+    return escaped("deleted the file and wrote it again")
 
 
 # Folders of the person and of the system.

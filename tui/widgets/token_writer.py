@@ -57,7 +57,7 @@ class TokenWriter:
         self.turn = self.conversation = None
 
     def write_events(self) -> None:
-        """Write what came of the turn since the last call."""
+        """Write the tokens that the turn has generated since the last call."""
         if self.turn is not None and self.form is not None:
             self._write(self.turn.log.events[self._events_read :], self.form)
             self._events_read = len(self.turn.log.events)

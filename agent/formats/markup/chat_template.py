@@ -15,12 +15,15 @@ assistant message (␊ is a line break)::
     [user X, asst Y,     <|im_start|>user␊X<|im_end|>␊<|im_start|>assistant␊Y<|im_end|>␊
      user Z]             <|im_start|>user␊Z<|im_end|>␊
 
-    what follows Z in the last                          user.after        <|im_end|>␊
-    what follows Y in [X, Y]                            assistant.after   <|im_end|>␊
-    between X and Y in the last, without user.after     assistant.before  <|im_start|>assistant␊
-    between Y and Z, without assistant.after            user.before       <|im_start|>user␊
+    between X and Y and after X, as far as equal        user.after        <|im_end|>␊
+    between Y and Z and after Y, as far as equal        assistant.after   <|im_end|>␊
+    the rest between Y and Z                            user.before       <|im_start|>user␊
+    the rest between X and Y in the last                assistant.before  <|im_start|>assistant␊
     what follows X with the prompt, without user.after  generation_prompt <|im_start|>assistant␊<think>␊
     common prefix of that and assistant.before          message_header    <|im_start|>assistant␊
+
+user.before must also end what precedes X, which decides where a template ends the last message
+otherwise than earlier ones. Comparisons cut no tag.
 
 A tool's result and a later system message are derived in the same way: V is the value in the call's
 arguments, or the system message. With tools, what precedes X depends on them, and so `prompt_header`
@@ -34,8 +37,10 @@ of Hugging Face (https://huggingface.co/docs/transformers/chat_templating_writin
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Protocol
@@ -51,6 +56,8 @@ from agent.formats.markup.template_process import TemplateProcess, UnusableTempl
 from agent.util.prefix import common_prefix_length
 
 TemplateMessage = dict[str, Any]
+_UNIT = re.compile(r"<[^<>\n]*>|\[[^\[\]\n]*\]|.", re.DOTALL)
+"""A tag or a character."""
 
 
 class TemplateRenderer(Protocol):
@@ -148,18 +155,23 @@ class ChatTemplate:
         user, assistant = _message("user", x), _message("assistant", y)
         next_user = _message("user", z)
         text = self._render([user, assistant, next_user])
-        user_after = _between(text, z, None)
-        assistant_after = _between(self._render([user, assistant]), y, None)
-        user_frame = MessageFrame(_remove_prefix(_between(text, y, z), assistant_after), user_after)
-        assistant_frame = MessageFrame(
-            _remove_prefix(_between(text, x, y), user_after), assistant_after
-        )
-        beginning = _remove_suffix(text.partition(x)[0], user_frame.before)
-        if self._render([user]) != f"{beginning}{user_frame.before}{x}{user_after}":
-            raise UnusableTemplateError("what it writes around a message depends on others")
         prompt = _between(self._render([user], generate=True), x, None)
+        user_after = _common_prefix(_between(text, x, y), self._ending([user], x, prompt))
+        following = _between(text, y, z)
+        assistant_after = _common_prefix(following, self._ending([user, assistant], y, prompt))
+        user_before = _common_suffix(text.partition(x)[0], following[len(assistant_after) :])
+        user_frame = MessageFrame(user_before, user_after)
+        assistant_frame = MessageFrame(
+            _remove_prefix(_between(text, x, y), user_after), _remove_suffix(following, user_before)
+        )
         generation_prompt = _remove_prefix(prompt, user_after)
-        shared = common_prefix_length(generation_prompt, assistant_frame.before)
+        beginning = _remove_suffix(text, f"{x}{_between(text, x, None)}")
+        if (
+            self._render([user], generate=True) != f"{beginning}{x}{prompt}"
+            or self._render([user, assistant, next_user], generate=True)
+            != f"{_remove_suffix(text, _between(text, z, None))}{prompt}"
+        ):
+            raise UnusableTemplateError("what it writes around a message depends on others")
         result, separator = self._derive_result_frame(user_frame, [user], next_user)
         return TemplateFrames(
             user=user_frame,
@@ -170,8 +182,18 @@ class ChatTemplate:
             result=result,
             result_separator=separator,
             generation_prompt=generation_prompt,
-            message_header=generation_prompt[:shared],
+            message_header=_common_prefix(generation_prompt, assistant_frame.before),
         )
+
+    def _ending(self, messages: list[TemplateMessage], last: str, prompt: str) -> str:
+        """Render what follows the last message's text: where a template always adds the generation
+        prompt, before a system message."""
+        end = _between(self._render(messages), last, None)
+        if end.endswith(prompt):
+            with suppress(UnusableTemplateError):
+                text = self._render([*messages, _message("system", self._v)])
+                return _between(text, last, self._v)
+        return end
 
     def _derive_result_frame(
         self, user: MessageFrame, before: list[TemplateMessage], following: TemplateMessage
@@ -250,6 +272,17 @@ def _between(text: str, start: str, end: str | None) -> str:
     if not sentinel:
         raise UnusableTemplateError("it leaves out what was said")
     return rest
+
+
+def _common_prefix(first: str, second: str) -> str:
+    """Return the common prefix of two texts, without a part of a tag."""
+    units = _UNIT.findall(first)
+    return "".join(units[: common_prefix_length(units, _UNIT.findall(second))])
+
+
+def _common_suffix(first: str, second: str) -> str:
+    units = _UNIT.findall(first)[::-1]
+    return "".join(units[: common_prefix_length(units, _UNIT.findall(second)[::-1])][::-1])
 
 
 def _remove_prefix(text: str, begin: str) -> str:

@@ -4,14 +4,16 @@ lines, ``{"source"}``, then requests (`render_template`); answers ``{"text"}`` o
 from __future__ import annotations
 
 import json
-import re
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import date
 from typing import Any
 
-from jinja2 import Template, TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import Template, TemplateError, nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.sandbox import SandboxedEnvironment
 
 MAX_ADDRESS_SPACE_BYTES = 512 << 20
 """Bytes of address space that the program may take (RLIMIT_AS)."""
@@ -19,7 +21,6 @@ RENDER_CPU_SECONDS = 2
 """CPU time that one rendering may take, in seconds (RLIMIT_CPU)."""
 MAX_TEXT_CHARS = 4 << 20
 """Characters that a template may write."""
-_GENERATION_TAG = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
 TEMPLATE_ERRORS = (
     *(TemplateError, TypeError, ValueError, AttributeError, AssertionError, SyntaxError),
     *(LookupError, ArithmeticError, RecursionError, MemoryError),
@@ -27,15 +28,28 @@ TEMPLATE_ERRORS = (
 """Exceptions of templates, which are programs of the model's makers."""
 
 
+class _GenerationBlock(Extension):
+    """``{% generation %}``, with which training frameworks mark what the model writes."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body).set_lineno(line)
+
+
 def compile_template(source: str) -> Template:
-    """Compile a template for Jinja's sandbox. Raises one of `TEMPLATE_ERRORS`."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    """Compile a template for Jinja's sandbox, in the environment that Hugging Face's transformers has,
+    but that lists can be changed: they are copies. Raises one of `TEMPLATE_ERRORS`."""
+    environment = SandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_GenerationBlock, "jinja2.ext.loopcontrols"],
     )
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
-    # Training frameworks mark what the model writes with tags that Jinja does not know.
-    return environment.from_string(_GENERATION_TAG.sub("", source))
+    return environment.from_string(source)
 
 
 def render_template(
@@ -52,12 +66,15 @@ def render_template(
     return template.render(
         messages=messages,
         tools=tools,
+        documents=None,
+        functions=json.dumps(tools or [], ensure_ascii=False, indent=4),
         bos_token=begin,
         eos_token=end,
         add_generation_prompt=generate,
         enable_thinking=True,
         tools_in_user_message=False,
         date_string=today.strftime("%d %b %Y"),
+        datetime=day,
         strftime_now=today.strftime,
     )
 
@@ -70,8 +87,18 @@ def error_text(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-def _tojson(value: object, indent: int | None = None, **_: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _tojson(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    if isinstance(value, Iterator):  # of Jinja's filters
+        value = list(value)
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def _raise_exception(reason: str) -> None:

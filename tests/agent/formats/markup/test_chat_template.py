@@ -1,0 +1,172 @@
+"""Chat templates: rendered as Hugging Face's transformers does, and the frames derived from them."""
+
+from datetime import date
+from typing import Any
+
+import pytest
+
+from agent.formats.markup.chat_template import ChatTemplate, KnownTemplate
+from agent.formats.markup.template_child import TEMPLATE_ERRORS, compile_template, render_template
+from agent.formats.markup.template_process import UnusableTemplateError
+from tests.support.chat_templates import (
+    SOURCES,
+    TOOLS,
+    call,
+    message,
+    render_reference,
+    result,
+)
+
+DAY = date(2026, 11, 21)
+CALLS = [call(1, "weather", {"city": "Köln"}), call(2, "clock", {"city": "Rome"})]
+CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
+    "question": [message("user", "Hi")],
+    "system": [message("system", "Be brief."), message("user", "Hi")],
+    "history": [
+        message("system", "Be brief."),
+        message("user", "Hi"),
+        message("assistant", "Hello.", reasoning_content="Greet."),
+        message("user", "Bye"),
+    ],
+    "calls": [
+        message("user", "Hi"),
+        message("assistant", "", reasoning_content="Look.", tool_calls=CALLS),
+        result(1, "weather", "-3 °C"),
+        result(2, "clock", "noon"),
+        message("assistant", "Cold.", reasoning_content="So."),
+        message("user", "Bye"),
+    ],
+}
+
+
+def render(source: str, messages: Any, tools: Any = None, generate: bool = False) -> str:
+    template = compile_template(source)
+    return render_template(template, messages, tools, DAY.isoformat(), generate, "<bos>", "<eos>")
+
+
+# --- rendering --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_real_template_renders_as_in_transformers(name: str) -> None:
+    for messages in CONVERSATIONS.values():
+        for tools in (None, TOOLS):
+            for generate in (False, True):
+                variables: dict[str, Any] = {
+                    "enable_thinking": True,
+                    "tools_in_user_message": False,
+                    "date_string": DAY.strftime("%d %b %Y"),
+                }
+                try:
+                    expected = render_reference(
+                        SOURCES[name],
+                        messages,
+                        tools,
+                        DAY,
+                        add_generation_prompt=generate,
+                        bos_token="<bos>",
+                        eos_token="<eos>",
+                        **variables,
+                    )
+                except TEMPLATE_ERRORS:
+                    continue
+                assert render(SOURCES[name], messages, tools, generate) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("a {%- generation -%} b {{ messages[0].role }}\n{%- endgeneration %}\nc", "ab userc"),
+        ("{% generation %}{% set x = 1 %}{{ x }}{% endgeneration %}{{ x }}", "1"),
+        ("{{ {'b': 'ä', 'a': [1]} | tojson }}", '{"b": "ä", "a": [1]}'),
+        ("{{ {'b': 'ä', 'a': 1} | tojson(true, sort_keys=true) }}", '{"a": 1, "b": "\\u00e4"}'),
+        ("{{ [1, 2] | tojson(separators=(',', ':')) }}", "[1,2]"),
+        ("{{ [1] | tojson(indent=2) }}", "[\n  1\n]"),
+        ("{% for i in [1, 2, 3] %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}", "1"),
+        ("{{ strftime_now('%Y') }}{{ documents }}{{ bos_token }}{{ eos_token }}", "2026None<bos><eos>"),
+    ],
+)  # fmt: skip
+def test_template_renders_as_in_transformers(source: str, text: str) -> None:
+    messages = CONVERSATIONS["question"]
+    variables = {"bos_token": "<bos>", "eos_token": "<eos>"}
+    assert render_reference(source, messages, None, DAY, **variables) == text
+    assert render(source, messages) == text
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{% set a = [] %}{{ a.append(1) or a }}", "[1]"),
+        ("{{ messages.append(messages[0]) or messages | length }}", "2"),
+        ("{{ messages | map(attribute='role') | tojson }}", '["user"]'),
+    ],
+)
+def test_template_renders_what_transformers_refuses(source: str, text: str) -> None:
+    with pytest.raises(TEMPLATE_ERRORS):
+        render_reference(source, CONVERSATIONS["question"], None, DAY)
+    assert render(source, [message("user", "Hi")]) == text
+
+
+def test_template_gets_functions_and_date_as_text() -> None:
+    source = "{{ functions + datetime }}"
+    assert render(source, [message("user", "Hi")]) == "[]2026-11-21"
+    assert '"name": "weather"' in render(source, [message("user", "Hi")], TOOLS)
+
+
+# --- frames -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_real_template_has_frames(name: str) -> None:
+    template = ChatTemplate(SOURCES[name], KnownTemplate(SOURCES[name]), begin="<bos>", end="<eos>")
+    user = template.frames.user
+    assert user.before + user.after and template.frames.assistant.after is not None
+
+
+CHATML = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}%END%{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+ENDS = {
+    "the same": CHATML.replace("%END%", "<|end|>\n"),
+    "none after the last answer": CHATML.replace(
+        "%END%", "{% if m.role != 'assistant' or not loop.last %}<|end|>\n{% endif %}"
+    ),
+    "more after the last": CHATML.replace("%END%", "<|end|>\n")
+    + "{% if not add_generation_prompt %}<eos>{% endif %}",
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_message_ends_otherwise_in_the_last_message(name: str) -> None:
+    frames = ChatTemplate(ENDS[name]).frames
+    assert (frames.assistant.before, frames.assistant.after) == ("<|assistant|>", "<|end|>\n")
+    assert frames.user.before == "<|user|>" and frames.message_header == "<|assistant|>"
+    assert frames.user.after + frames.generation_prompt == "<|end|>\n<|assistant|>"
+
+
+def test_template_that_always_prompts_has_frames() -> None:
+    source = CHATML.replace("%END%", "<|end|>\n").replace("add_generation_prompt", "true")
+    frames = ChatTemplate(source).frames
+    assert frames.user.after + frames.generation_prompt == "<|end|>\n<|assistant|>"
+    assert frames.user.after + frames.developer.before == "<|end|>\n<|system|>"
+    assert frames.assistant.after + frames.user.before == "<|end|>\n<|user|>"
+
+
+def test_tags_with_a_common_beginning_are_not_cut() -> None:
+    """The reasoning that the prompt opens and the end of an empty one both begin with ``<``."""
+    source = (
+        "{% for m in messages %}{% if m.role == 'assistant' %}<bot>\n</think>\n"
+        "{% else %}<{{ m.role }}>{% endif %}{{ m.content }}<end>{% endfor %}"
+        "{% if add_generation_prompt %}<bot>\n<think>{% endif %}"
+    )
+    frames = ChatTemplate(source).frames
+    assert frames.message_header == "<bot>\n"
+    assert frames.generation_prompt == "<bot>\n<think>"
+    assert frames.assistant.before == "<bot>\n</think>\n"
+
+
+def test_template_whose_generation_prompt_contradicts_history_is_unusable() -> None:
+    source = CHATML.replace("%END%", "<|end|>{{ '!' if add_generation_prompt else '' }}")
+    with pytest.raises(UnusableTemplateError, match="depends on others"):
+        ChatTemplate(source)

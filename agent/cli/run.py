@@ -117,7 +117,8 @@ def main(request: RunRequest, launch: LaunchOptions) -> int:
     out = _private_stdout()
     output = OutputThread(_renderer(request, out, runtime))
     try:
-        code = asyncio.run(_run(request, runtime, conversation, prompt, options, store, output))
+        run = _run(request, launch, runtime, conversation, prompt, options, store, output)
+        code = asyncio.run(run)
     finally:
         exit_on_signals()
         if store is not None:
@@ -186,6 +187,7 @@ class OutputThread:
 
 async def _run(
     request: RunRequest,
+    launch: LaunchOptions,
     runtime: Runtime,
     conversation: Conversation,
     prompt: str,
@@ -207,6 +209,10 @@ async def _run(
     if request.timeout is not None:
         asyncio.get_running_loop().call_later(request.timeout, stopping.stop, EXIT_INCOMPLETE)
     try:
+        if launch.tools not in (None, "all", "none"):
+            await runtime.plan_placement()
+            if runtime.host.withheld:
+                raise UserError(f"--tools {launch.tools}: {runtime.host.withheld}")
         await runtime.start()
         if store is not None:
 

@@ -176,6 +176,11 @@ class Format(Protocol):
     """Whether prompts keep finished turns' calls in the channel of reasoning, and their results."""
     stop_ids: frozenset[int]
     """Ids at which the engine ends a generation."""
+    parses_calls: bool
+    """Whether the model's calls can be parsed; tools cannot be used with it otherwise."""
+    source: str
+    """Where the syntax of its messages is from: ``built in``, ``models.toml``, ``repository``,
+    ``table``, ``chat template``, or ``none``: its messages are plain text."""
     begin_id: int | None
     """The id that every prompt of the model begins with; None: there is none."""
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from openai_harmony import HarmonyEncoding
 
     from agent.engine.placement.planner import PlacementPlan, PlacementRequest
+    from agent.formats.markup.format import MarkupFormat
 
 log = logging.getLogger(__name__)
 
@@ -210,13 +211,12 @@ class ModelLoader:
         """The engine, not loaded yet, and a function that makes its format; both raise EngineError."""
         from agent.engine.llama.disk_cache import DiskCacheOptions
         from agent.engine.llama.engine import LlamaEngine
-        from agent.formats import detect
 
         if self.script is None and self.model.endpoint is not None:
             remote, form = self._create_remote_engine(self.model.endpoint)
             return remote, lambda: form
         if self.script is not None:
-            return self._create_script_engine(self.script, on_progress)
+            return self._create_script_engine(self.script)
         path = self.gguf_path(on_progress)
         disk_cache = DiskCacheOptions(self.paths.prefix_cache, self.prefix_cache_bytes)
         threads = EMBEDDED_THREADS if self.model.embedded else None
@@ -226,27 +226,37 @@ class ModelLoader:
         )
 
         def create_format() -> Format:
-            embedded = self.model.embedded
-            other = None if embedded else detect.load_format(path, self.model.format)
-            return other or self._harmony_format(
-                None if embedded else path, keep_calls=self.model.keep_calls
+            harmony_path = None if self.model.embedded else path
+            return self.other_format() or self._harmony_format(
+                harmony_path, keep_calls=self.model.keep_calls
             )
 
         return engine, create_format
 
-    def _create_script_engine(
-        self, script: Path, on_progress: LoadProgress
-    ) -> tuple[Engine, Callable[[], Format]]:
-        """The scripted engine speaks the model's format, as far as that is known."""
-        from agent.engine.scripted import ScriptEngine
+    def other_format(self) -> MarkupFormat | None:
+        """The format of a model of another family than gpt-oss; None: it is Harmony. Raises
+        EngineError."""
         from agent.formats import detect
 
-        if self.model.embedded or self.model.format == detect.HARMONY:
-            other = None
-        elif self.model.installed:
-            other = detect.load_format(self.gguf_path(on_progress), self.model.format)
-        else:
-            other = detect.byte_format(self.model.format)
+        model = self.model
+        if model.embedded or model.format == detect.HARMONY:
+            return None
+        if self.script is not None and (model.path is None or not model.installed):
+            return detect.byte_format(model.format)
+        if model.path is not None:
+            return detect.load_format(model.path, model.format)
+        if model.format == detect.AUTO:
+            return None
+        raise EngineError(
+            f"The entry [{model.name}] of models.toml needs path, a GGUF that has its vocabulary"
+            f" and chat template, to speak {model.format}."
+        )
+
+    def _create_script_engine(self, script: Path) -> tuple[Engine, Callable[[], Format]]:
+        """The scripted engine speaks the model's format, as far as that is known."""
+        from agent.engine.scripted import ScriptEngine
+
+        other = self.other_format()
         encode = other.encoder.encode_markup if other else self._harmony_encoding(None)
         form = other or self._harmony_format(None)
         return ScriptEngine(script, encode, context=self.context), lambda: form
@@ -254,17 +264,9 @@ class ModelLoader:
     def _create_remote_engine(self, endpoint: RemoteEndpoint) -> tuple[Engine, Format]:
         """Connect to the model's server; the format is Harmony, or that of the entry's GGUF."""
         from agent.engine.remote.engine import RemoteEngine
-        from agent.formats import detect
 
-        model, other = self.model, None
-        if model.path is not None:
-            other = detect.load_format(model.path, model.format)
-        elif model.format not in (detect.AUTO, detect.HARMONY):
-            raise EngineError(
-                f"The entry [{model.name}] of models.toml needs path, a GGUF that has its vocabulary"
-                f" and chat template, to speak {model.format}."
-            )
-        form = other or self._harmony_format(None, keep_calls=model.keep_calls)
+        model = self.model
+        form = self.other_format() or self._harmony_format(None, keep_calls=model.keep_calls)
         key = os.environ.get(endpoint.key_env) if endpoint.key_env else None
         context = self.context or model.placement_request.context
         return RemoteEngine(endpoint, form, api_key=key, context=context), form

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from agent.runtime.typing_pause import TypingPause
 if TYPE_CHECKING:
     from agent.engine.placement.planner import PlacementPlan
     from agent.engine.shared.engine import SharedEngine
+    from agent.formats.markup.format import MarkupFormat
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +50,14 @@ class EngineProvider:
         self.knows_context = loader.context is not None
         self.is_placed = False
         """Whether a plan waits for its load."""
+        self.other_format: MarkupFormat | None = None
+        """The format of the chosen model, once it is known that this is not Harmony."""
 
     def choose(self, model: Model, context: int | None) -> None:
         """Provide another model from now on."""
         self.loader = replace(self.loader, model=model, context=context)
         self.context_length, self.knows_context = context or model.context, context is not None
-        self.placement_plan, self.is_placed = None, False
+        self.placement_plan, self.is_placed, self.other_format = None, False, None
         self.sharing.search_again()
 
     def note_loaded(self, engine: Engine) -> None:
@@ -62,12 +66,18 @@ class EngineProvider:
         self.is_placed = False
 
     async def find_or_plan(self) -> SharedEngine | None:
-        """The engine of another program; None: there is none, and the own one's place is planned.
-        Raises EngineError."""
+        """The engine of another program; None: there is none, and the own one's place is planned and
+        ``other_format`` is set. Raises EngineError."""
         shared = await self._find_shared()
         if shared is None:
-            await self._plan()
+            await asyncio.gather(self._plan(), self._read_other_format())
         return shared
+
+    async def _read_other_format(self) -> None:
+        if self.other_format is None:
+            with suppress(EngineError):  # the load says what is wrong
+                self.other_format = await asyncio.to_thread(self.loader.other_format)
+            self.format = self.other_format or self.format
 
     async def provide(
         self, progress: Callable[[float], None] | None = None, warm_up: bool = False
@@ -133,7 +143,7 @@ class EngineProvider:
                     loading = asyncio.create_task(engine.load(report.from_loop))
                     try:  # while llama.cpp reads the file
                         await self.typing_pause.wait(loading)
-                        self.format = await asyncio.to_thread(create_format)
+                        self.format = self.other_format or await asyncio.to_thread(create_format)
                         # The embedded model is loaded sooner than the tools are warm.
                         if warm_up and not self.loader.model.embedded:
                             self._warm_up()

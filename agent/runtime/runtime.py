@@ -277,7 +277,7 @@ class Runtime:
     # --- the model ---
 
     async def plan_placement(self) -> None:
-        """Decide where the model goes, so that the context length is known.
+        """Decide where the model goes, so that the context length is known, and whether it gets tools.
 
         Never fails: `load` says what does not fit. A model of a server or of another program is loaded,
         for only those know.
@@ -293,6 +293,8 @@ class Runtime:
             with suppress(EngineError):
                 if (shared := await self.provider.find_or_plan()) is not None:
                     self._adopt(shared)
+                else:
+                    self._withhold_tools(self.provider.other_format)
 
     async def unload(self) -> None:
         """Free the model's memory until the next turn; does nothing while a turn runs."""
@@ -342,9 +344,16 @@ class Runtime:
         form = self.format
         assert form is not None
         self.provider.note_loaded(engine)
+        self._withhold_tools(form)
         # All models of GPT-OSS have the same vocabulary.
         vocabulary = "o200k_harmony" if form.name == "harmony" else self.model.name
         scripted = self.script is not None
         self.loaded = loaded = LoadedModel(engine, form, vocabulary, not scripted)
         self.asleep = None
         return loaded
+
+    def _withhold_tools(self, form: Format | None) -> None:
+        """Offer no tools to a model whose calls cannot be parsed."""
+        can_call = form is None or form.parses_calls
+        sentence = f"Tools are off: this program cannot parse the calls of {self.model.name}."
+        self.host.withheld = "" if can_call else sentence

@@ -147,6 +147,8 @@ async def _wait_ready(runtime: Runtime, server: HttpServer) -> int:
     except EngineError as error:
         echo(f"agent: {error}", file=sys.stderr)
         return EXIT_FAILED
+    if runtime.host.withheld and runtime.host.server_states():
+        echo(f"agent: {runtime.host.withheld}", file=sys.stderr)
     if runtime.script is None and isinstance(runtime.format, ConstrainableFormat):
         # The first grammar holds the GIL for 0.45 s: at the start, not in a client's request.
         await runtime.format.grammars.wait_compiled(ANY_OBJECT)

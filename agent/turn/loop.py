@@ -27,7 +27,7 @@ from agent.turn.endings import (
     TurnCancelledError,
     TurnFailedError,
 )
-from agent.turn.interface import RUN, SAMPLING, Interface
+from agent.turn.interface import APP, RUN, SAMPLING, Interface
 from agent.turn.options import TurnOptions
 from agent.turn.prepared import PreparedTurn, prepare_turn
 from agent.turn.turn_settings import TurnSettings
@@ -294,6 +294,9 @@ class Turn:
 
         warm_up = self.options.needs_grammars(self.host.tools())
         await self.context.until_stopped(self.runtime.load(report, warm_up=warm_up))
+        offered = self.host.all_tools() if self.options.tools is None else self.options.tools
+        if self.host.withheld and offered and self._interface is not APP:
+            self.context.emit(ev.AgentNotice(level="warning", message=self.host.withheld))
         missing = [s for s in self.host.server_states() if s.required and s.status != "ready"]
         if missing:
             why = f": {missing[0].error}" if missing[0].error else ""

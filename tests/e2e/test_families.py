@@ -285,3 +285,51 @@ def test_parse_model_option_own_vocabulary(agent: RunAgent, tmp_path: Path) -> N
     assert ran.code == 0 and segments == [("reasoning", "Hm."), ("final", "hello")]
     assert agent("parse", "--format", "qwen3", stdin="[1]").code == 2
     assert agent("parse", "--format", "qwen3", "--model", "nowhere", stdin="[1]").code == 2
+
+
+# --- models whose calls cannot be parsed ---
+
+TOOLS_OFF = "Tools are off: this program cannot parse the calls of words."
+
+
+@pytest.fixture
+def words_model(home: Path) -> tuple[str, str]:
+    """Options of a model whose messages are plain text."""
+    (home / "config").mkdir(parents=True, exist_ok=True)
+    entry = '[words]\npath = "nowhere.gguf"\nformat = "plain"\n'
+    (home / "config" / "models.toml").write_text(entry)
+    return "--model", "words"
+
+
+def test_run_without_parsed_calls_withholds_tools(
+    agent: RunAgent, script: Script, words_model: tuple[str, str]
+) -> None:
+    options = (*words_model, "--engine", script("Hello.<|im_end|>"))
+    events = agent("run", "go", "--json-events", *options).events
+    check(events)
+    [start] = [event for event in events if event["type"] == "agent.start"]
+    notices = [event["message"] for event in events if event["type"] == "agent.notice"]
+    assert (start["tools"], notices) == ([], [TOOLS_OFF])
+    for tools in ("all", "none"):
+        ran = agent("run", "go", *options, "--tools", tools)
+        assert (ran.code, ran.out, TOOLS_OFF in ran.err) == (0, "Hello.\n", tools == "all")
+
+
+def test_run_without_parsed_calls_refuses_named_tools(
+    agent: RunAgent, script: Script, words_model: tuple[str, str]
+) -> None:
+    options = (*words_model, "--engine", script("Hello.<|im_end|>"))
+    ran = agent("run", "go", *options, "--tools", "python")
+    assert (ran.code, ran.out) == (2, "") and f"--tools python: {TOOLS_OFF}" in ran.err
+
+
+def test_gguf_without_known_syntax_withholds_tools(
+    agent: RunAgent, script: Script, tmp_path: Path
+) -> None:
+    """The format is read from the file before the turn lists its tools."""
+    path = random_qwen_gguf.write_model(tmp_path / "small.gguf", random_qwen_gguf.SPECIALS, None)
+    engine = script("Hello.<|im_end|>")
+    events = agent("run", "go", "--json-events", "--model", str(path), "--engine", engine).events
+    check(events)
+    [start] = [event for event in events if event["type"] == "agent.start"]
+    assert start["tools"] == []

@@ -146,6 +146,8 @@ class FakeTurn:
 class FakeHost:
     """MCP servers with fixed states; ``git`` has one prompt, ``review``."""
 
+    withheld = ""
+
     def __init__(self, states: list[ServerState]) -> None:
         self.states = states
         self.builtins = BuiltinServers([])

@@ -70,6 +70,8 @@ class Host:
         self.builtins = BuiltinServers(c.builtin for c in servers if c.builtin is not None)
         self.unselected: frozenset[str] = frozenset()
         """Names that the model may know but that were not selected (see ``unselected_names``)."""
+        self.withheld = ""
+        """Why the model gets no tools, as a sentence; empty: it gets them."""
         self._borrowed: Collection[str] = ()
         """Servers of another host, which this one does not close."""
         self._named: tuple[Tool, ...] = ()
@@ -160,13 +162,13 @@ class Host:
         return [server.state() for server in self._servers.values()]
 
     def tools(self) -> Sequence[Tool]:
-        """The enabled tools, with unique ``model_name``s, in order; also while a server restarts."""
-        return [
-            tool for tool in self.all_tools() if not self.is_tool_disabled(tool.server, tool.name)
-        ]
+        """The enabled tools, with unique ``model_name``s, in order; also while a server restarts. None
+        of them while all are `withheld`."""
+        tools = () if self.withheld else self.all_tools()
+        return [tool for tool in tools if not self.is_tool_disabled(tool.server, tool.name)]
 
     def all_tools(self) -> Sequence[Tool]:
-        """Return the tools including those that ``set_tool_enabled`` has disabled."""
+        """Return the tools including those that are disabled or `withheld`."""
         tools = [tool for server in self._servers.values() for tool in server.offered_tools()]
         if tools != self._named_from:
             names = model_names((tool.server, tool.name) for tool in tools)

@@ -42,7 +42,7 @@ async def show_status(app: CommandContext, _: str) -> None:
         "Sampling": f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}",
         "Instructions": _shorten(options.instructions or "none"),
         "Project": options.project.names or "no AGENTS.md",
-        "Tools": f"{len(tools)} on",
+        "Tools": runtime.host.withheld or f"{len(tools)} on",
         "MCP servers": ", ".join(servers) or "none configured",
         "Folder": str(session.launch.root.absolute()),
         "Conversation": short_id(session.conversation.id)

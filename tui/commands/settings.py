@@ -134,7 +134,7 @@ async def tools(app: CommandContext, names: str) -> None:
     lines = [f"Tools on: {', '.join(used) or 'no tools'}."]
     if unused:
         lines.append(f"Off: {', '.join(unused)}.")
-    app.transcript.add_notice("\n".join(lines))
+    app.transcript.add_notice(app.session.runtime.host.withheld or "\n".join(lines))
 
 
 def tool_names(app: CommandContext, written: str) -> Iterable[CompletionItem]:

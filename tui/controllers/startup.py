@@ -181,6 +181,9 @@ class Startup:
             app.live.loading = ""
             if app.transcript.is_attached:  # not while the app closes
                 self.show_model()
+                host = app.session.runtime.host
+                if host.withheld and host.server_states():
+                    app.transcript.add_notice(host.withheld)
 
     def _add_prompt_commands(self) -> None:
         from tui.controllers.server_prompts import add_prompt_commands

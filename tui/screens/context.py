@@ -163,9 +163,9 @@ class ContextScreen(ListScreen[None]):
 
     def _rows_off(self, parts: Sequence[ContextPart]) -> Iterator[ListRow]:
         """The servers whose tools are all switched off, behind those that are on."""
-        if not any(part.kind == "system" for part in parts):
-            return
         host = self._prompt.runtime.host
+        if host.withheld or not any(part.kind == "system" for part in parts):
+            return
         on = {tool.server for tool in host.tools()}
         for server in dict.fromkeys(tool.server for tool in host.all_tools()):
             if server not in on:
@@ -197,6 +197,8 @@ class ContextScreen(ListScreen[None]):
             words.append(f"{self._cached:,} in memory")
         if context.compactable:
             words.append(f"/compact frees up to {context.compactable:,}")
+        if withheld := self._prompt.runtime.host.withheld:
+            words.append(display_text(withheld))
         self.query_one(".name", Static).update(Content("Context: " + " · ".join(words)))
         columns = max(1, self.size.width - 2)
         widths = bar_widths(context, columns)

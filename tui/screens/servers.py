@@ -160,6 +160,8 @@ class ServersScreen(ListScreen[None]):
             parts.append(Content(display_text(state.error)).stylize("$text-error"))
         if login := self._login_texts.get(state.name):
             parts.append(Content(login))
+        if self._host.withheld:
+            parts.append(Content(self._host.withheld).stylize("$text-warning"))
         if self._total_tokens:
             total = f"All tools that are on take {self._total_tokens:,} tokens of every prompt."
             parts.append(Content(total))

@@ -46,7 +46,7 @@ TRAINED_NAMESPACES = (PYTHON_TOOL, "browser", "container")
 class HarmonyFormat(HarmonyRenderer):
     """The format of gpt-oss."""
 
-    name = "harmony"
+    name, source, parses_calls = "harmony", "built in", True
     supported_constraints: frozenset[ConstraintKind] = frozenset({"choice", "answer", "arguments"})
     stop_ids = frozenset({RETURN_ID, CALL_ID, END_OF_TEXT_ID})
     begin_id: int | None = None

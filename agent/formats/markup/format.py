@@ -51,6 +51,8 @@ class MarkupFormat:
         self, dialect: Dialect, vocabulary: MarkupVocabulary, template: ChatTemplate
     ) -> None:
         self.name = dialect.name
+        self.parses_calls = self.name != "plain"
+        self.source = "table" if self.parses_calls else "none"
         self.template = template
         self.encoder = MarkupEncoder(vocabulary)
         self.encode_text = self.encoder.encode_text

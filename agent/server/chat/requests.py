@@ -269,6 +269,8 @@ def chat_params(chat: ChatRequest) -> Iterator[None]:
                 new = ours if theirs == "input" else ours + old.removeprefix(theirs)
         if old == "tool_choice" and chat.functions:
             new = "function_call"
+        if old == "tools" and chat.functions:
+            new = "functions"
         if (index := re.match(r"tools\[(\d+)\]", old)) and chat.tools:
             kind = chat.tools[int(index[1])].get("type")
             if kind in chat.tools[int(index[1])]:

@@ -91,6 +91,28 @@ def server_labels(declared: Sequence[DeclaredTool]) -> list[str]:
     return [one.tool.server_label for one in declared if isinstance(one.tool, RequestMcp)]
 
 
+def without_calls(
+    request: CreateResponse, declared: list[DeclaredTool], *, lenient: bool
+) -> tuple[CreateResponse, list[DeclaredTool]]:
+    """The request to a model whose calls cannot be parsed, without tools; those that clients add by
+    habit stay, to be left out as always. Raises ApiError, unless ``lenient``."""
+    kept = [
+        one
+        for one in declared
+        if isinstance(one.tool, RequestOther) and one.tool.type != "code_interpreter"
+    ]
+    if len(kept) == len(declared):
+        return request, declared
+    first = next(one for one in declared if one not in kept)
+    param = "tools" if first.is_own else first.param
+    if not lenient:
+        message = f"'{param}' cannot be used: this server cannot parse the calls of its model."
+        raise invalid(param, message, "unsupported_parameter")
+    chosen = request.tool_choice not in (None, "auto", "none")
+    request.origin.ignored += (param, *(["tool_choice"] if chosen else []))
+    return request.model_copy(update={"tool_choice": None}), kept
+
+
 def select_tools(
     request: CreateResponse, declared: Sequence[DeclaredTool], exposed: Sequence[Tool]
 ) -> SelectedTools:

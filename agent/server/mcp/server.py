@@ -262,6 +262,8 @@ class AgentMcpServer(Server[Any]):
         before = self._turns.get(conversation.id)
         if before is not None and not before.log.closed:
             raise AskError("Another call is running in this conversation.")
+        if arguments.get("tools"):
+            await self._runtime.plan_placement()  # it says whether the model gets any
         ask, capabilities = Ask(), context.session.client_capabilities
         asks = capabilities is not None and capabilities.elicitation is not None
         options = replace(
@@ -303,7 +305,7 @@ class AgentMcpServer(Server[Any]):
         for name in names:
             if not any(name in _names(host, tool) for tool in tools):
                 known = ", ".join(sorted({tool.server for tool in tools})) or "none"
-                raise AskError(f"There is no tool {name!r}; known: {known}.")
+                raise AskError(host.withheld or f"There is no tool {name!r}; known: {known}.")
         return tuple(tool for tool in tools if _names(host, tool) & set(names))
 
     # --- resources ---

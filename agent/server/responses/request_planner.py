@@ -54,6 +54,7 @@ from agent.server.input.tool_selection import (
     apply_tool_choice,
     select_tools,
     server_labels,
+    without_calls,
 )
 from agent.server.input.turn_options import turn_options
 from agent.server.responses.conversations import Conversations
@@ -181,11 +182,14 @@ class TurnPlanner:
         memo: TokenMemo,
         conversations: Conversations,
         pdf_reader: PdfReader,
+        *,
+        lenient: bool,
     ) -> None:
-        """``turn_defaults``: the operator's settings, where a request has none of its own."""
+        """``turn_defaults``: the operator's settings, where a request has none of its own. ``lenient``:
+        tools that the model cannot have are left out."""
         self._conversations, self._pdf_reader = conversations, pdf_reader
         self._runtime, self._turn_defaults = runtime, turn_defaults
-        self._exposure, self._memo = exposure, memo
+        self._exposure, self._memo, self._lenient = exposure, memo, lenient
 
     async def plan(
         self, request: CreateResponse, cache: ResponseCache, job: TurnJob | None = None
@@ -213,6 +217,8 @@ class TurnPlanner:
             declared = declared_tools(
                 request, items, continued.history.added_tools if continued else {}
             )
+            if not loaded.format.parses_calls:
+                request, declared = without_calls(request, declared, lenient=self._lenient)
             brought = client_servers(
                 declared,
                 exposure.servers(),

@@ -61,7 +61,8 @@ class ResponseRoutes:
         lenient = service.options.lenient
         wanted = parse_request(await read_body(request, service.body_budget), lenient=lenient)
         tokens = await service.count_input_tokens(wanted)
-        return JsonResponse({"object": "response.input_tokens", "input_tokens": tokens})
+        count = {"object": "response.input_tokens", "input_tokens": tokens}
+        return JsonResponse(count, headers=ignored_header(wanted.origin.ignored))
 
     @endpoint("GET", "/v1/responses/{id}", ev.Response, stream=ev.OfficialEvent)
     async def get(self, request: Request) -> Response:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from tests.support.fake_app import screen_text
+
 
 async def test_first_prompt_is_sent_with_its_files(open_app: Any, tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("bread")
@@ -45,3 +47,21 @@ async def test_first_prompt_of_blanks_is_not_sent(open_app: Any) -> None:
     async with open_app(first_prompt="  \n") as driver:
         await driver.wait_for(lambda: driver.app.chat.idle)
         assert driver.app.turn is None
+
+
+async def test_tools_of_model_whose_calls_cannot_be_parsed_are_off(
+    open_app: Any, models_toml: Path
+) -> None:
+    models_toml.write_text('[words]\npath = "nowhere.gguf"\nformat = "plain"\n')
+    off = "Tools are off: this program cannot parse the calls of words."
+    async with open_app(launch={"model": "words", "tools": "python"}, size=(120, 40)) as driver:
+        await driver.expect_text(off)
+        await driver.wait_for(lambda: driver.app.session.runtime.loaded is not None)
+        for command in ("/tools", "/status", "/context"):
+            await driver.app.transcript.clear()
+            await driver.type_text(command)
+            await driver.pilot.press("enter")
+            await driver.expect_text(off)
+    async with open_app(launch={"model": "words", "tools": "none"}) as driver:
+        await driver.wait_for(lambda: driver.app.session.runtime.loaded is not None)
+        assert "Tools are off" not in screen_text(driver.app)

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 
 from agent.formats.harmony.encoding import load_encoding
-from agent.formats.markup.dialects import DIALECTS
+from agent.formats.markup.known import SYNTAXES
 from agent.formats.protocol import Repair
 from agent.tiny.vocabulary import ranks
 from tests.support import harmony_streams, markup
@@ -54,7 +54,7 @@ def main() -> int:
 
 def fuzz_markup(count: int, seed: int) -> None:
     """Fuzz the markup parser in each dialect."""
-    for name in DIALECTS:
+    for name in SYNTAXES:
         rng, harness = random.Random(seed), markup.DialectHarness(name)
         for number in range(1, count + 1):
             text, markers = markup.random_markup(rng)

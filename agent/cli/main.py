@@ -375,6 +375,12 @@ def parse(
             autocompletion=complete_model,
         ),
     ] = None,
+    chat_template: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Derive the format from this chat template (Jinja), with --text."
+        ),
+    ] = None,
 ) -> None:
     """Parse generated tokens.
 
@@ -384,7 +390,15 @@ def parse(
 
     names = [name.strip() for name in tools.split(",") if name.strip()] if tools else None
     raise typer.Exit(
-        run_parse(sys.stdin, sys.stdout, text=text, tools=names, format=format, model=model)
+        run_parse(
+            sys.stdin,
+            sys.stdout,
+            text=text,
+            tools=names,
+            format=format,
+            model=model,
+            chat_template=chat_template,
+        )
     )
 
 

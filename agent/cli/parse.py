@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, TextIO
 
 from agent.config.paths import user_paths
 from agent.errors import UserError, user_errors
-from agent.formats.markup.dialects import DIALECTS
+from agent.formats.detect import SYNTAX_NAMES
 from agent.formats.protocol import (
     Closed,
     Delta,
@@ -23,7 +24,7 @@ from agent.formats.protocol import (
 from agent.formats.recipients import TOOL_ALIASES, Recipients
 from agent.util.sanitize import sanitizer_for
 
-FORMATS = ("harmony", *DIALECTS)
+FORMATS = ("harmony", *SYNTAX_NAMES)
 
 
 def run(
@@ -34,15 +35,19 @@ def run(
     tools: list[str] | None,
     format: str,
     model: str | None = None,
+    chat_template: Path | None = None,
 ) -> int:
     """Parse each line of ids, or with ``text`` all of stdin as markup; return the exit code. ``tools``:
-    None: calls are reported as written. ``model``: has the ids' vocabulary. Raises UserError."""
+    None: calls are reported as written. ``model``: has the ids' vocabulary. ``chat_template``: a file
+    that the format is derived from. Raises UserError."""
+    if chat_template is not None and not text:
+        raise UserError("A chat template has no token ids: give --text.")
     if format not in FORMATS:
         raise UserError(f"There is no format {format!r}; known: {', '.join(FORMATS)}.")
     if format != "harmony" and not text and model is None:
         raise UserError(f"The ids of {format} differ from model to model: give --model or --text.")
     recipients = None if tools is None else Recipients(tools, TOOL_ALIASES)
-    form = _load_format(format, model)
+    form = _load_format(format, model) if chat_template is None else _derive_format(chat_template)
     ascii_only = (stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
     failed, sanitize = False, sanitizer_for(stdout)
     for ids in _read_markup(stdin, form) if text else _read_id_lines(stdin):
@@ -74,6 +79,23 @@ def _load_format(format: str, model: str | None) -> Format:
         if form is None and format != detect.HARMONY:
             raise UserError(f"{model} writes Harmony; leave --format {format} out.")
     return form or harmony_format()
+
+
+def _derive_format(path: Path) -> Format:
+    """The format of the chat template in a file. Raises UserError."""
+    from agent.formats import detect
+    from agent.formats.markup.template_process import UnusableTemplateError
+
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"Cannot read {path}: {error}") from error
+    if detect.is_harmony({"tokenizer.chat_template": source}):
+        return harmony_format()
+    try:
+        return detect.template_format(source)
+    except UnusableTemplateError as error:
+        raise UserError(f"The chat template cannot be used: {error}.") from error
 
 
 def harmony_format() -> Format:

@@ -7,42 +7,39 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.engine.placement import gguf_header
 from agent.engine.protocol import EngineError
-from agent.formats.markup.dialects import DIALECTS
 
 # The rest of the other families' formats is imported where a model is of one: GPT-OSS loads sooner.
 if TYPE_CHECKING:
+    from agent.formats.markup.chat_template import ChatTemplate
     from agent.formats.markup.format import MarkupFormat
     from agent.formats.markup.gguf_vocabulary import GgufVocabulary
+    from agent.formats.markup.syntax import MessageSyntax
 
 log = logging.getLogger(__name__)
 
 AUTO, HARMONY = "auto", "harmony"
-FORMAT_NAMES = (AUTO, HARMONY, *DIALECTS)
+SYNTAX_NAMES = ("qwen3", "qwen3-coder", "llama3", "plain")
+FORMAT_NAMES = (AUTO, HARMONY, *SYNTAX_NAMES)
 """The values of ``format =`` in models.toml."""
 
 
-def detect_format(values: dict[str, gguf_header.MetadataValue]) -> str:
-    """Return the name of the format, by a GGUF's architecture and the tags in its chat template."""
+def is_harmony(values: dict[str, gguf_header.MetadataValue]) -> bool:
+    """Tell whether a GGUF's model writes Harmony, by its architecture and chat template."""
     template = values.get("tokenizer.chat_template")
-    text = template if isinstance(template, str) else ""
-    if values.get("general.architecture") == "gpt-oss" or "<|channel|>" in text:
-        return HARMONY
-    if "<function=" in text and "<parameter=" in text:
-        return "qwen3-coder"
-    if "<tool_call>" in text:
-        return "qwen3"
-    if "<|start_header_id|>" in text or "<|python_tag|>" in text:
-        return "llama3"
-    return "plain"
+    return values.get("general.architecture") == "gpt-oss" or (
+        isinstance(template, str) and "<|channel|>" in template
+    )
 
 
-def load_format(path: Path, name: str) -> MarkupFormat | None:
-    """The format of the model at ``path``, None for Harmony. ``name``: one of `FORMAT_NAMES`. Raises
-    EngineError for another name or an unusable file."""
+def load_format(
+    path: Path, name: str, response_template: dict[str, Any] | None = None
+) -> MarkupFormat | None:
+    """The format of the model at ``path``, None for Harmony. ``name``: one of `FORMAT_NAMES`.
+    ``response_template``: models.toml's. Raises EngineError for another name or an unusable file."""
     if name not in FORMAT_NAMES:
         raise EngineError(
             f"There is no format {name!r}: models.toml may say {', '.join(FORMAT_NAMES)}."
@@ -56,13 +53,13 @@ def load_format(path: Path, name: str) -> MarkupFormat | None:
     if name == AUTO and architecture == "gpt-oss":
         return None
     values = gguf_header.read_metadata(path)
-    name = detect_format(values) if name == AUTO else name
-    if name == HARMONY:
+    if name == AUTO and is_harmony(values):
         return None
     from agent.formats.markup.chat_template import ChatTemplate, start_renderer
     from agent.formats.markup.default_templates import TEMPLATES
     from agent.formats.markup.format import MarkupFormat
     from agent.formats.markup.gguf_vocabulary import GgufVocabulary
+    from agent.formats.markup.known import SYNTAXES, known_syntax
     from agent.formats.markup.template_process import UnusableTemplateError
 
     source = values.get("tokenizer.chat_template")
@@ -73,23 +70,55 @@ def load_format(path: Path, name: str) -> MarkupFormat | None:
     try:
         if isinstance(source, str):
             template = ChatTemplate(source, renderer, begin=begin, end=end)
-            return MarkupFormat(DIALECTS[name], vocabulary, template)
+            if name != AUTO:
+                return MarkupFormat(SYNTAXES[name], vocabulary, template)
+            syntax = _configured_syntax(path, response_template)
+            return MarkupFormat(syntax or find_syntax(source, template), vocabulary, template)
     except UnusableTemplateError as error:
         log.warning("the model's chat template is not used: %s", error)
-    return MarkupFormat(DIALECTS[name], vocabulary, ChatTemplate(TEMPLATES[name]))
+    syntax = SYNTAXES.get(name) or known_syntax(source if isinstance(source, str) else "")
+    return MarkupFormat(syntax, vocabulary, ChatTemplate(TEMPLATES[syntax.name]))
+
+
+def find_syntax(source: str, template: ChatTemplate) -> MessageSyntax:
+    """The syntax of the messages of a model with this chat template."""
+    from agent.formats.markup.derive import derive_syntax
+    from agent.formats.markup.known import table_syntax
+
+    return table_syntax(source) or derive_syntax(source, template)
+
+
+def template_format(source: str) -> MarkupFormat:
+    """Make the format of a chat template without a model's file: an id for each byte. Raises
+    UnusableTemplateError."""
+    from agent.formats.markup.chat_template import ChatTemplate
+    from agent.formats.markup.format import MarkupFormat
+    from agent.formats.markup.vocabulary import ByteVocabulary
+
+    template = ChatTemplate(source, begin="<s>", end="</s>")
+    syntax = find_syntax(source, template)
+    return MarkupFormat(syntax, ByteVocabulary((*syntax.specials, "<s>", "</s>")), template)
+
+
+def _configured_syntax(
+    path: Path, response_template: dict[str, Any] | None
+) -> MessageSyntax | None:
+    """The syntax of models.toml's response template, or of the one of the model's repository."""
+    return None
 
 
 def byte_format(name: str) -> MarkupFormat | None:
     """Make a format without a model's file: an id for each byte, our template; None for Harmony."""
-    if name not in DIALECTS:
+    if name not in SYNTAX_NAMES:
         return None
     from agent.formats.markup.chat_template import ChatTemplate
     from agent.formats.markup.default_templates import TEMPLATES
     from agent.formats.markup.format import MarkupFormat
+    from agent.formats.markup.known import SYNTAXES
     from agent.formats.markup.vocabulary import ByteVocabulary
 
-    dialect = DIALECTS[name]
-    return MarkupFormat(dialect, ByteVocabulary(dialect.specials), ChatTemplate(TEMPLATES[name]))
+    syntax = SYNTAXES[name]
+    return MarkupFormat(syntax, ByteVocabulary(syntax.specials), ChatTemplate(TEMPLATES[name]))
 
 
 def _special_text(

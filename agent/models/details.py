@@ -10,7 +10,7 @@ from agent.engine.placement.gguf_header import MetadataValue, read_outline
 from agent.engine.placement.memory_estimate import split_files
 from agent.engine.placement.planner import PlacementPlan, format_bytes
 from agent.engine.protocol import EngineError
-from agent.formats.detect import AUTO, detect_format
+from agent.formats.detect import AUTO, is_harmony
 from agent.models.catalog import Model, load_catalog
 from agent.models.listing import ModelRow
 from agent.models.loader import ModelLoader
@@ -66,7 +66,10 @@ def _header_facts(
     words.append(f"{experts} experts each" if experts else "")
     yield "Architecture", " · ".join(filter(None, words))
     yield "Trained for", f"{trained:,} tokens" if isinstance(trained, int) else ""
-    yield "Chat format", detect_format(metadata) if model.format == AUTO else model.format
+    yield (
+        "Chat format",
+        ("harmony" if is_harmony(metadata) else "") if model.format == AUTO else model.format,
+    )
 
 
 def _placement_facts(plan: PlacementPlan | None, model: Model) -> Iterator[tuple[str, str]]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from agent.formats.markup.chat_template import ChatTemplate
 from agent.formats.markup.default_templates import TEMPLATES
-from agent.formats.markup.dialects import DIALECTS
 from agent.formats.markup.format import MarkupFormat
+from agent.formats.markup.known import SYNTAXES
 from agent.formats.markup.parser import MarkupParser, TokenClasses
 from agent.formats.markup.vocabulary import ByteVocabulary, MarkupEncoder
 from agent.formats.protocol import Delta, Format, Opened, ParseEvent, Repair, SegmentKind, Stop
@@ -60,18 +60,18 @@ def format_of(name: str, harmony: Format) -> Format:
     """A format by its name: ``harmony``, or a dialect with its default template."""
     if name == "harmony":
         return harmony
-    dialect = DIALECTS[name]
-    return MarkupFormat(dialect, ByteVocabulary(dialect.specials), ChatTemplate(TEMPLATES[name]))
+    syntax = SYNTAXES[name]
+    return MarkupFormat(syntax, ByteVocabulary(syntax.specials), ChatTemplate(TEMPLATES[name]))
 
 
 class DialectHarness:
     """A dialect with a vocabulary of bytes."""
 
     def __init__(self, name: str) -> None:
-        self.dialect = DIALECTS[name]
-        self.vocabulary = ByteVocabulary(self.dialect.specials)
+        self.syntax = SYNTAXES[name]
+        self.vocabulary = ByteVocabulary(self.syntax.specials)
         self.encoder = MarkupEncoder(self.vocabulary)
-        self.alphabet = TokenClasses(self.vocabulary, self.dialect)
+        self.alphabet = TokenClasses(self.vocabulary, self.syntax)
 
     def events(
         self,

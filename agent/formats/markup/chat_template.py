@@ -137,6 +137,10 @@ class ChatTemplate:
             self._no_tools = []  # some templates test for tools, others iterate over them
             self.frames = self._derive_frames()
 
+    def render(self, messages: Sequence[TemplateMessage], tools: Sequence[TemplateMessage]) -> str:
+        """Render a conversation. Raises UnusableTemplateError."""
+        return self._render(messages, tools)
+
     def prompt_header(
         self, instructions: bool, tools: Sequence[TemplateMessage], day: date
     ) -> tuple[str, str]:

@@ -13,7 +13,9 @@ import numpy as np
 
 from agent.engine.grammars import ANY_OBJECT, CompiledGrammar, Grammar, GrammarCompiler, Matcher
 from agent.formats.constraints import GenerationConstraints
-from agent.formats.markup.dialects import CALL, CALL_END, THINK, THINK_END
+
+CALL, CALL_END = "<tool_call>", "</tool_call>"
+THINK, THINK_END = "<think>", "</think>"
 
 if TYPE_CHECKING:
     from agent.engine.grammars import TokenIds

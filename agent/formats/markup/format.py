@@ -14,15 +14,9 @@ from agent.engine.protocol import Constraint, EngineError
 from agent.formats.constraints import ConstraintKind, GenerationConstraints
 from agent.formats.markup.chat_template import ChatTemplate, MessageFrame, tool_schema
 from agent.formats.markup.constraint import MarkupConstraint
-from agent.formats.markup.dialects import (
-    CALL,
-    THINK,
-    THINK_END,
-    Dialect,
-    code_arguments,
-    encode_call,
-)
+from agent.formats.markup.known import HERMES
 from agent.formats.markup.parser import MarkupParser, TokenClasses
+from agent.formats.markup.syntax import ANY, MessageSyntax, code_arguments
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import MarkupEncoder, MarkupVocabulary
 from agent.formats.protocol import FunctionTool, Parser, PromptHeader
@@ -43,22 +37,21 @@ PYTHON_FUNCTION = FunctionTool(
 
 
 class MarkupFormat:
-    """Renderer, parser and constraints of one dialect with one vocabulary and template."""
+    """Renderer, parser and constraints of one syntax with one vocabulary and template."""
 
     keep_calls = True
 
     def __init__(
-        self, dialect: Dialect, vocabulary: MarkupVocabulary, template: ChatTemplate
+        self, syntax: MessageSyntax, vocabulary: MarkupVocabulary, template: ChatTemplate
     ) -> None:
-        self.name = dialect.name
-        self.parses_calls = self.name != "plain"
-        self.source = "table" if self.parses_calls else "none"
+        self.name, self.source = syntax.name, syntax.source
+        self.parses_calls = bool(syntax.calls)
         self.template = template
         self.encoder = MarkupEncoder(vocabulary)
         self.encode_text = self.encoder.encode_text
-        self._dialect, self.begin_id = dialect, vocabulary.begin_id
+        self._syntax, self.begin_id = syntax, vocabulary.begin_id
         self._vocabulary, self._special_ids = vocabulary, frozenset(vocabulary.specials.values())
-        self._token_classes = TokenClasses(vocabulary, dialect)
+        self._token_classes = TokenClasses(vocabulary, syntax)
         self.stop_ids = frozenset(self._token_classes.stop_ids)
         self._generation_prompt = self.encoder.encode_markup(template.frames.generation_prompt)
         header = self.encoder.encode_markup(template.frames.message_header)
@@ -66,7 +59,9 @@ class MarkupFormat:
             header if self._generation_prompt[: len(header)] == header else self._generation_prompt
         )
         self._message_end = self.encoder.encode_markup(template.frames.assistant.after)
-        self._starts_thinking = template.frames.generation_prompt.rstrip().endswith(THINK)
+        self._starts_thinking = bool(syntax.think) and (
+            template.frames.generation_prompt.rstrip().endswith(syntax.think)
+        )
 
     # --- prompts ------------------------------------------------------------------------------
 
@@ -78,7 +73,7 @@ class MarkupFormat:
         ]
         schemas = [tool_schema(f.name, f.description, f.argument_schema) for f in functions]
         # Without markup: descriptions come from servers.
-        tools = [] if self.name == "plain" else [self.encoder.break_markup(s) for s in schemas]
+        tools = [] if not self.parses_calls else [self.encoder.break_markup(s) for s in schemas]
         day = date.fromisoformat(header.date)
         instructions = header.instructions
         try:
@@ -123,7 +118,7 @@ class MarkupFormat:
 
     def open_answer(self) -> list[int]:
         """Return the end of the reasoning, where the generation prompt begins one."""
-        return self.encoder.encode_markup(f"\n{THINK_END}\n\n") if self._starts_thinking else []
+        return self.encoder.encode_markup(self._syntax.think_close) if self._starts_thinking else []
 
     def begin_message(self, reasoning: str | None, answer: str | None) -> list[int]:
         """Return the reasoning within ``<think>``, which the generation prompt may have begun, and the
@@ -133,18 +128,18 @@ class MarkupFormat:
             return self.open_answer() + text(answer or "")
         if not (self._starts_thinking or self.template.has_thinking):
             raise ValueError("the model's chat template knows no reasoning")
-        ids = ([] if self._starts_thinking else markup(f"{THINK}\n")) + text(reasoning)
-        return ids if answer is None else ids + markup(f"\n{THINK_END}\n\n") + text(answer)
+        ids = ([] if self._starts_thinking else markup(self._syntax.think_open)) + text(reasoning)
+        return ids if answer is None else ids + markup(self._syntax.think_close) + text(answer)
 
     def open_call(self, recipient: str | None) -> list[int]:
         """Return the beginning of a call of the tool or, with None, of any; nothing for plain text."""
-        if self.name == "plain":
+        if not self._syntax.calls:
             return []
-        ids = self.open_answer()
-        if recipient is None:
-            beginning = {"llama3": '{"name": "'}.get(self.name, f"{CALL}\n")
-            return ids + self.encoder.encode_markup(beginning)
-        return ids + encode_call(self._dialect, self.encoder, recipient, None)
+        call = self._syntax.calls[0]
+        if recipient is not None:
+            return self.open_answer() + call.encode(self.encoder, recipient, None)
+        beginning = call.section_open + call.open or f'{{"{call.name_key}": "'
+        return self.open_answer() + self.encoder.encode_markup(beginning.partition(ANY)[0])
 
     def message_header(self) -> list[int]:
         """Return the beginning of an assistant message without what opens reasoning."""
@@ -178,15 +173,19 @@ class MarkupFormat:
         return None
 
     def parser(self, recipients: Recipients | None) -> Parser:
-        return MarkupParser(self._token_classes, recipients, thinking=self._starts_thinking)
+        prompt = self.template.frames.generation_prompt
+        tag = next((tag for tag in self._syntax.entries if prompt.endswith(tag)), "")
+        return MarkupParser(
+            self._token_classes, recipients, thinking=self._starts_thinking, prompt_tag=tag
+        )
 
     @property
     def supported_constraints(self) -> frozenset[ConstraintKind]:
-        specials = self._vocabulary.specials
+        specials, syntax = self._vocabulary.specials, self._syntax
         kinds: set[ConstraintKind] = set()
-        if CALL in specials and not self._dialect.xml_calls:
+        if syntax.calls[:1] == (HERMES,) and HERMES.openings[0] in specials:
             kinds.add("arguments")
-        if not self._starts_thinking or THINK_END in specials:
+        if not self._starts_thinking or syntax.think_end in specials:
             kinds.add("answer")
         return frozenset(kinds)
 
@@ -231,7 +230,7 @@ class MarkupFormat:
         """Render a call; code becomes the argument ``code``."""
         arguments = arguments if json else code_arguments(arguments)
         frame, markup = self.template.frames.assistant, self.encoder.encode_markup
-        call = encode_call(self._dialect, self.encoder, recipient, arguments)
+        call = (self._syntax.calls or (HERMES,))[0].encode(self.encoder, recipient, arguments)
         return markup(frame.before) + call + markup(frame.after)
 
     def reasoning_message(self, text: str) -> list[int]:
@@ -240,5 +239,5 @@ class MarkupFormat:
             return []
         before, after = self.template.frames.message_header, self.template.frames.assistant.after
         return self.encoder.encode_framed(
-            MessageFrame(f"{before}{THINK}\n", f"\n{THINK_END}\n\n{after}"), text
+            MessageFrame(before + self._syntax.think_open, self._syntax.think_close + after), text
         )

@@ -3,9 +3,7 @@
 Ids become bytes, bytes become text, and text becomes segments::
 
     ids ─ TokenClasses ─▶ bytes ─ UTF-8 decoder ─▶ TokenTextBuffer ─ MarkupParser ─▶ SegmentWriter
-                                                                     │        ▲
-                                                                     └ call ──┘  JsonCall, XmlCall,
-                                                                                 MalformedCall, CodeCall
+                                                                     └ CallReader ─┘
 
 The result depends on the text alone, never on how it was split into tokens. So only text that may still
 become a tag, or that decides whether something is a call, stays in the buffer.
@@ -14,45 +12,55 @@ become a tag, or that decides whether something is a call, stays in the buffer.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-from agent.formats.markup.dialects import (
-    CALL,
-    CALL_END,
-    FUNCTION,
-    PYTHON_TAG,
-    THINK,
-    THINK_END,
-    Dialect,
+import regex
+
+from agent.formats.markup.calls import (
+    MAX_LOOKAHEAD_CHARS,
+    READERS,
+    CallOutcome,
+    CallReader,
+    CodeReader,
+    MalformedReader,
+    ObjectReader,
 )
 from agent.formats.markup.fences import MarkdownCode
-from agent.formats.markup.json_call import MAX_LOOKAHEAD_CHARS, CallOutcome, JsonCall, is_prefix_of
-from agent.formats.markup.malformed_call import CodeCall, MalformedCall
 from agent.formats.markup.segments import SegmentWriter
+from agent.formats.markup.syntax import CallSyntax, MessageSyntax
 from agent.formats.markup.text_buffer import TokenTextBuffer
 from agent.formats.markup.vocabulary import MarkupVocabulary
-from agent.formats.markup.xml_call import XmlCall
 from agent.formats.protocol import Opened, ParseEvent, SegmentKind, Stop
 from agent.formats.recipients import AnyRecipient, Recipients
 
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "„": "“”"}
 """Quotation marks, and those that end what they begin."""
 
-CallReader = JsonCall | XmlCall | MalformedCall | CodeCall
+_LIST = regex.compile(r"(?:[\s,;\[]|\](?!<?\Z|<\]))*")
+"""Matches what is between the calls of a list."""
+
+
+def _skip_list(text: str, final: bool) -> str:
+    """Return the text after what is between the calls of a list."""
+    skipped = _LIST.match(text)
+    assert skipped is not None
+    rest: str = text[skipped.end() :]
+    return "" if final and rest == "]" else rest
 
 
 class TokenClasses:
-    """The meaning of each id of a vocabulary in a dialect; made once for all parsers."""
+    """The meaning of each id of a vocabulary in a syntax; made once for all parsers."""
 
-    def __init__(self, vocabulary: MarkupVocabulary, dialect: Dialect) -> None:
+    def __init__(self, vocabulary: MarkupVocabulary, syntax: MessageSyntax) -> None:
         known = vocabulary.specials
-        self.dialect = dialect
-        self.stop_ids = vocabulary.end_ids | {
-            known[name] for name in dialect.end_markers if name in known
-        }
-        self.turn_ids = frozenset(known[name] for name in dialect.turn_markers if name in known)
+        self.syntax = syntax
+        tags = {known[tag] for tag in known if tag and tag in syntax.markup}
+        ends = {known[name] for name in syntax.ends if name in known}
+        calls = {known[tag] for tag in syntax.entries if tag in known}
+        self.stop_ids = (vocabulary.end_ids | ends) - calls
+        self.turn_ids = frozenset(known[name] for name in syntax.turns if name in known) - tags
         self._vocabulary = vocabulary
-        tags = {known[tag] for tag in dialect.tags if tag in known}
         self._textless_ids = vocabulary.control_ids - tags
 
     def text_bytes(self, token: int) -> bytes | None:
@@ -69,9 +77,11 @@ class MarkupParser:
         recipients: Recipients | None = None,
         *,
         thinking: bool = False,
+        prompt_tag: str = "",
     ) -> None:
-        """``thinking``: the prompt ended with ``<think>``. ``recipients`` None: calls as written."""
-        self._token_classes, self._dialect = token_classes, token_classes.dialect
+        """``thinking``: the prompt ended with ``<think>``; ``prompt_tag``: or with this tag of a call.
+        ``recipients`` None: calls as written."""
+        self._token_classes, self._syntax = token_classes, token_classes.syntax
         self._recipients = AnyRecipient() if recipients is None else recipients
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._buffer = TokenTextBuffer()
@@ -81,7 +91,13 @@ class MarkupParser:
         self._think_end_position: int | None = None
         """The position of ``</think>`` while white space may follow: that belongs to the reasoning."""
         self._call: CallReader | None = None
-        self._call_start = 0
+        self._region: CallSyntax | None = None
+        """The calls that are being read, between their tags."""
+        self._in_header = token_classes.syntax.header is not None
+        self._expects_name = False
+        self._region_start = 0
+        self._malformed = ""
+        """The tag that a call should have followed."""
         self._after_call = False
         self._shows_call = False
         """Whether the open segment shows a call, whose end is text too."""
@@ -91,6 +107,7 @@ class MarkupParser:
         """White space that is written only if more of the same segment follows."""
         self._position = 0
         self._done = False
+        self._buffer.add(prompt_tag, 0)
 
     def feed(self, ids: Sequence[int]) -> list[ParseEvent]:
         for token in ids:
@@ -130,12 +147,13 @@ class MarkupParser:
         self._read_buffer(True)
         content_end = self._buffer.next_position
         if self._call is not None:
-            if ended and not isinstance(self._call, CodeCall):
+            if ended and not isinstance(self._call, CodeReader):
                 self._segments.repair("call_unclosed", content_end)
             self._close_call(ended, end=self._position)
         elif self._segments.open_segment is not None:
             if self._think_end_position is None:
-                self._segments.delta("".join(self._pending_space))
+                space = "".join(self._pending_space)
+                self._segments.delta(space.removesuffix(self._syntax.end_space) if ended else space)
                 if self._thinking and ended:
                     self._segments.repair("think_unclosed", content_end)
             self._segments.close(
@@ -156,21 +174,42 @@ class MarkupParser:
         text = self._buffer.text
         if self._think_end_position is not None:
             return self._end_reasoning(text)
-        tag = self._dialect.tag_pattern.search(text)
+        if self._region is not None:
+            return self._read_region(text, final)
+        if self._in_header:
+            return self._read_header(text, final)
+        tag = self._syntax.tag_pattern.search(text)
         if tag is None:
             self._take_prose(len(text) - (0 if final else self._partial_tag_length(text)))
             return False
         if tag.start():
             self._take_prose(tag.start())
             return True
+        if not final and any(t != tag[0] and t.startswith(text) for t in self._syntax.tags):
+            return False
         return self._read_tag(tag[0], final)
+
+    def _read_header(self, text: str, final: bool) -> bool:
+        """Read the header of a message, which says whether it is reasoning."""
+        assert self._syntax.header is not None
+        _, end, word = self._syntax.header
+        length = text.find(end)
+        if length < 0 and not final and len(text) < MAX_LOOKAHEAD_CHARS:
+            return False
+        self._in_header = False
+        if length >= 0:
+            self._thinking = word in self._buffer.take(length + len(end))
+        return True
 
     # --- prose ------------------------------------------------------------------------------------
 
     def _partial_tag_length(self, text: str) -> int:
         """Return how many characters at the end of the text may become a tag."""
-        at = text.rfind("<")
-        return len(text) - at if at >= 0 and is_prefix_of(text[at:], self._dialect.tags) else 0
+        tags = self._syntax.tags
+        for match in self._syntax.tag_start.finditer(text, max(0, len(text) - MAX_LOOKAHEAD_CHARS)):
+            if any(tag.startswith(text[match.start() :]) for tag in tags):
+                return len(text) - int(match.start())
+        return 0
 
     def _take_prose(self, count: int) -> None:
         start = self._buffer.next_position
@@ -181,9 +220,7 @@ class MarkupParser:
         segments = self._segments
         if segments.open_segment is None:
             # Some models separate calls by semicolons.
-            text = text.lstrip(
-                "; \t\r\n" if self._after_call and self._dialect.bare_json_calls else None
-            )
+            text = text.lstrip("; \t\r\n" if self._after_call and self._syntax.bare_calls else None)
             if not text:
                 return
             self._after_call = False
@@ -220,8 +257,8 @@ class MarkupParser:
     # --- tags -------------------------------------------------------------------------------------
 
     def _read_tag(self, tag: str, final: bool) -> bool:
-        at = self._buffer.next_position
-        if tag == THINK_END and self._thinking:
+        at, syntax = self._buffer.next_position, self._syntax
+        if tag == syntax.think_end and self._thinking:
             self._buffer.take(len(tag))
             self._thinking, self._pending_space, self._markdown_code = False, [], MarkdownCode()
             self._shows_call, self._last_character = False, ""
@@ -230,52 +267,49 @@ class MarkupParser:
         if self._markdown_code.inside:
             self._take_prose(len(tag))
             return True
-        if (tag != "{" and self._last_character in _QUOTES) or tag == CALL_END:
+        if (tag != "{" and self._last_character in _QUOTES) or tag in syntax.closings:
             following = self._buffer.text[len(tag) :]
             if not following and not final:
                 return False
             if self._is_mentioned(tag, following):
                 self._take_prose(len(tag))
                 return True
-        match tag:
-            case "{":
-                return self._read_bare_json(at)
-            case "<tool_call>":
-                return self._read_tool_call(at, final)
-            case "<function=":
-                return self._read_function(at, final)
-            case "<|python_tag|>":
-                return self._read_python_tag(at, final)
-        if tag == THINK_END or (tag == THINK and not self._thinking):
+        if tag == "{":
+            return self._read_bare_call(at)
+        if tag == syntax.code_tag:
+            return self._read_code_tag(at, final)
+        if tag in syntax.entries:
+            return self._read_entry(tag, at, final)
+        if tag == syntax.think_end or (tag == syntax.think and not self._thinking):
             self._end_prose(at)
         self._buffer.take(len(tag))
-        match tag:
-            case "<think>" if not self._thinking:
-                self._thinking = True
-            case "<think>":
-                self._segments.repair("think_repeated", at, tag)
-            case "</think>":
-                self._segments.repair("think_unopened", at, tag)
-            case _:
-                self._segments.repair("stray_tag", at, tag)
+        if tag == syntax.think and not self._thinking:
+            self._thinking = True
+        elif syntax.header is not None and tag == syntax.header[0]:
+            self._end_prose(at)
+            self._in_header = True
+        elif tag not in syntax.ignored:
+            thinking = {syntax.think: "think_repeated", syntax.think_end: "think_unopened"}
+            self._segments.repair(thinking.get(tag, "stray_tag"), at, tag)
         return True
 
     def _is_mentioned(self, tag: str, following: str) -> bool:
         """Tell whether a tag is text: in quotation marks, or the end of a call that is text."""
         if self._last_character in _QUOTES and following[:1] in _QUOTES[self._last_character]:
             return True
-        return tag == CALL_END and self._shows_call
+        return tag in self._syntax.closings and self._shows_call
 
     def _is_thought_call(self, final: bool) -> bool | None:
         """Whether a call in reasoning is only thought about; None: that is not clear yet. It is meant
-        only if nothing but calls follows it: models write their calls after ``</think>``."""
-        rest = self._buffer.text
-        while rest.startswith((CALL, FUNCTION)):
-            end, think_end = rest.find(CALL_END), rest.find(THINK_END)
+        only if nothing but calls follows it: models write their calls after their reasoning."""
+        rest, syntax = self._buffer.text, self._syntax
+        closing = (*syntax.calls[0].closings[-1:], "\0")[0]
+        while rest.startswith(syntax.entries):
+            end, think_end = rest.find(closing), rest.find(syntax.think_end)
             if end < 0 or 0 <= think_end < end:
                 return think_end >= 0 or (False if final else None)
-            rest = rest[end + len(CALL_END) :].lstrip()
-        if rest and not is_prefix_of(rest, (CALL, FUNCTION)):
+            rest = rest[end + len(closing) :].lstrip()
+        if rest and not any(entry.startswith(rest) for entry in syntax.entries):
             return True
         return False if final else None
 
@@ -285,87 +319,163 @@ class MarkupParser:
         self._shows_call = True
         return True
 
-    def _read_tool_call(self, at: int, final: bool) -> bool:
-        """Begin a call at ``<tool_call>``: the following text decides whether it is JSON or tags."""
-        text = self._buffer.text[len(CALL) :]
-        rest = text.lstrip()
-        if not final and len(text) < MAX_LOOKAHEAD_CHARS and is_prefix_of(rest, (FUNCTION, "{")):
+    def _read_entry(self, tag: str, at: int, final: bool) -> bool:
+        """Begin calls at a tag, if a call follows it; otherwise it is text."""
+        text = self._buffer.text[len(tag) :]
+        rest = _skip_list(text, final)
+        found = self._find_call(tag, rest, final)
+        if found is None and len(text) < MAX_LOOKAHEAD_CHARS:
             return False
-        json, xml = rest.startswith("{"), rest.startswith(FUNCTION)
-        in_line = self._segments.open_segment is not None and not self._markdown_code.at_line_start
+        if not found and tag in self._syntax.ends:
+            self._buffer.take(len(tag))
+            return True
+        at_line_start = self._segments.open_segment is None or self._markdown_code.at_line_start
+        in_line = not at_line_start
+        first = tag == self._syntax.calls[0].openings[0]
+        if not first and in_line:
+            return self._show_call(tag)
         # Within a line of reasoning, a call on that same line is one that is thought about.
         quoted = in_line and self._thinking and rest == text
-        if rest and (quoted or ((in_line or self._thinking) and not (json or xml))):
-            return self._show_call(CALL)
+        if rest and (quoted or ((in_line or self._thinking) and not found)):
+            return self._show_call(tag)
         if self._thinking and (thought := self._is_thought_call(final)) is not False:
-            return self._show_call(CALL) if thought else False
-        self._begin_call(at, len(CALL) + len(text) - len(rest))
-        if json:
-            self._call = self._new_json_call(closing=CALL_END)
-        elif xml:
-            self._call = self._new_xml_call()
-        else:
-            self._call = MalformedCall(self._buffer, self._segments, at)
-        return True
-
-    def _read_function(self, at: int, final: bool) -> bool:
-        """Begin a call at a ``<function=`` without ``<tool_call>``."""
-        if not (self._markdown_code.at_line_start or self._segments.open_segment is None):
-            self._take_prose(len(FUNCTION))
-            return True
-        if self._thinking and (thought := self._is_thought_call(final)) is not False:
-            return self._show_call(FUNCTION) if thought else False
-        self._begin_call(at, 0)
-        if not self._after_call:
+            return self._show_call(tag) if thought else False
+        self._end_prose(at)
+        if self._thinking:
+            self._segments.repair("think_unclosed", at)
+        if not first and not self._after_call:
             self._segments.repair("call_unopened", at)
-        self._call = self._new_xml_call()
+        self._buffer.take(len(tag))
+        self._region, self._region_start = self._syntax.calls[0], at
+        self._expects_name = tag == self._name_tag(self._region)
+        if not found:
+            self._call = MalformedReader(
+                self._buffer, self._segments, self._recipients, self._region, at
+            )
+            self._malformed = tag
         return True
 
-    def _read_bare_json(self, at: int) -> bool:
+    @staticmethod
+    def _name_tag(call: CallSyntax) -> str:
+        """The tag directly before a name; empty if the name is in an object."""
+        return call.openings[-1] if call.body != "object" and call.openings else ""
+
+    def _find_call(self, tag: str, rest: str, final: bool) -> bool | None:
+        """Tell whether a call follows a tag; None if that is not clear yet."""
+        if not rest or (rest in ("]", "]<") and not final):
+            return False if final else None
+        if rest[0] == "{":
+            return True
+        may_wait = False
+        for call in self._syntax.calls:
+            further = [opening for opening in call.openings if opening != tag]
+            if rest.startswith(tuple(further)):
+                return True
+            may_wait = may_wait or any(opening.startswith(rest) for opening in further)
+            if call.body != "object" and tag in (
+                *call.openings[-1:],
+                *call.openings[: -len(call.own_openings) or None],
+            ):
+                header = call.header_pattern.match(rest, partial=not final)
+                if header is not None and not header.partial:
+                    return True
+                may_wait = may_wait or header is not None
+        return None if may_wait and not final else False
+
+    def _read_region(self, text: str, final: bool) -> bool:
+        """Read what is between calls: tags, separators, and the name of the next call."""
+        rest = _skip_list(text, final)
+        if rest in ("]", "]<") and not final:
+            return False
+        if not rest:
+            if final:
+                self._buffer.take(len(text))
+                self._region = None
+            return final
+        at, calls = self._buffer.next_position, self._syntax.calls
+        skipped = len(text) - len(rest)
+        for call in calls:
+            for tag in (*call.openings, *call.closings):
+                if rest.startswith(tag):
+                    self._buffer.take(skipped + len(tag))
+                    if tag in call.openings:
+                        self._region, self._expects_name = call, tag == self._name_tag(call)
+                        if tag == call.openings[0]:
+                            self._region_start = at
+                    elif tag == call.closings[-1]:
+                        self._end_region()
+                    return True
+                if not final and tag.startswith(rest):
+                    return False
+        for call in calls:
+            if self._expects_name and call.body != "object":
+                may_wait = not final and len(rest) < MAX_LOOKAHEAD_CHARS
+                header = call.header_pattern.match(rest, partial=may_wait)
+                if header is not None and header.partial:
+                    return False
+                if header is not None:
+                    self._buffer.take(skipped + header.end())
+                    self._begin_call(call, self._region_start, header[1])
+                    return True
+        if rest[0] == "{":
+            self._buffer.take(skipped)
+            self._begin_call(self._object_syntax, self._region_start)
+            return True
+        if self._expects_name:
+            # A call without a name: its result will say so.
+            self._buffer.take(skipped)
+            self._begin_call(self._region or calls[0], self._region_start, "")
+            return True
+        self._end_region()
+        return True
+
+    def _end_region(self) -> None:
+        self._region, self._expects_name, self._markdown_code = None, False, MarkdownCode()
+
+    @property
+    def _object_syntax(self) -> CallSyntax:
+        """The syntax of a call that is an object, also in a family that writes other calls."""
+        for call in self._syntax.calls:
+            if call.body == "object":
+                return call
+        return replace(self._syntax.calls[0], body="object", quote='"', bare_keys=False)
+
+    def _read_bare_call(self, at: int) -> bool:
         """Begin a possible call at a ``{`` at the beginning of a line."""
         if not self._markdown_code.at_line_start or self._thinking:
             self._take_prose(1)
             return True
-        self._call_start = at
-        self._call = self._new_json_call(closing=None, on_confirmed=lambda: self._end_prose(at))
+        self._region_start = at
+        self._call = ObjectReader(
+            *(self._buffer, self._segments, self._recipients, self._object_syntax, at),
+            on_confirmed=lambda: self._end_prose(at),
+        )
         return True
 
-    def _read_python_tag(self, at: int, final: bool) -> bool:
-        """Begin a call at ``<|python_tag|>``: JSON, or code for the python tool."""
-        text = self._buffer.text[len(PYTHON_TAG) :]
+    def _read_code_tag(self, at: int, final: bool) -> bool:
+        """Begin a call at a tag that JSON or code for the python tool follows."""
+        tag = self._syntax.code_tag
+        text = self._buffer.text[len(tag) :]
         rest = text.lstrip()
         if not final and not rest and len(text) < MAX_LOOKAHEAD_CHARS:
             return False
-        self._begin_call(at, len(PYTHON_TAG) + len(text) - len(rest))
-        if rest.startswith("{"):
-            self._call = self._new_json_call(closing=None)
-        else:
-            self._call = CodeCall(self._buffer, self._segments, self._recipients, at)
+        self._end_prose(at)
+        if self._thinking:
+            self._segments.repair("think_unclosed", at)
+        self._buffer.take(len(tag) + len(text) - len(rest))
+        self._begin_call(self._object_syntax, at, code=not rest.startswith("{"))
         return True
 
     # --- calls ------------------------------------------------------------------------------------
 
-    def _begin_call(self, at: int, markup_length: int) -> None:
-        """Begin a call at the token ``at``, after ``markup_length`` characters of markup."""
-        self._end_prose(at)
-        if self._thinking:
-            self._segments.repair("think_unclosed", at)
-        self._buffer.take(markup_length)
-        self._call_start = at
-
-    def _new_json_call(
-        self, *, closing: str | None, on_confirmed: Callable[[], None] | None = None
-    ) -> JsonCall:
-        return JsonCall(
-            self._buffer,
-            self._segments,
-            self._recipients,
-            closing=closing,
-            on_confirmed=on_confirmed,
-        )
-
-    def _new_xml_call(self) -> XmlCall:
-        return XmlCall(self._buffer, self._segments, self._recipients)
+    def _begin_call(
+        self, syntax: CallSyntax, start: int, name: str | None = None, *, code: bool = False
+    ) -> None:
+        reader = CodeReader if code else READERS.get(syntax.body, ObjectReader)
+        self._region_start = start
+        self._expects_name = False
+        at = start if code else self._buffer.next_position
+        self._call = reader(self._buffer, self._segments, self._recipients, syntax, at, name)
 
     def _read_call(self, final: bool) -> bool:
         call = self._call
@@ -374,10 +484,10 @@ class MarkupParser:
             case CallOutcome.ENDED:
                 self._close_call(True)
             case CallOutcome.PROSE:
-                self._call = None
-                if isinstance(call, MalformedCall):
-                    self._segments.repair("call_malformed", self._call_start, CALL)
-                self._write_prose(call.raw, self._call_start)
+                self._call = self._region = None
+                if isinstance(call, MalformedReader):
+                    self._segments.repair("call_malformed", self._region_start, self._malformed)
+                self._write_prose(call.raw, self._region_start)
             case None:
                 return False
         return True
@@ -387,12 +497,7 @@ class MarkupParser:
         assert call is not None
         call.close(complete, content_end=max(self._buffer.last_position, 0), end=end)
         self._call, self._after_call, self._markdown_code = None, True, MarkdownCode()
-        if not isinstance(call, JsonCall | XmlCall) or not call.another_follows:
-            return
-        text = self._buffer.text
-        self._buffer.take(len(text) - len(text.lstrip()))
-        self._call = (
-            self._new_json_call(closing=CALL_END)
-            if isinstance(call, JsonCall)
-            else self._new_xml_call()
-        )
+        self._region_start = self._buffer.next_position
+        self._expects_name = call.syntax.body != "object" and not call.syntax.own_openings
+        if call.ended_by_tag and not call.syntax.section_close and self._region is not None:
+            self._region = None

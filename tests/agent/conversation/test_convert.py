@@ -7,7 +7,7 @@ import pytest
 
 from agent import events as ev
 from agent.conversation.convert import convert_vocabulary
-from agent.formats.markup.dialects import DIALECTS
+from agent.formats.markup.known import SYNTAXES
 from agent.turn.exposure import conversation_exposure
 from tests.support.markup import format_of
 from tests.support.runtimes import MakeRuntime
@@ -36,7 +36,7 @@ def call(server: str, name: str, output: str | None, **arguments: str) -> ev.Mcp
     )
 
 
-@pytest.mark.parametrize("name", ["harmony", *DIALECTS])
+@pytest.mark.parametrize("name", ["harmony", *SYNTAXES])
 async def test_convert_calls_and_results_stay_and_count_as_read(
     make_runtime: MakeRuntime, name: str
 ) -> None:

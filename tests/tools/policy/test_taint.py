@@ -20,7 +20,7 @@ from agent.conversation.compaction import summary_message
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import Developer, Steering, User
 from agent.conversation.project_instructions import InstructionFile, ProjectInstructions
-from agent.formats.markup.dialects import DIALECTS
+from agent.formats.markup.known import SYNTAXES
 from agent.runtime.runtime import Runtime
 from agent.turn.exposure import conversation_exposure
 from agent.turn.loop import Turn
@@ -333,7 +333,7 @@ async def test_taint_server_prompt_asks_and_names_no_host(
         assert paths == [f"/?leak={SECRET}"]
 
 
-@pytest.mark.parametrize("name", ["harmony", *DIALECTS])
+@pytest.mark.parametrize("name", ["harmony", *SYNTAXES])
 async def test_exposure_words_and_attachments_of_any_format(
     make_runtime: MakeRuntime, name: str
 ) -> None:

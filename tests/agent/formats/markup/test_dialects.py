@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.formats.markup.dialects import DIALECTS
+from agent.formats.markup.known import SYNTAXES
 from agent.formats.protocol import Closed, Delta, Opened, Stop
 from agent.formats.tool_arguments import repair_arguments
 from tests.support.markup import FRAGMENTS, RECIPIENTS, DialectHarness, random_markup, summarise
@@ -55,7 +55,7 @@ def test_parse_spelled_tags_equal_special_ids(harness: DialectHarness, text: lis
     assert as_ids == [event[:2] for event in summarise(spelled)]
 
 
-@pytest.mark.parametrize("harness", HARNESSES, ids=[r.dialect.name for r in HARNESSES])
+@pytest.mark.parametrize("harness", HARNESSES, ids=[r.syntax.name for r in HARNESSES])
 @pytest.mark.parametrize(
     "unit", ["<", "`", " ", "\n", "{", '"', "<tool_call>", "<tool_call>{", "x"]
 )
@@ -83,7 +83,7 @@ def test_parse_repeated_unit_time_stays_linear(harness: DialectHarness, unit: st
 )
 def test_parse_reasoning_calls_and_text_in_order(harness: DialectHarness, call: str) -> None:
     """Reasoning, calls, and text before, between and after calls."""
-    tool, end = ("tool", "f", '{"text": "x"}'), harness.dialect.end_markers[0]
+    tool, end = ("tool", "f", '{"text": "x"}'), harness.syntax.ends[0]
     assert harness.read(call + end) == [tool]
     assert harness.read(f"<think>\nhm\n</think>\n\n{call}{end}") == [("reasoning", "hm"), tool]
     assert harness.read(f"Let me see.\n\n{call}{end}") == [("final", "Let me see."), tool]
@@ -188,7 +188,7 @@ def test_open_call_ends_at_next_call(first: str, body: str) -> None:
 )
 def test_tags_in_markdown_code_are_text(markup: str) -> None:
     for harness in HARNESSES:
-        assert harness.read(markup + harness.dialect.end_markers[0]) == [("final", markup)]
+        assert harness.read(markup + harness.syntax.ends[0]) == [("final", markup)]
 
 
 def test_call_after_closed_code_is_call() -> None:
@@ -205,9 +205,9 @@ def test_tags_in_json_strings_are_text() -> None:
 # --- thinking ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("harness", HARNESSES, ids=[r.dialect.name for r in HARNESSES])
+@pytest.mark.parametrize("harness", HARNESSES, ids=[r.syntax.name for r in HARNESSES])
 def test_parse_thinking_separates_reasoning(harness: DialectHarness) -> None:
-    end = harness.dialect.end_markers[0]
+    end = harness.syntax.ends[0]
     answer = [("reasoning", "a"), ("final", "b")]
     assert harness.read(f"<think>\na\n</think>\n\nb{end}") == answer
     assert harness.read(f"a\n</think>\n\nb{end}", thinking=True) == answer
@@ -440,4 +440,4 @@ def test_parse_unknown_tools_keeps_raw_names() -> None:
 
 
 def test_dialect_names_are_complete() -> None:
-    assert list(DIALECTS) == ["qwen3", "qwen3-coder", "llama3", "plain"]
+    assert list(SYNTAXES) == ["qwen3", "qwen3-coder", "llama3", "plain"]

@@ -28,9 +28,9 @@ from agent.engine.protocol import EngineError
 from agent.formats import detect
 from agent.formats.markup.chat_template import ChatTemplate
 from agent.formats.markup.default_templates import TEMPLATES
-from agent.formats.markup.dialects import DIALECTS
 from agent.formats.markup.format import MarkupFormat
 from agent.formats.markup.gguf_vocabulary import GgufVocabulary
+from agent.formats.markup.known import SYNTAXES, known_syntax
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import ByteVocabulary, MarkupEncoder
 from agent.formats.protocol import Delta, FunctionTool, Opened, PromptHeader, SegmentKind
@@ -220,7 +220,7 @@ def test_generation_any_end_is_ended_once(qwen_format: MarkupFormat, end: str) -
     assert decode(qwen_format, ids) == "<|im_start|>assistant\n<think>\nok<|im_end|>\n"
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("name", SYNTAXES)
 def test_imported_history_renders_all_messages(name: str) -> None:
     """What is rendered of a call is read as that call."""
     markup_format = detect.byte_format(name)
@@ -290,7 +290,7 @@ def test_stored_results_are_not_rewritten(qwen_format: MarkupFormat) -> None:
     "source", [random_qwen_gguf.THINKING_TEMPLATE, TEMPLATES["qwen3"]], ids=["thinking", "ours"]
 )
 def test_incremental_messages_equal_full_rendering(vocabulary: GgufVocabulary, source: str) -> None:
-    markup_format = MarkupFormat(DIALECTS["qwen3"], vocabulary, ChatTemplate(source))
+    markup_format = MarkupFormat(SYNTAXES["qwen3"], vocabulary, ChatTemplate(source))
     conversation = Conversation("c")
     conversation.set_header(markup_format, HEAD)
     turns = [("user", "hi"), ("assistant", "Hello."), ("user", "Weather?"), ("assistant", "Cold.")]
@@ -352,9 +352,9 @@ def test_template_without_system_uses_user_message() -> None:
         "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
-    dialect = DIALECTS["plain"]
-    vocabulary = ByteVocabulary(dialect.specials)
-    markup_format = MarkupFormat(dialect, vocabulary, ChatTemplate(source))
+    syntax = SYNTAXES["plain"]
+    vocabulary = ByteVocabulary(syntax.specials)
+    markup_format = MarkupFormat(syntax, vocabulary, ChatTemplate(source))
     assert markup_format.template.frames.developer == markup_format.template.frames.user
     assert decode(markup_format, markup_format.prompt_header(HEAD)) == decode(
         markup_format, markup_format.user_message("Be brief.")
@@ -369,18 +369,22 @@ def test_template_gets_date() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "name"),
+    ("values", "harmony"),
     [
-        ({"general.architecture": "gpt-oss"}, "harmony"),
-        ({"tokenizer.chat_template": "<tool_call>"}, "qwen3"),
-        ({"tokenizer.chat_template": "<tool_call><function=x><parameter=y>"}, "qwen3-coder"),
-        ({"tokenizer.chat_template": "<|start_header_id|>"}, "llama3"),
-        ({"tokenizer.chat_template": "[INST]"}, "plain"),
-        ({}, "plain"),
+        ({"general.architecture": "gpt-oss"}, True),
+        ({"tokenizer.chat_template": "<|channel|>"}, True),
+        ({"tokenizer.chat_template": "<tool_call>"}, False),
+        ({}, False),
     ],
 )
-def test_detect_format_by_header(values: dict[str, Any], name: str) -> None:
-    assert detect.detect_format(values) == name
+def test_harmony_is_known_by_header(values: dict[str, Any], harmony: bool) -> None:
+    assert detect.is_harmony(values) is harmony
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3-coder", "llama3"])
+def test_unusable_template_chooses_nearest_syntax(name: str) -> None:
+    assert known_syntax(TEMPLATES[name]).name == name
+    assert known_syntax("[INST]").name == "plain"
 
 
 def test_load_format_unknown_name_raises_error(qwen_gguf: Path) -> None:
@@ -455,8 +459,8 @@ def test_begun_message_is_parsed_as_the_models_own(
 
 def test_plain_format_begins_an_answer_and_no_reasoning() -> None:
     plain = MarkupFormat(
-        DIALECTS["plain"],
-        ByteVocabulary(DIALECTS["plain"].specials),
+        SYNTAXES["plain"],
+        ByteVocabulary(SYNTAXES["plain"].specials),
         ChatTemplate(TEMPLATES["plain"]),
     )
     assert decode(plain, plain.begin_message(None, "It ")) == "It "

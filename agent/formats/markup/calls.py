@@ -1,0 +1,705 @@
+"""Reads calls as `CallSyntax` describes them, and streams their arguments as JSON.
+
+Each reader is a generator that yields where it needs more text: the result depends on the text alone,
+never on how it came in pieces. JSON streams as it was written. A value in tags has no quotes and
+escapes, so a tag in it is ambiguous: it ends the value only where a tag that may come next follows. A
+string streams, escaped; any other value is buffered to its end and made JSON of the type in the tool's
+schema (`coerce`). Arguments that the end of the generation or of the call cuts off stay without an end,
+so that the call fails::
+
+    <function=f>           segment opened
+    <parameter=text>       {"text": "
+    say "hi"               say \\"hi\\"
+    </parameter>           "
+    <parameter=count>      , "count":
+    5                      (buffered)
+    </parameter>           5
+    </function>            }
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Generator, Mapping
+from enum import Enum, auto
+from typing import Any
+
+import regex
+
+from agent.formats.markup import coerce
+from agent.formats.markup.segments import SegmentWriter
+from agent.formats.markup.syntax import CallSyntax
+from agent.formats.markup.text_buffer import TokenTextBuffer
+from agent.formats.protocol import Opened, SegmentKind
+from agent.formats.recipients import PYTHON_TOOL, Recipients
+
+MAX_LOOKAHEAD_CHARS = 256
+"""Characters that may be read ahead to see what follows a tag."""
+MAX_UNDECIDED_CHARS = 2000
+"""Characters that may be buffered until it is clear whether they are a call."""
+MAX_NESTING = 64
+"""Tags within tags that are read as values."""
+ARGUMENT_KEYS = ("arguments", "parameters")
+
+_KEY = regex.compile(r'"((?:[^"\\]|\\.)*)"\s*:\s*', regex.DOTALL)
+_TOKEN = regex.compile(r'\s+|[^\s"{}\[\],:<`]+|.', regex.DOTALL)
+_BARE_KEY = regex.compile(r"([\p{L}\p{N}_$.-]+)\s*:")
+_KEYWORD = regex.compile(r"\s*([^\W\d]\w*)\s*=\s*")
+_PYTHON_STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|"""
+_PYTHON_TOKEN = regex.compile(_PYTHON_STRING + r"""[^'"()\[\]{},]+|.""", regex.DOTALL)
+_PYTHON_WORD = regex.compile(_PYTHON_STRING + r"\w+|.", regex.DOTALL)
+_CONSTANTS = {"true": "True", "false": "False", "null": "None"}
+
+Steps = Generator[None, None, Any]
+"""A generator that yields where it needs more text; returns a result."""
+
+
+class CallOutcome(Enum):
+    """The outcome of reading a call."""
+
+    ENDED = auto()
+    PROSE = auto()
+    """Not a call; the reader's ``raw`` is prose."""
+
+
+class CallReader:
+    """Reads one call after its tags, and after its name where that is not in the body."""
+
+    def __init__(
+        self,
+        buffer: TokenTextBuffer,
+        segments: SegmentWriter,
+        recipients: Recipients,
+        syntax: CallSyntax,
+        start: int,
+        name: str | None = None,
+    ) -> None:
+        """``start``: the position of the call's first token."""
+        self._buffer, self._segments, self._recipients = buffer, segments, recipients
+        self.syntax, self.start = syntax, start
+        self.raw = ""
+        """The text so far, if it may be prose."""
+        self.ended_by_tag = False
+        """Whether the call's own last tag has been read."""
+        self._tags = tuple(t for t in (*syntax.closings, *syntax.openings) if t[0] != "{")
+        self._tag_starts = frozenset(tag[0] for tag in self._tags)
+        self._unexpected: list[str] = []
+        self._is_open = self._final = False
+        self._ending = ""
+        """JSON that ends the arguments if the call ends here; nothing where they are incomplete."""
+        if name is not None:
+            self._open_segment(name)
+        self._steps = self._read()
+
+    def read(self, final: bool) -> CallOutcome | None:
+        """Read the buffer; None if more text is needed. ``final``: no more will come."""
+        self._final = final
+        try:
+            next(self._steps)
+        except StopIteration as stop:
+            outcome: CallOutcome | None = stop.value
+            return outcome
+        return None
+
+    def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
+        """End the call; ``complete``: by the model. Positions are those of `SegmentWriter.close`."""
+        if not self._is_open:
+            self._open_segment("")
+        self._segments.delta(self._ending if complete or self._ending else "")
+        if unexpected := "".join(self._unexpected).strip():
+            self._segments.repair("call_text", self.start, unexpected)
+        self._segments.close(complete, content_end=content_end, end=end)
+
+    def _read(self) -> Steps:
+        raise NotImplementedError
+        yield
+
+    def _open_segment(self, name: str) -> None:
+        self._is_open = True
+        self._recipient = self._recipients.resolve_recipient(name) if name else None
+        kind = SegmentKind.TOOL if self._recipient else SegmentKind.TOOL_UNKNOWN
+        self._segments.open(Opened(kind, self._recipient, name or None, json=True), self.start)
+
+    # --- text -------------------------------------------------------------------------------------
+
+    def _more(self) -> Steps:
+        """Wait for text; return it, empty at the end of the generation."""
+        while not self._buffer.text and not self._final:
+            yield
+        return self._buffer.text
+
+    def _skip_space(self) -> Steps:
+        """Skip white space; return the text behind it."""
+        while text := (yield from self._more()):
+            if rest := text.lstrip():
+                self._take(len(text) - len(rest))
+                return rest
+            if self._final:
+                return ""
+            yield
+        return ""
+
+    def _match(
+        self,
+        pattern: regex.Pattern[str],
+        last: regex.Pattern[str] | None = None,
+        limit: int = MAX_LOOKAHEAD_CHARS,
+    ) -> Steps:
+        """Match at the text's beginning; waits while more text may make a match. ``last``: the pattern
+        at the end of the generation."""
+        while True:
+            text, form = self._buffer.text, (last if self._final else None) or pattern
+            match = form.match(text, partial=not self._final and len(text) < limit)
+            if match is None or not match.partial:
+                return match
+            yield
+
+    def _take(self, count: int) -> str:
+        return self._buffer.take(count)
+
+    def _at_tag(self) -> Steps:
+        """Whether one of the call's tags begins here; a tag that is cut off is taken."""
+        while True:
+            text = self._buffer.text
+            if text.startswith(self._tags):
+                return True
+            if not text or text[0] not in self._tag_starts:
+                return False
+            if not any(tag.startswith(text) for tag in self._tags):
+                return False
+            if self._final:
+                self._unexpected.append(self._take(len(text)))
+                return True
+            yield
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _read_end(self) -> Steps:
+        """Read the tags after the arguments, any of which may be missing."""
+        own = self.syntax.own_closings
+        braces = 0 if isinstance(self, ObjectReader) else self.syntax.close.count("}")
+        if not own and not braces:
+            self.ended_by_tag = True
+            return CallOutcome.ENDED
+        while text := (yield from self._skip_space()):
+            if text[0] == "}" and braces:
+                braces -= 1
+                self.ended_by_tag = not own and not braces
+                self._take(1)
+            elif text[0] in "}]" and not text.startswith(self._tags):
+                self._unexpected.append(self._take(1))
+            elif own and (yield from self._at_tag()):
+                tag = next((tag for tag in own if self._buffer.text.startswith(tag)), None)
+                if tag is None:
+                    break
+                self._take(len(tag))
+                own = own[own.index(tag) + 1 :]
+                self.ended_by_tag = not own
+            else:
+                break
+            if self.ended_by_tag:
+                return CallOutcome.ENDED
+        text = self._buffer.text
+        if not text.strip():
+            return None
+        if not text.startswith(self.syntax.openings or ("{",)) and text[0] != "{":
+            self._segments.repair("call_unclosed", self._buffer.next_position)
+        return CallOutcome.ENDED
+
+
+class JsonReader(CallReader):
+    """Reads arguments as JSON; they may have other quotes, and keys without quotes."""
+
+    def _read(self) -> Steps:
+        yield from self._read_arguments()
+        return (yield from self._read_end())
+
+    def _read_arguments(self) -> Steps:
+        """Read the arguments: an object streams, a string that contains one is unpacked. Return
+        whether they are complete."""
+        text = yield from self._skip_space()
+        if not text:
+            return False
+        if text[0] == "{":
+            return (yield from self._read_value(self._write))
+        pieces: list[str] = []
+        complete = yield from self._read_value(pieces.append)
+        self._write(_unpack_arguments("".join(pieces)))
+        return complete
+
+    def _write(self, text: str) -> None:
+        self._segments.delta(text)
+
+    def _read_value(self, write: Callable[[str], None]) -> Steps:
+        """Read one value; return whether it is complete, and was not ended by a tag."""
+        syntax, depth = self.syntax, 0
+        while text := (yield from self._more()):
+            if text[0] in self._tag_starts and (yield from self._at_tag()):
+                return False
+            quote = next((q for q in {'"', syntax.quote} if text.startswith(q)), None)
+            if quote is None and syntax.quote.startswith(text) and not self._final:
+                yield
+                continue
+            if quote is not None:
+                self._take(len(quote))
+                write('"')
+                if not (yield from self._read_string(quote, write)):
+                    return False
+                write('"')
+            elif text[0] in "}],:" and not depth:
+                return True
+            elif text[0] in "{[":
+                depth += 1
+                write(self._take(1))
+                continue
+            elif text[0] in "}]":
+                depth -= 1
+                write(self._take(1))
+            elif syntax.bare_keys and (key := (yield from self._match(_BARE_KEY))):
+                write(json.dumps(key[1], ensure_ascii=False))
+                self._take(len(key[1]))
+            else:
+                word = _TOKEN.match(self._buffer.text)
+                assert word is not None
+                write(self._take(word.end()))
+                continue
+            if not depth:
+                return True
+        return False
+
+    def _read_string(self, quote: str, write: Callable[[str], None]) -> Steps:
+        """Read to the string's end; return False if a tag ends it, as only another call follows."""
+        syntax = self.syntax
+        while text := (yield from self._more()):
+            if text.startswith(quote):
+                self._take(len(quote))
+                return True
+            if text[0] in self._tag_starts and self._is_tagged:
+                if (yield from self._match(syntax.end, syntax.last_end)):
+                    return False
+                text = self._buffer.text
+            if quote != '"':
+                if quote.startswith(text) and not self._final:
+                    yield
+                    continue
+                at = next((i for i, c in enumerate(text) if i and c in syntax.stops), len(text))
+                write(json.dumps(self._take(at), ensure_ascii=False)[1:-1])
+            elif text[0] == "\\":
+                if len(text) == 1 and not self._final:
+                    yield
+                    continue
+                write(self._take(2))
+            else:
+                run = syntax.string_run.match(text)
+                write(self._take(run.end() if run else 1))
+        return False
+
+    _is_tagged = True
+
+
+class ObjectReader(JsonReader):
+    """Reads an object with name and arguments, from its ``{`` on."""
+
+    def __init__(self, *arguments: Any, on_confirmed: Callable[[], None] | None = None) -> None:
+        """``on_confirmed``: the call has no tags; called when it has name and arguments, without which
+        it is prose."""
+        super().__init__(*arguments)
+        self._on_confirmed = on_confirmed
+        self._name: str | None = None
+        self._early_arguments: list[str] = []
+        """Arguments that came before the name."""
+        self._has_arguments = self._is_read = False
+        if on_confirmed is not None:
+            self._tags, self._tag_starts, self._is_tagged = (), frozenset(), False
+
+    def _take(self, count: int) -> str:
+        text = super()._take(count)
+        if not self._is_open and not self._is_read:
+            self.raw += text
+        return text
+
+    def _read(self) -> Steps:
+        self._take(1)
+        complete = yield from self._read_object()
+        self._is_read = True
+        if self._on_confirmed is not None:
+            if not self._is_open:
+                return CallOutcome.PROSE
+            return CallOutcome.ENDED if complete else None
+        return (yield from self._read_end())
+
+    def _read_object(self) -> Steps:
+        """Read the object's keys and values; return whether it is complete."""
+        while (yield from self._skip_space()):
+            if self._is_prose or (yield from self._at_tag()):
+                return False
+            key = yield from self._match(_KEY, limit=MAX_UNDECIDED_CHARS)
+            if key is None:
+                character = self._take(1)
+                if character == "}":
+                    return True
+                if character != ",":
+                    self._unexpected.append(character)
+                continue
+            self._take(key.end())
+            if not (yield from self._read_member(_parse_string(f'"{key[1]}"') or "")):
+                return False
+        return False
+
+    @property
+    def _is_prose(self) -> bool:
+        """Whether an unconfirmed object cannot be a call: too long, or with other contents."""
+        if self._is_open or self._on_confirmed is None:
+            return False
+        return len(self.raw) > MAX_UNDECIDED_CHARS or bool(self._unexpected)
+
+    def _read_member(self, key: str) -> Steps:
+        syntax = self.syntax
+        if key in (syntax.arguments_key, *ARGUMENT_KEYS) and not self._has_arguments:
+            self._has_arguments = bool((yield from self._skip_space()))
+            if not self._has_arguments:
+                return False
+            if self._name is not None:
+                self._confirm(self._name)
+            return (yield from self._read_arguments())
+        pieces: list[str] = []
+        complete = yield from self._read_value(pieces.append)
+        value = "".join(pieces)
+        if key == syntax.name_key and self._name is None:
+            self._name = _parse_string(value) if complete else None
+            if self._name is None:
+                self._unexpected.append(value)
+            elif self._on_confirmed is None or self._has_arguments:
+                self._confirm(self._name)
+        elif key not in syntax.other_keys and (key, value.strip()) != ("type", '"function"'):
+            self._unexpected.append(f'"{key}": {value.strip()}')
+        return complete
+
+    def _confirm(self, name: str) -> None:
+        if self._is_open:
+            return
+        if self._on_confirmed is not None:
+            self._on_confirmed()
+        self._open_segment(name)
+        self.raw = ""
+        self._segments.delta("".join(self._early_arguments))
+
+    def _write(self, text: str) -> None:
+        if self._is_open:
+            self._segments.delta(text)
+        else:
+            self._early_arguments.append(text)
+
+    def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
+        if self._is_open:
+            super().close(complete, content_end=content_end, end=end)
+        elif complete:
+            # A call without a name: its result will say so.
+            self._segments.open(Opened(SegmentKind.TOOL_UNKNOWN, json=True), self.start)
+            self._segments.delta(self.raw)
+            self._segments.close(complete, content_end=content_end, end=end)
+        else:
+            self._segments.repair("call_cut", self.start, self.raw)
+
+
+class TagReader(CallReader):
+    """Reads keys and values in tags."""
+
+    def _read(self) -> Steps:
+        schema = self._recipients.argument_schema(self._recipient or "")
+        seen: set[str] = set()
+        self._ending = "{}"
+        while text := (yield from self._skip_space()):
+            key = yield from self._match(self.syntax.key_pattern)
+            if key is not None:
+                self._take(key.end())
+                name = key[1].strip().strip("\"'")
+                self._segments.delta(f"{', ' if seen else '{'}{_quoted(name)}: ")
+                seen.add(name)
+                types = coerce.property_types(schema, name)
+                if len(key.groups()) > 1 and (word := key[2]):
+                    types = _STRING if word in ("true", "string") else _JSON
+                self._ending = ""
+                if not (yield from self._read_value(types, schema, seen)):
+                    break
+                self._ending = "}"
+            elif key is not None or (yield from self._at_tag()):
+                if self._final and not self._buffer.text.startswith(self._tags):
+                    self._unexpected.append(self._take(len(self._buffer.text)))
+                    self._ending = ', "' if seen else '{"'
+                    return None
+                break
+            else:
+                text = self._buffer.text
+                cut = next(
+                    (i for i, c in enumerate(text) if i and c in self._tag_starts), len(text)
+                )
+                self._unexpected.append(self._take(cut))
+        if self._ending == "{}" and not self._buffer.text:
+            self._ending = ""  # not a tag so far
+        return (yield from self._read_end())
+
+    def _read_value(
+        self, types: frozenset[str], schema: Mapping[str, Any], seen: set[str]
+    ) -> Steps:
+        """Read a value to its end; return False if the call's end or the generation's cut it off."""
+        syntax = self.syntax
+        # A value that is a string for certain is its text itself, and can stream.
+        buffered: list[str] | None = None if types <= _STRING else []
+        if buffered is None:
+            self._segments.delta('"')
+        pending = ""
+        """A line break that does not belong to the value if its end follows."""
+
+        def write(text: str) -> None:
+            if buffered is None:
+                self._segments.delta(_quoted(text)[1:-1])
+            else:
+                buffered.append(text)
+
+        if syntax.key_close.endswith("\n") and (yield from self._more()).startswith("\n"):
+            self._take(1)
+        wrapped = bool(syntax.wrap[0] and (yield from self._match(syntax.wrap_pattern)))
+        if wrapped:
+            self._take(len(syntax.wrap[0]))
+        while text := (yield from self._more()):
+            end = None
+            if text[0] in syntax.stops:
+                end = yield from self._match(
+                    syntax.value_end(False, wrapped), syntax.value_end(True, wrapped)
+                )
+                text = self._buffer.text
+            if end is not None and (name := end["key"]) is not None:
+                declared = schema.get("properties") or {}
+                if not (pending and name in declared and name not in seen):
+                    end = None
+            if end is not None:
+                self._ending = "" if buffered is not None or end["cut"] else '"'
+                if end["cut"] is not None:
+                    break
+                if buffered is None:
+                    self._segments.delta('"')
+                else:
+                    self._segments.delta(_coerced("".join(buffered), types))
+                if end["value"] is not None:
+                    self._take(len(end["value"]))
+                else:
+                    self._segments.repair("parameter_unclosed", self._buffer.next_position)
+                return True
+            if self._final and any(tag.startswith(text) for tag in (syntax.value_tag, *self._tags)):
+                self._unexpected.append(self._take(len(text)))
+                break
+            if text[0] == "\n" and syntax.drops_newline:
+                write(pending)
+                pending = self._take(1)
+            else:
+                run = syntax.value_run.match(text)
+                write(pending + self._take(run.end() if run else 1))
+                pending = ""
+        else:
+            self._ending = ""
+        if buffered is not None:
+            self._segments.delta(json.dumps("".join(buffered))[:-1])
+        self._ending = ""
+        return False
+
+
+class NestedReader(CallReader):
+    """Reads values in tags that have the keys' names."""
+
+    def _read(self) -> Steps:
+        schema = self._recipients.argument_schema(self._recipient or "")
+        self._ending = ""
+        if (yield from self._read_members(schema, 0)) is None:
+            return None
+        return (yield from self._read_end())
+
+    def _read_members(self, schema: Any, depth: int) -> Steps:
+        """Read the members of an object or list, and write them; return None if they are cut off."""
+        count = 0
+        items = False
+        while (yield from self._skip_space()):
+            opening = yield from self._match(self.syntax.key_pattern)
+            if opening is None:
+                break
+            name = opening[1]
+            items = items or (not count and name == "item" and depth > 0)
+            self._take(opening.end())
+            start = "[" if items else "{"
+            self._segments.delta(
+                (", " if count else start) + ("" if items else f"{_quoted(name)}: ")
+            )
+            count += 1
+            inner = (
+                (schema.get("items") if items else (schema.get("properties") or {}).get(name))
+                if isinstance(schema, Mapping)
+                else None
+            )
+            types = coerce.property_types({"properties": {"x": inner}}, "x")
+            if not (yield from self._read_value(name, inner, types, depth)):
+                return None
+        if not self._buffer.text:
+            return None
+        self._segments.delta(("]" if items else "}") if count else "{}")
+        return True
+
+    def _read_value(self, name: str, schema: Any, types: frozenset[str], depth: int) -> Steps:
+        closing = self.syntax.value_close.replace("\0", name)
+        pieces: list[str] = []
+        opening = yield from self._match(self.syntax.key_pattern)
+        if opening is not None and depth < MAX_NESTING:
+            if (yield from self._read_members(schema, depth + 1)) is None:
+                return False
+        else:
+            while not self._buffer.text.startswith(closing):
+                text = self._buffer.text
+                at = text.find(closing)
+                if at < 0 and self._final:
+                    self._segments.delta(json.dumps("".join([*pieces, text]))[:-1])
+                    self._take(len(text))
+                    return False
+                keep = at if at >= 0 else max(len(text) - len(closing), 0)
+                pieces.append(self._take(keep))
+                if at < 0:
+                    yield
+            self._segments.delta(_coerced("".join(pieces), types))
+        yield from self._skip_space()
+        while closing.startswith(self._buffer.text) and self._buffer.text != closing:
+            if self._final:
+                return False
+            yield
+        if self._buffer.text.startswith(closing):
+            self._take(len(closing))
+        return True
+
+
+class PythonReader(CallReader):
+    """Reads keyword arguments as Python writes them, to the closing parenthesis."""
+
+    def _read(self) -> Steps:
+        count = 0
+        while True:
+            keyword = yield from self._match(_KEYWORD)
+            if keyword is not None:
+                self._take(keyword.end())
+            value, end = yield from self._read_value()
+            if keyword is not None:
+                self._segments.delta(f"{', ' if count else '{'}{_quoted(keyword[1])}: ")
+                count += 1
+                if not end:
+                    self._segments.delta(json.dumps(value)[:-1])
+                    return None
+                self._segments.delta(_python_value(value))
+            elif value.strip():
+                self._unexpected.append(value)
+            if not end:
+                return None
+            if end == ")":
+                self._segments.delta("}" if count else "{}")
+                return (yield from self._read_end())
+
+    def _read_value(self) -> Steps:
+        """Read to the comma or parenthesis that ends a value; return it and that character."""
+        pieces: list[str] = []
+        depth = 0
+        while (yield from self._more()):
+            if (yield from self._at_tag()):
+                break
+            token = yield from self._match(_PYTHON_TOKEN, limit=1 << 20)
+            if token is None:
+                break
+            piece = self._take(token.end())
+            if piece in ("(", "[", "{"):
+                depth += 1
+            elif piece in (")", ",") and not depth:
+                return "".join(pieces), piece
+            elif piece in (")", "]", "}"):
+                depth -= 1
+            pieces.append(piece)
+        return "".join([*pieces, self._take(len(self._buffer.text)) if self._final else ""]), ""
+
+
+class MalformedReader(CallReader):
+    """Reads unknown text after a call's tag: prose, unless the tag that ends a call follows."""
+
+    def _read(self) -> Steps:
+        entry, ends = self.syntax.openings[0], self.syntax.closings[-1:]
+        while True:
+            text = self._buffer.text
+            end, next_call = text.find(ends[0]) if ends else -1, text.find(entry)
+            if end >= 0 and not 0 <= next_call < end:
+                self._ending = self._take(end)
+                self._take(len(ends[0]))
+                self.ended_by_tag = True
+                return CallOutcome.ENDED
+            if self._final or next_call >= 0 or len(text) > MAX_UNDECIDED_CHARS or not ends:
+                return CallOutcome.PROSE
+            yield
+
+
+class CodeReader(CallReader):
+    """Reads code for the python tool; only the end of the generation ends it."""
+
+    def _read(self) -> Steps:
+        recipient = self._recipients.resolve_recipient(PYTHON_TOOL)
+        kind = SegmentKind.TOOL if recipient else SegmentKind.TOOL_UNKNOWN
+        self._segments.open(Opened(kind, recipient, PYTHON_TOOL), self.start)
+        self._is_open = True
+        while True:
+            self._segments.delta(self._take(len(self._buffer.text)))
+            yield
+
+
+READERS: Mapping[str, type[CallReader]] = {
+    "json": JsonReader, "tags": TagReader, "nested": NestedReader, "python": PythonReader,
+}  # fmt: skip
+
+_STRING, _JSON = frozenset({"string"}), frozenset({"json"})
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _coerced(text: str, types: frozenset[str]) -> str:
+    """A complete value as JSON; ``types``: of the schema, or `_JSON` for JSON as it is written."""
+    if types != _JSON:
+        return coerce.coerce_value(text, types)
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return _quoted(text)
+    return text
+
+
+def _python_value(text: str) -> str:
+    """A Python literal as JSON; any other text becomes a string."""
+    words = []
+    for word in _PYTHON_WORD.findall(text):
+        if word[0] in "'\"":
+            word = word.replace("\n", "\\n").replace("\r", "\\r")
+        words.append(_CONSTANTS.get(word, word))
+    literal = "".join(words)
+    try:
+        return json.dumps(ast.literal_eval(literal.strip()), ensure_ascii=False, allow_nan=False)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return _quoted(text.strip())
+
+
+def _parse_string(text: str) -> str | None:
+    try:
+        value = json.loads(text, strict=False)
+        if isinstance(value, str):
+            value.encode()  # a lone surrogate is not text
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, str) else None
+
+
+def _unpack_arguments(text: str) -> str:
+    """Return arguments that were written as a string that contains them, or as null."""
+    if text.strip() == "null":
+        return ""
+    inner = _parse_string(text)
+    return inner if inner is not None and inner.lstrip().startswith("{") else text

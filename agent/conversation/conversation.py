@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 
 from agent.conversation.messages import (
     NO_RESULT,
@@ -101,6 +101,11 @@ class Span:
     complete: bool
     item: str
     """Id of the response item that it became."""
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a complete call."""
+        return self.complete and self.kind in (SegmentKind.TOOL, SegmentKind.TOOL_UNKNOWN)
 
 
 def affinity_tokens(header_ids: Sequence[int], entries: Sequence[Entry]) -> int:
@@ -201,7 +206,14 @@ class Conversation:
 
     def prompt(self, form: Format) -> list[int]:
         """The ids of the prompt, up to where the assistant begins to write."""
-        return self.ids() + form.open_assistant()
+        return self.ids() + self.next_format(form).open_assistant()
+
+    def next_format(self, form: Format) -> Format:
+        """The format of the next generation."""
+        after_result = bool(self.entries) and self.entries[-1].role == "result"
+        return (
+            form.after_result() if after_result and isinstance(form, SingleMessageFormat) else form
+        )
 
     def set_header(self, form: Format, head: PromptHeader) -> None:
         """Set tools, effort and instructions; they are rendered only if they differ from before."""
@@ -241,7 +253,8 @@ class Conversation:
         """Add the result of a tool call; ``recipient`` as the model wrote or meant it."""
         if isinstance(form, SingleMessageFormat) and self._is_last_unsaved(self._results):
             before = self.entries.pop()
-            ids, recipient = form.append_result(before.ids, text), f"{before.recipient} {recipient}"
+            ids = form.append_result(before.ids, recipient, text)
+            recipient = f"{before.recipient} {recipient}"
         else:
             ids = form.tool_result(recipient, text)
         self._results = Entry(ids, role="result", recipient=recipient)
@@ -265,14 +278,14 @@ class Conversation:
 
     def add_generated(self, form: Format, ids: Sequence[int], spans: Sequence[Span]) -> None:
         """Add the messages of one generation; ``spans``: where they are among its ``ids``."""
+        form = self.next_format(form)
         if isinstance(form, SingleMessageFormat):
             self._add_generated_parts(form, form.message_header(), ids, spans)
             return
         for span in spans:
             # The first message's generation prompt is in the prompt, not among the ids.
             opening = form.open_assistant() if span.start == 0 else []
-            call = span.complete and span.kind in (SegmentKind.TOOL, SegmentKind.TOOL_UNKNOWN)
-            message = form.close_message([*opening, *ids[span.start : span.end]], call=call)
+            message = form.close_message([*opening, *ids[span.start : span.end]], call=span.is_call)
             reasoning = span.kind is SegmentKind.REASONING
             self.entries.append(Entry(message, reasoning, span.item, "assistant"))
 
@@ -315,8 +328,11 @@ class Conversation:
         if not spans:
             return
         parts = [list(ids[span.start : span.end]) for span in spans]
-        parts[0] = form.open_assistant()[len(header) :] + parts[0]
-        last = form.close_message(parts[-1], call=False)
+        if spans[0].kind is SegmentKind.REASONING:
+            parts[0] = form.open_assistant()[len(header) :] + parts[0]
+        else:
+            header = form.open_assistant()
+        last = form.close_message(parts[-1], call=spans[-1].is_call)
         body = common_prefix_length(parts[-1], last)
         parts[-1] = last[:body]
         self.entries.append(Entry(header, role="assistant"))
@@ -346,10 +362,24 @@ class Conversation:
         del self.entries[mark:]
         self.on_change_from(mark)
 
-    def end_turn(self) -> None:
-        """Drop the reasoning, once the turn's answer is complete."""
+    def end_turn(self, form: Format | None = None) -> None:
+        """Drop the reasoning, once the turn's answer is complete, unless the format keeps it."""
+        single = form if isinstance(form, SingleMessageFormat) else None
         reasoning = [(at, entry) for at, entry in enumerate(self.entries) if entry.reasoning]
+        head = self.header
+        tools = head is None or bool(head.functions or head.builtin_tools or head.python)
+        if single is not None and single.keeps_reasoning(tools=tools):
+            self.finished_reasoning = []
+            self.entries = [
+                replace(entry, reasoning=False) if entry.reasoning else entry
+                for entry in self.entries
+            ]
+            if reasoning:
+                self.on_change_from(reasoning[0][0])
+            return
         self.finished_reasoning = reasoning
+        if single is not None:
+            self._omit_opened_reasoning(single)
         if not reasoning:
             return
         if self.compacted is not None:
@@ -357,3 +387,15 @@ class Conversation:
             self.compacted = replace(self.compacted, end=self.compacted.end - dropped)
         self.on_change_from(reasoning[0][0])
         self.entries = [entry for entry in self.entries if not entry.reasoning]
+
+    def _omit_opened_reasoning(self, form: SingleMessageFormat) -> None:
+        """Write the beginnings of messages as a history has them without reasoning."""
+        for at, (entry, after) in enumerate(pairwise(self.entries)):
+            if entry.role != "assistant" or entry.reasoning:
+                continue
+            if after.reasoning or entry.ids != form.message_header():
+                following = next(each for each in self.entries[at + 1 :] if not each.reasoning)
+                ids = form.without_reasoning(entry.ids, following.ids)
+                if ids != entry.ids:
+                    self.entries[at] = replace(entry, ids=ids)
+                    self.on_change_from(at)

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from agent.formats.recipients import Recipients
 
 
+Effort = Literal["low", "medium", "high"]
+"""The reasoning effort."""
+
+
 class SegmentKind(StrEnum):
     """The role of a segment in a generation."""
 
@@ -158,7 +162,7 @@ class PromptHeader:
 
     date: str
     """The current date, as ``YYYY-MM-DD``."""
-    effort: Literal["low", "medium", "high"] = "medium"
+    effort: Effort = "medium"
     instructions: str | None = None
     functions: tuple[FunctionTool, ...] = ()
     python: bool = False
@@ -183,6 +187,13 @@ class Format(Protocol):
     ``table``, ``chat template``, or ``none``: its messages are plain text."""
     begin_id: int | None
     """The id that every prompt of the model begins with; None: there is none."""
+
+    @property
+    def effort_control(self) -> bool:
+        """Whether the reasoning effort changes prompts."""
+
+    def with_effort(self, effort: Effort) -> Format:
+        """Return the format with the generation prompt of an effort."""
 
     def prompt_header(self, header: PromptHeader) -> list[int]:
         """Render what precedes the first message: system message, instructions and tools."""
@@ -273,10 +284,20 @@ class SingleMessageFormat(Protocol):
         """
 
     def message_end(self) -> list[int]: ...
+    def after_result(self) -> Format:
+        """Return the format of a generation after a tool result, which may continue the message."""
+
+    def keeps_reasoning(self, *, tools: bool) -> bool:
+        """Whether prompts keep the reasoning of finished turns. ``tools``: the model has some."""
+
+    def without_reasoning(self, header: Sequence[int], following: Sequence[int]) -> list[int]:
+        """Return a message's beginning, the header or the generation prompt, as the history has it
+        without reasoning; ``following``: the ids behind the reasoning."""
+
     def part_separator(self) -> list[int]:
         """Return the separator of two parts of an imported message."""
 
-    def append_result(self, results: Sequence[int], text: str) -> list[int]:
+    def append_result(self, results: Sequence[int], recipient: str, text: str) -> list[int]:
         """Return rendered results with the result of another call of the same generation added."""
 
 

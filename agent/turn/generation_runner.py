@@ -158,7 +158,9 @@ class GenerationRunner:
         follows_call = bool(self.decoders) or bool(entries and entries[-1].role == "result")
         decoder = GenerationDecoder(
             context,
-            context.format.parser(self._calls.declared.recipients),
+            context.conversation.next_format(context.format).parser(
+                self._calls.declared.recipients
+            ),
             self._calls.open,
             token_events=events,
             hedge=self._hedge,
@@ -230,7 +232,8 @@ class GenerationRunner:
         if ids is None:
             unread = self._context.conversation.entries[self.first_unread_entry :]
             delta = chain.from_iterable(entry.prompt_ids for entry in unread)
-            ids = [*delta, *self._context.format.open_assistant()]
+            form = self._context.conversation.next_format(self._context.format)
+            ids = [*delta, *form.open_assistant()]
         self._context.emit(
             ev.AgentPrompt.model_construct(ids=list(ids))
         )  # ours: nothing to validate

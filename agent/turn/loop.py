@@ -248,7 +248,7 @@ class Turn:
             }
         )
         if not context.awaits_client:  # else the client's next request still needs the reasoning
-            conversation.end_turn()
+            conversation.end_turn(prepared.format if prepared is not None else None)
         if prepared is not None:
             conversation.omit_answered_calls(prepared.format)
         await context.end(response)

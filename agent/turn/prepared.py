@@ -51,7 +51,7 @@ def prepare_turn(
     runtime, conversation, options = context.runtime, context.conversation, context.options
     loaded = runtime.loaded
     assert loaded is not None, "load the model first"
-    context.format = form = loaded.format
+    context.format = form = loaded.format.with_effort(options.effort)
     if conversation.vocabulary not in (None, loaded.vocabulary):
         refusal = (
             f"This conversation has tokens of another vocabulary: {conversation.vocabulary}:"

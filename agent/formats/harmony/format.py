@@ -31,7 +31,7 @@ from agent.formats.harmony.token_ids import (
     RETURN_ID,
     harmony_vocabulary,
 )
-from agent.formats.protocol import Parser, PromptHeader
+from agent.formats.protocol import Effort, Parser, PromptHeader
 from agent.formats.recipients import PYTHON_TOOL, Recipients, without_markup
 
 MAX_CACHED_HEADERS = 8
@@ -50,6 +50,7 @@ class HarmonyFormat(HarmonyRenderer):
     supported_constraints: frozenset[ConstraintKind] = frozenset({"choice", "answer", "arguments"})
     stop_ids = frozenset({RETURN_ID, CALL_ID, END_OF_TEXT_ID})
     begin_id: int | None = None
+    effort_control = True
 
     def __init__(self, encoding: HarmonyEncoding, *, keep_calls: bool = False) -> None:
         """``keep_calls``: for a model that was trained so."""
@@ -58,6 +59,10 @@ class HarmonyFormat(HarmonyRenderer):
         self._cached_headers: deque[tuple[PromptHeader, list[int]]] = deque(
             maxlen=MAX_CACHED_HEADERS
         )
+
+    def with_effort(self, effort: Effort) -> HarmonyFormat:
+        """Return this format: the effort is in the system message."""
+        return self
 
     def prompt_header(self, header: PromptHeader) -> list[int]:
         """Render system and developer message, cached: that takes a millisecond or more."""

@@ -37,6 +37,7 @@ of Hugging Face (https://huggingface.co/docs/transformers/chat_templating_writin
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -53,11 +54,14 @@ from agent.formats.markup.template_child import (
     render_template,
 )
 from agent.formats.markup.template_process import TemplateProcess, UnusableTemplateError
+from agent.formats.protocol import Effort
 from agent.util.prefix import common_prefix_length
 
 TemplateMessage = dict[str, Any]
 _UNIT = re.compile(r"<[^<>\n]*>|\[[^\[\]\n]*\]|.", re.DOTALL)
 """A tag or a character."""
+_CALL_IDS = ("call00000", "call00001")
+EFFORTS: tuple[Effort, ...] = ("low", "medium", "high")
 
 
 class TemplateRenderer(Protocol):
@@ -96,16 +100,46 @@ class MessageFrame:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultFrames:
+    """The markup around the results of tool calls."""
+
+    frame: MessageFrame
+    separator: str
+    """The markup between the results of two calls."""
+    name: str
+    """The name that the markup has in place of the tool's."""
+    call_end: str
+    """The end of a message with a call."""
+
+    def named(self, tool: str) -> ResultFrames:
+        """Return the frames with a tool's name."""
+        frame, separator = self.frame, self.separator.replace(self.name, tool)
+        before, after = (text.replace(self.name, tool) for text in (frame.before, frame.after))
+        frame = MessageFrame(before, after, frame.escaped)
+        return ResultFrames(frame, separator, tool, self.call_end)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The beginning of an assistant message."""
+
+    prompt: str
+    """The generation prompt."""
+    header: str
+    """The part of it that stays in the history, where reasoning is dropped."""
+    no_reasoning: str
+    """The markup in place of reasoning that was dropped: an empty thought, or its end."""
+
+
+@dataclass(frozen=True, slots=True)
 class TemplateFrames:
     """All markup that a template writes around texts."""
 
     user: MessageFrame
     assistant: MessageFrame
     developer: MessageFrame
-    """Frame of a later system message; the user's where the template allows none."""
-    result: MessageFrame
-    result_separator: str
-    """The markup between the results of two calls."""
+    """Frame of later instructions; the user's where the template allows none."""
+    results: ResultFrames
     generation_prompt: str
     """The beginning of an assistant message that a generation continues."""
     message_header: str
@@ -128,36 +162,110 @@ class ChatTemplate:
         self._begin, self._end = begin, end
         nonce = secrets.token_hex(6)
         self._x, self._y, self._z, self._v = (f"{name}{nonce}{name}" for name in "xyzv")
+        self._name, self._reasoning = f"f{nonce}", f"r{nonce}"
+        self._thought = dict.fromkeys(("reasoning_content", "thinking"), self._reasoning)
         self.has_thinking = "</think>" in source
+        self._instruction_roles = ("system", "developer") if "developer" in source else ("system",)
         self._renderer = renderer or start_renderer(source)
         self._no_tools: list[TemplateMessage] | None = None
+        self._settings: dict[Effort, dict[str, Any]] = {}
+        self._call_kind: type | None = dict
+        self._knows_results = True
+        self.effort_control = False
+        """Whether the effort changes what the template writes."""
         try:
             self.frames = self._derive_frames()
         except UnusableTemplateError:
             self._no_tools = []  # some templates test for tools, others iterate over them
             self.frames = self._derive_frames()
+        self.keeps_reasoning = {tools: self._keeps_reasoning(tools) for tools in (False, True)}
+        """Whether the template leaves reasoning in finished turns, without and with tools."""
 
     def render(self, messages: Sequence[TemplateMessage], tools: Sequence[TemplateMessage]) -> str:
         """Render a conversation. Raises UnusableTemplateError."""
         return self._render(messages, tools)
 
     def prompt_header(
-        self, instructions: bool, tools: Sequence[TemplateMessage], day: date
+        self,
+        instructions: bool,
+        tools: Sequence[TemplateMessage],
+        day: date,
+        effort: Effort = "medium",
     ) -> tuple[str, str]:
         """Render what precedes the first message, before and after the instructions. Raises
         UnusableTemplateError if the instructions or tools have no place."""
         system = [_message("system", self._v)] if instructions else []
-        messages = [_message("user", self._x), _message("assistant", self._y)]
-        text = self._render([*system, *messages, _message("user", self._z)], tools, day)
-        header = _remove_suffix(text.partition(self._x)[0], self.frames.user.before)
-        before, _, after = header.partition(self._v)
+        messages = [*system, _message("user", self._x)]
+        text = self._render(messages, tools, day, effort=effort).partition(self._x)[0]
+        names = [tool["function"]["name"] for tool in tools]
+        if any(part not in text for part in (*names, *([self._v] if instructions else []))):
+            raise UnusableTemplateError("it leaves out what was said")
+        before, _, after = _remove_suffix(text, self.frames.user.before).partition(self._v)
         return before, after
+
+    def opening(self, effort: Effort, *, after_result: bool = False) -> Opening:
+        """Derive the beginning of an assistant message after a user's, or after a tool result, where it
+        may continue the one with the call."""
+        frames, z = self.frames, self._z
+        messages, last, after = [_message("user", self._x)], self._x, frames.user.after
+        if after_result and self._knows_results:
+            messages += [self._called(self._v), *self._results(self._y)]
+            last, after = self._y, frames.results.frame.after
+        try:
+            text = self._render(messages, generate=True, effort=effort)
+            header = prompt = _remove_prefix(_between(text, last, None), after)
+        except UnusableTemplateError:
+            prompt, header = frames.generation_prompt, frames.message_header
+
+        def history(message: TemplateMessage, *more: TemplateMessage) -> str:
+            """Render the beginning of a finished turn's message, whose reasoning is dropped."""
+            for thought in (self._thought, {}):
+                with suppress(UnusableTemplateError):
+                    finished = [*messages, message | thought, *more, _message("user", self._v)]
+                    text = _between(self._render(finished, effort=effort), last, z)
+                    if self._reasoning not in text:
+                        return _remove_prefix(text, after)
+            return header
+
+        before = history(_message("assistant", z))
+        header = _common_prefix(prompt, before)
+        no_reasoning = before[len(header) :]
+        if self._knows_results and not self.keeps_reasoning[True]:  # no beginning of an answer
+            results = self._results(self._x if last == self._y else self._y)
+            call = history(self._called(z), *results)
+            no_reasoning = _common_prefix(no_reasoning, call[len(header) :])
+        return Opening(prompt, header, no_reasoning)
+
+    def _keeps_reasoning(self, tools: bool) -> bool:
+        answer = _message("assistant", self._y) | self._thought
+        declared = [tool_schema("f", "", {"type": "object", "properties": {}})] if tools else []
+        messages = [_message("user", self._x), answer, _message("user", self._z)]
+        with suppress(UnusableTemplateError):
+            return self._reasoning in self._render(messages, declared)
+        return False
+
+    def _derive_settings(self, user: TemplateMessage) -> None:
+        """Choose the variables that set how much the model reasons: levels, or a switch, which is off
+        where the effort is low."""
+        for switch in (False, True):
+            texts = {}
+            for effort in EFFORTS:
+                for tried in (effort, "high"):  # some templates know two levels
+                    self._settings[effort] = _thinking_variables(tried, switch=switch)
+                    with suppress(UnusableTemplateError):
+                        texts[effort] = self._render([user], generate=True, effort=effort)
+                        break
+            self.effort_control = texts.get("low") != texts.get("high")
+            if self.effort_control:
+                return
+        self._settings = dict.fromkeys(EFFORTS, _thinking_variables("medium", switch=False))
 
     def _derive_frames(self) -> TemplateFrames:
         """Derive all frames, as in the module's example. Raises UnusableTemplateError."""
         x, y, z = self._x, self._y, self._z
         user, assistant = _message("user", x), _message("assistant", y)
         next_user = _message("user", z)
+        self._derive_settings(user)
         text = self._render([user, assistant, next_user])
         prompt = _between(self._render([user], generate=True), x, None)
         user_after = _common_prefix(_between(text, x, y), self._ending([user], x, prompt))
@@ -176,15 +284,13 @@ class ChatTemplate:
             != f"{_remove_suffix(text, _between(text, z, None))}{prompt}"
         ):
             raise UnusableTemplateError("what it writes around a message depends on others")
-        result, separator = self._derive_result_frame(user_frame, [user], next_user)
         return TemplateFrames(
             user=user_frame,
             assistant=assistant_frame,
             developer=self._derive_developer_frame(
                 user_frame, assistant_frame, [user, assistant], next_user
             ),
-            result=result,
-            result_separator=separator,
+            results=self._derive_result_frames(user_frame, assistant_frame, generation_prompt),
             generation_prompt=generation_prompt,
             message_header=_common_prefix(generation_prompt, assistant_frame.before),
         )
@@ -199,33 +305,65 @@ class ChatTemplate:
                 return _between(text, last, self._v)
         return end
 
-    def _derive_result_frame(
-        self, user: MessageFrame, before: list[TemplateMessage], following: TemplateMessage
-    ) -> tuple[MessageFrame, str]:
-        """Derive a tool result's frame, and what separates two results of one message's calls."""
-        function = {"name": "f", "arguments": {"k": self._v}}
-        call = {"id": "call00000", "type": "function", "function": function}
-        called = {**_message("assistant", ""), "tool_calls": [call]}
-        result = _message("tool", self._y) | {"name": "f", "tool_call_id": "call00000"}
+    def _derive_result_frames(
+        self, user: MessageFrame, answer: MessageFrame, prompt: str
+    ) -> ResultFrames:
+        """Derive the frames of tool results, after calls as the template may know them: with an object
+        as arguments, with JSON text, or as the text of an answer."""
+        for self._call_kind in (dict, str, None):
+            with suppress(UnusableTemplateError):
+                return self._derive_results_after_calls(answer, prompt)
+        # The template knows no results: they become user messages.
+        self._knows_results = False
+        opening, closing = "<tool_response>\n", "\n</tool_response>"
+        frame = MessageFrame(user.before + opening, closing + user.after)
+        return ResultFrames(frame, f"{closing}\n{opening}", self._name, answer.after)
+
+    def _derive_results_after_calls(self, answer: MessageFrame, prompt: str) -> ResultFrames:
+        x, y, z, v = self._x, self._y, self._z, self._v
+        called = [_message("user", x), self._called(v)]
+        text = self._render([*called, *self._results(y)], generate=True)
+        following, after = _between(text, v, y), _between(text, y, None)
+        end = _between(self._render(called), v, None)
         try:
-            call_after = _between(self._render([*before, called]), self._v, None)
-            text = self._render([*before, called, result, following])
-            two_results = self._render([*before, called, result, result | {"content": self._x}])
-            separator = _between(two_results, self._y, self._x)
-            quoted = self._render(
-                [*before, called, {**result, "content": f'{self._y}"'}, following]
-            )
-            frame = MessageFrame(
-                _remove_prefix(_between(text, self._v, self._y), call_after),
-                _remove_suffix(_between(text, self._y, self._z), user.before),
-                escaped=f'{self._y}\\"' in quoted,
-            )
-            return frame, separator
-        except UnusableTemplateError:
-            # The template knows no results: they become user messages.
-            opening, closing = "<tool_response>\n", "\n</tool_response>"
-            frame = MessageFrame(user.before + opening, closing + user.after)
-            return frame, f"{closing}\n{opening}"
+            two = self._render([called[0], self._called(v, z), *self._results(y, x)])
+            closing = _common_prefix(_between(two, v, z), following)
+        except UnusableTemplateError:  # a message has one call
+            two = self._render([*called, *self._results(y, x)])
+            closing = end.partition(answer.after)[0] if answer.after else end
+        opening = _remove_prefix(following, closing)
+        if end.startswith(closing):
+            end = end[len(closing) :]
+        else:  # the last message's calls are written otherwise
+            end = next(end[at:] for at in range(len(end) + 1) if opening.startswith(end[at:]))
+        end = _common_prefix(opening, end)
+        if after.endswith(prompt):
+            after = _remove_suffix(after, prompt)
+        else:  # the message with the call continues
+            text = self._render([*called, *self._results(y), _message("user", z)])
+            after = _common_prefix(after, _between(text, y, z))
+        quoted = self._render([*called, *self._results(f'{y}"')])
+        frame = MessageFrame(opening[len(end) :], after, escaped=f'{y}\\"' in quoted)
+        return ResultFrames(frame, _between(two, y, x), self._name, end)
+
+    def _called(self, *values: str) -> TemplateMessage:
+        """Return a message with a call for each value."""
+        if self._call_kind is None:
+            return _message("assistant", values[0])
+        written = ({"k": value} for value in values)
+        arguments = (json.dumps(each) if self._call_kind is str else each for each in written)
+        functions = ({"name": self._name, "arguments": each} for each in arguments)
+        calls = [
+            {"id": _CALL_IDS[at], "type": "function", "function": function}
+            for at, function in enumerate(functions)
+        ]
+        return _message("assistant", "") | {"tool_calls": calls}
+
+    def _results(self, *texts: str) -> list[TemplateMessage]:
+        return [
+            _message("tool", text) | {"name": self._name, "tool_call_id": _CALL_IDS[at]}
+            for at, text in enumerate(texts)
+        ]
 
     def _derive_developer_frame(
         self,
@@ -234,15 +372,15 @@ class ChatTemplate:
         before: list[TemplateMessage],
         following: TemplateMessage,
     ) -> MessageFrame:
-        """Derive the frame of a later system message, or the user's if it is not allowed."""
-        try:
-            text = self._render([*before, _message("system", self._v), following])
-            return MessageFrame(
-                _remove_prefix(_between(text, self._y, self._v), assistant.after),
-                _remove_suffix(_between(text, self._v, self._z), user.before),
-            )
-        except UnusableTemplateError:
-            return user
+        """Derive the frame of later instructions, the user's where the template knows none."""
+        for role in self._instruction_roles:
+            with suppress(UnusableTemplateError):
+                text = self._render([*before, _message(role, self._v), following])
+                return MessageFrame(
+                    _remove_prefix(_between(text, self._y, self._v), assistant.after),
+                    _remove_suffix(_between(text, self._v, self._z), user.before),
+                )
+        return user
 
     def _render(
         self,
@@ -251,6 +389,7 @@ class ChatTemplate:
         day: date = date(2025, 1, 1),
         *,
         generate: bool = False,
+        effort: Effort = "medium",
     ) -> str:
         return self._renderer.render(
             {
@@ -260,8 +399,21 @@ class ChatTemplate:
                 "generate": generate,
                 "begin": self._begin,
                 "end": self._end,
+                "variables": self._settings[effort],
             }
         )
+
+
+def _thinking_variables(effort: Effort, *, switch: bool) -> dict[str, Any]:
+    """Return the variables by which templates know the effort. ``switch``: low turns reasoning off."""
+    thinks = not switch or effort != "low"
+    names = ("reasoning_effort", "thinking_effort", "reasoning_strength")
+    return {
+        **dict.fromkeys(names, effort if thinks else "none"),
+        **dict.fromkeys(("enable_thinking", "thinking"), thinks),
+        "thinking_mode": "enabled" if thinks else "disabled",
+        "thinking_budget": {"low": 512, "medium": 4096, "high": -1}[effort],
+    }
 
 
 def _message(role: str, content: str) -> TemplateMessage:

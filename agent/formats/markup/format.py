@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from copy import copy
 from datetime import date
 from functools import cached_property
 from typing import Literal
@@ -12,14 +13,14 @@ from typing import Literal
 from agent.engine.grammars import GrammarCompiler, TokenBytes
 from agent.engine.protocol import Constraint, EngineError
 from agent.formats.constraints import ConstraintKind, GenerationConstraints
-from agent.formats.markup.chat_template import ChatTemplate, MessageFrame, tool_schema
+from agent.formats.markup.chat_template import ChatTemplate, MessageFrame, ResultFrames, tool_schema
 from agent.formats.markup.constraint import MarkupConstraint
 from agent.formats.markup.known import HERMES
 from agent.formats.markup.parser import MarkupParser, TokenClasses
 from agent.formats.markup.syntax import ANY, MessageSyntax, code_arguments
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import MarkupEncoder, MarkupVocabulary
-from agent.formats.protocol import FunctionTool, Parser, PromptHeader
+from agent.formats.protocol import Effort, FunctionTool, Parser, PromptHeader
 from agent.formats.recipients import PYTHON_TOOL, Recipients
 from agent.formats.tokenizer_text import replace_surrogates
 
@@ -53,17 +54,59 @@ class MarkupFormat:
         self._vocabulary, self._special_ids = vocabulary, frozenset(vocabulary.specials.values())
         self._token_classes = TokenClasses(vocabulary, syntax)
         self.stop_ids = frozenset(self._token_classes.stop_ids)
-        self._generation_prompt = self.encoder.encode_markup(template.frames.generation_prompt)
-        header = self.encoder.encode_markup(template.frames.message_header)
-        self._message_header = (
-            header if self._generation_prompt[: len(header)] == header else self._generation_prompt
-        )
         self._message_end = self.encoder.encode_markup(template.frames.assistant.after)
-        self._starts_thinking = bool(syntax.think) and (
-            template.frames.generation_prompt.rstrip().endswith(syntax.think)
-        )
+        call_end = self.encoder.encode_markup(template.frames.results.call_end)
+        stops = (at for at, token in enumerate(call_end) if token in self.stop_ids)
+        self._call_end = call_end[next(stops, len(call_end)) :]
+        self._variants: dict[tuple[Effort, bool], MarkupFormat] = {}
+        self._open("medium", after_result=False)
+        self._variants["medium", False] = self
 
     # --- prompts ------------------------------------------------------------------------------
+
+    @property
+    def effort_control(self) -> bool:
+        return self.template.effort_control
+
+    def with_effort(self, effort: Effort) -> MarkupFormat:
+        return self._variant(effort, after_result=False)
+
+    def after_result(self) -> MarkupFormat:
+        return self._variant(self._effort, after_result=True)
+
+    def _variant(self, effort: Effort, *, after_result: bool) -> MarkupFormat:
+        """Return the format with the generation prompt of an effort and of a place in the turn."""
+        variant = self._variants.get((effort, after_result))
+        if variant is None:
+            _ = self.grammars  # all variants have the same
+            variant = self._variants[effort, after_result] = copy(self)
+            variant._open(effort, after_result=after_result)
+        return variant
+
+    def _open(self, effort: Effort, *, after_result: bool) -> None:
+        self._effort = effort
+        opening = self.template.opening(effort, after_result=after_result)
+        markup = self.encoder.encode_markup
+        self._generation_prompt, header = markup(opening.prompt), markup(opening.header)
+        is_beginning = self._generation_prompt[: len(header)] == header
+        self._message_header = header if is_beginning else self._generation_prompt
+        self._no_reasoning = markup(opening.no_reasoning) if is_beginning else []
+        self._starts_thinking = opening.prompt.rstrip().endswith(THINK)
+
+    def keeps_reasoning(self, *, tools: bool) -> bool:
+        return self.template.keeps_reasoning[tools]
+
+    def without_reasoning(self, header: Sequence[int], following: Sequence[int]) -> list[int]:
+        for each in self._variants.values():
+            if header in (each._message_header, each._generation_prompt):
+                instead = each._no_reasoning
+                overlaps = (
+                    at
+                    for at in range(len(instead))
+                    if instead[at:] == following[: len(instead) - at]
+                )
+                return each._message_header + instead[: next(overlaps, len(instead))]
+        return list(header)
 
     def prompt_header(self, header: PromptHeader) -> list[int]:
         functions = [
@@ -76,20 +119,23 @@ class MarkupFormat:
         tools = [] if not self.parses_calls else [self.encoder.break_markup(s) for s in schemas]
         day = date.fromisoformat(header.date)
         instructions = header.instructions
-        try:
-            before, after = self.template.prompt_header(bool(instructions), tools, day)
-        except UnusableTemplateError:
-            # The template has no place for instructions and tools: they become a user message.
+        texts = [instructions or "", *(json.dumps(t, ensure_ascii=False) for t in tools)]
+        with_tools = "\n".join(texts).strip()
+        # A template may have no place for tools, or none for instructions either.
+        for text, declared in ((instructions or "", tools), (with_tools, []), ("", [])):
             try:
-                before, after = self.template.prompt_header(False, [], day)
+                before, after = self.template.prompt_header(
+                    bool(text), declared, day, header.effort
+                )
             except UnusableTemplateError as error:
-                raise EngineError(f"The model's chat template cannot be used: {error}.") from error
-            texts = [instructions or "", *(json.dumps(t, ensure_ascii=False) for t in tools)]
-            ids = self.encoder.encode_markup(before + after)
-            ids += self.user_message("\n".join(texts).strip())
+                reason = error
+            else:
+                break
         else:
-            frame = MessageFrame(before, after)
-            ids = self.encoder.encode_framed(frame, instructions or "")
+            raise EngineError(f"The model's chat template cannot be used: {reason}.") from reason
+        ids = self.encoder.encode_framed(MessageFrame(before, after), text)
+        if with_tools and not (text or declared):
+            ids += self.user_message(with_tools)
         if self.begin_id is None or ids[:1] == [self.begin_id]:
             return ids
         return [self.begin_id, *ids]
@@ -102,14 +148,17 @@ class MarkupFormat:
         return self.encoder.encode_framed(self.template.frames.developer, text)
 
     def tool_result(self, recipient: str, text: str) -> list[int]:
-        """Render a tool's result; the template does not use ``recipient``."""
-        return self.encoder.encode_framed(self.template.frames.result, text)
+        """Render a tool's result, with the tool's name where the template has it."""
+        return self.encoder.encode_framed(self._result_frames(recipient).frame, text)
 
-    def append_result(self, results: Sequence[int], text: str) -> list[int]:
-        frames = self.template.frames
-        after = self.encoder.encode_markup(frames.result.after)
-        more = MessageFrame(frames.result_separator, frames.result.after, frames.result.escaped)
+    def append_result(self, results: Sequence[int], recipient: str, text: str) -> list[int]:
+        frames = self._result_frames(recipient)
+        after = self.encoder.encode_markup(frames.frame.after)
+        more = MessageFrame(frames.separator, frames.frame.after, frames.frame.escaped)
         return [*results[: len(results) - len(after)], *self.encoder.encode_framed(more, text)]
+
+    def _result_frames(self, recipient: str) -> ResultFrames:
+        return self.template.frames.results.named(str(self.encoder.break_markup(recipient)))
 
     # --- generation ---------------------------------------------------------------------------
 
@@ -153,7 +202,7 @@ class MarkupFormat:
 
     def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
         """End a generated message as the template does, without repeating what the model wrote."""
-        body, message_end = list(ids), self._message_end
+        body, message_end = list(ids), self._call_end if call else self._message_end
         if body and body[-1] in self.stop_ids:
             # If the model wrote a part of the template's end, the rest is added.
             if body[-1] in message_end:

@@ -60,8 +60,10 @@ def render_template(
     generate: bool,
     begin: str,
     end: str,
+    variables: dict[str, Any],
 ) -> str:
-    """Render. ``day``: ISO 8601. ``begin``, ``end``: BOS and EOS. Raises one of `TEMPLATE_ERRORS`."""
+    """Render. ``day``: ISO 8601. ``begin``, ``end``: BOS and EOS. ``variables``: further ones. Raises
+    one of `TEMPLATE_ERRORS`."""
     today = date.fromisoformat(day)
     return template.render(
         messages=messages,
@@ -71,11 +73,11 @@ def render_template(
         bos_token=begin,
         eos_token=end,
         add_generation_prompt=generate,
-        enable_thinking=True,
         tools_in_user_message=False,
         date_string=today.strftime("%d %b %Y"),
         datetime=day,
         strftime_now=today.strftime,
+        **variables,
     )
 
 

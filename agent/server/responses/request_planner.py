@@ -279,7 +279,7 @@ class TurnPlanner:
             (begun,) = await pretokenise(loaded.format, [begun], runtime.context_length, self._memo)
             begin = begin_with_message(loaded.format, begun, f"input[{len(items) - 1}]")
         if continued is not None:
-            conversation = _continued_conversation(continued, request, history)
+            conversation = _continued_conversation(continued, request, history, loaded.format)
             if not messages and not conversation.entries and begin is None:
                 raise _missing_input()
         else:
@@ -446,14 +446,14 @@ def _required_input(request: CreateResponse) -> str | list[InputItem]:
 
 
 def _continued_conversation(
-    continued: Continued, request: CreateResponse, history: InputHistory
+    continued: Continued, request: CreateResponse, history: InputHistory, format: Format
 ) -> Conversation:
     conversation = continued.conversation
     if request.conversation_id is None and _replaces_result(history):
         # Another continuation of the same response is unaffected.
         conversation = conversation.branch(new_id("conv"), len(conversation.entries))
     if input_items.ends_turn(history.messages):
-        conversation.end_turn()  # as if its items had been sent again
+        conversation.end_turn(format)  # as if its items had been sent again
     return conversation
 
 

@@ -41,7 +41,10 @@ CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
 
 def render(source: str, messages: Any, tools: Any = None, generate: bool = False) -> str:
     template = compile_template(source)
-    return render_template(template, messages, tools, DAY.isoformat(), generate, "<bos>", "<eos>")
+    variables = {"enable_thinking": True}
+    return render_template(
+        template, messages, tools, DAY.isoformat(), generate, "<bos>", "<eos>", variables
+    )
 
 
 # --- rendering --------------------------------------------------------------------------------------

@@ -169,9 +169,9 @@ def test_prompt_header_hostile_description_has_no_markup(
 
 def test_template_with_json_results_escapes_them() -> None:
     source = TEMPLATES["llama3"].replace(" ~ message.content }}", " ~ message.content | tojson }}")
-    assert ChatTemplate(source).frames.result.escaped
+    assert ChatTemplate(source).frames.results.frame.escaped
     loaded = detect.byte_format("llama3")
-    assert loaded is not None and not loaded.template.frames.result.escaped
+    assert loaded is not None and not loaded.template.frames.results.frame.escaped
 
 
 def test_history_keeps_generated_ids(qwen_format: MarkupFormat) -> None:

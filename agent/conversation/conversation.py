@@ -118,6 +118,12 @@ def affinity_tokens(header_ids: Sequence[int], entries: Sequence[Entry]) -> int:
     return 0
 
 
+def next_format(form: Format, entries: Sequence[Entry]) -> Format:
+    """The format of a generation behind these entries."""
+    after_result = bool(entries) and entries[-1].role == "result"
+    return form.after_result() if after_result and isinstance(form, SingleMessageFormat) else form
+
+
 @dataclass(slots=True)
 class Conversation:
     """The messages of one conversation, in order."""
@@ -206,14 +212,7 @@ class Conversation:
 
     def prompt(self, form: Format) -> list[int]:
         """The ids of the prompt, up to where the assistant begins to write."""
-        return self.ids() + self.next_format(form).open_assistant()
-
-    def next_format(self, form: Format) -> Format:
-        """The format of the next generation."""
-        after_result = bool(self.entries) and self.entries[-1].role == "result"
-        return (
-            form.after_result() if after_result and isinstance(form, SingleMessageFormat) else form
-        )
+        return self.ids() + next_format(form, self.entries).open_assistant()
 
     def set_header(self, form: Format, head: PromptHeader) -> None:
         """Set tools, effort and instructions; they are rendered only if they differ from before."""
@@ -278,7 +277,7 @@ class Conversation:
 
     def add_generated(self, form: Format, ids: Sequence[int], spans: Sequence[Span]) -> None:
         """Add the messages of one generation; ``spans``: where they are among its ``ids``."""
-        form = self.next_format(form)
+        form = next_format(form, self.entries)
         if isinstance(form, SingleMessageFormat):
             self._add_generated_parts(form, form.message_header(), ids, spans)
             return

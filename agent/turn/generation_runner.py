@@ -8,6 +8,7 @@ from functools import partial
 from itertools import chain
 
 from agent import events as ev
+from agent.conversation.conversation import next_format
 from agent.engine.protocol import (
     ContextOverflowError,
     EngineBusyError,
@@ -158,9 +159,7 @@ class GenerationRunner:
         follows_call = bool(self.decoders) or bool(entries and entries[-1].role == "result")
         decoder = GenerationDecoder(
             context,
-            context.conversation.next_format(context.format).parser(
-                self._calls.declared.recipients
-            ),
+            next_format(context.format, entries).parser(self._calls.declared.recipients),
             self._calls.open,
             token_events=events,
             hedge=self._hedge,
@@ -232,7 +231,7 @@ class GenerationRunner:
         if ids is None:
             unread = self._context.conversation.entries[self.first_unread_entry :]
             delta = chain.from_iterable(entry.prompt_ids for entry in unread)
-            form = self._context.conversation.next_format(self._context.format)
+            form = next_format(self._context.format, self._context.conversation.entries)
             ids = [*delta, *form.open_assistant()]
         self._context.emit(
             ev.AgentPrompt.model_construct(ids=list(ids))

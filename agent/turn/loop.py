@@ -297,6 +297,11 @@ class Turn:
         offered = self.host.all_tools() if self.options.tools is None else self.options.tools
         if self.host.withheld and offered and self._interface is not APP:
             self.context.emit(ev.AgentNotice(level="warning", message=self.host.withheld))
+        form, effort = self.runtime.format, self.options.effort
+        is_first = not self.conversation.entries
+        if is_first and effort != "medium" and form is not None and not form.effort_control:
+            message = f"{self.runtime.model.name} has no reasoning effort: {effort} has no effect."
+            self.context.emit(ev.AgentNotice(level="warning", message=message))
         missing = [s for s in self.host.server_states() if s.required and s.status != "ready"]
         if missing:
             why = f": {missing[0].error}" if missing[0].error else ""

@@ -18,7 +18,7 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from agent import events as ev
-from agent.conversation.conversation import Entry
+from agent.conversation.conversation import Entry, next_format
 from agent.formats.protocol import Format, SingleMessageFormat
 from agent.turn.continuation import Continuation, items_before
 from agent.util.prefix import common_prefix_length
@@ -84,7 +84,7 @@ def _join(
 ) -> WrittenGeneration:
     """Make one generation of the entries from ``first`` to ``end``. From the first of ``batches`` on,
     its ids are those that were sampled; a branch keeps what was before."""
-    opening = form.open_assistant()
+    opening = next_format(form, entries[:first]).open_assistant()
     ids: list[int] = []
     starts: list[MessageStart] = []
     logprobs: list[ev.TokenProbability | None] = []
@@ -147,7 +147,8 @@ def generation_prompt(
 ) -> list[int]:
     """Return the prompt of a generation. ``before``: ids before the turn, as prompts have them."""
     turn = chain.from_iterable(entry.prompt_ids for entry in entries[: generation.entry])
-    return [*before, *turn, *form.open_assistant()]
+    opening = next_format(form, entries[: generation.entry]).open_assistant()
+    return [*before, *turn, *opening]
 
 
 def continue_with_token(

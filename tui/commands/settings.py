@@ -30,6 +30,11 @@ SAMPLING_VALUES = {
 
 async def effort(app: CommandContext, level: str) -> None:
     """Set the reasoning effort; without a level, offer them."""
+    form = app.session.runtime.format
+    if form is not None and not form.effort_control:
+        raise UserError(
+            f"{app.session.runtime.model.name} has no reasoning effort that can be set."
+        )
     if not level:
         choose(app, "Effort", efforts(app, ""), app.session.options.effort, partial(effort, app))
         return

@@ -91,7 +91,8 @@ class MarkupFormat:
         is_beginning = self._generation_prompt[: len(header)] == header
         self._message_header = header if is_beginning else self._generation_prompt
         self._no_reasoning = markup(opening.no_reasoning) if is_beginning else []
-        self._starts_thinking = opening.prompt.rstrip().endswith(THINK)
+        think, self._prompt = self._syntax.think, opening.prompt
+        self._starts_thinking = bool(think) and opening.prompt.rstrip().endswith(think)
 
     def keeps_reasoning(self, *, tools: bool) -> bool:
         return self.template.keeps_reasoning[tools]
@@ -222,8 +223,7 @@ class MarkupFormat:
         return None
 
     def parser(self, recipients: Recipients | None) -> Parser:
-        prompt = self.template.frames.generation_prompt
-        tag = next((tag for tag in self._syntax.entries if prompt.endswith(tag)), "")
+        tag = next((tag for tag in self._syntax.entries if self._prompt.endswith(tag)), "")
         return MarkupParser(
             self._token_classes, recipients, thinking=self._starts_thinking, prompt_tag=tag
         )

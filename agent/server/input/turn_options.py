@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
+from agent.formats.protocol import Effort
 from agent.server.http.clients import current_client
 from agent.server.http.errors import invalid
 from agent.server.input.items import InputHistory
@@ -19,12 +19,12 @@ from agent.turn.options import AnswerForm, TurnOptions, response_format_section
 from agent.turn.reasoning_summary import SummaryStyle
 from agent.util.json_schema import find_schema_error
 
-Effort = Literal["low", "medium", "high"]
 EFFORTS: dict[str, Effort] = {
     "none": "low", "minimal": "low", "low": "low", "medium": "medium",
     "high": "high", "xhigh": "high", "max": "high",
 }  # fmt: skip
-"""The API's reasoning efforts as the nearest of the three that gpt-oss was trained on."""
+"""The API's reasoning efforts as the nearest of the three that models have; low turns the
+reasoning of some models off."""
 VERBOSITY_SECTIONS = {
     "low": "# Verbosity\n\nAnswer as briefly as you can.",
     "high": "# Verbosity\n\nAnswer at length and in detail.",

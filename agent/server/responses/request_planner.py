@@ -49,7 +49,6 @@ from agent.server.input.stored_response import Continued, StoredResponse, served
 from agent.server.input.token_limits import context_length_exceeded, pretokenise
 from agent.server.input.token_memo import TokenMemo
 from agent.server.input.tool_selection import (
-    SelectedTools,
     ToolExposure,
     apply_tool_choice,
     select_tools,
@@ -272,6 +271,10 @@ class TurnPlanner:
         request = with_text_format(request, history)
         tools = apply_tool_choice(selected, request)
         options = turn_options(request, self._turn_defaults, tools, history)
+        has_effort = loaded.format.effort_control or options.effort == self._turn_defaults.effort
+        if not has_effort and request.origin.refuses_unseen:
+            message = f"The model '{runtime.model.name}' has no reasoning effort that can be set."
+            raise invalid("reasoning.effort", message)
         input_items.name_calls(history, {tool.model_name for tool in options.functions})
         messages = await self._pretokenise(loaded.format, request, options, history)
         begin = None
@@ -297,7 +300,9 @@ class TurnPlanner:
             begin=begin,
         )
         await _check_turn(turn)
-        ignored = _ignored_params(request, tools, history)
+        ignored = _ignored_params(
+            request, (*tools.left_out, *([] if has_effort else ["reasoning.effort"])), history
+        )
         inputs = None
         if (name := request.conversation_id) is not None:
             sent = request.origin.sent_input
@@ -458,11 +463,11 @@ def _continued_conversation(
 
 
 def _ignored_params(
-    request: CreateResponse, tools: SelectedTools, history: InputHistory
+    request: CreateResponse, more: Sequence[str], history: InputHistory
 ) -> tuple[str, ...]:
-    """The parameters of the request without effect, which are logged."""
+    """The parameters of the request without effect, which are logged; ``more``: further ones."""
     unread = [client_param(f"input[{at}]", request.origin.dropped) for at in history.unread]
-    ignored = (*request.origin.ignored, *tools.left_out, *unread)
+    ignored = (*request.origin.ignored, *more, *unread)
     if ignored:
         log.warning("of the request is passed over: %s", ", ".join(ignored)[:200])
     return ignored

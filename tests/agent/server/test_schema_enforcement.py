@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent import events as ev
+from agent.formats.markup.default_templates import TEMPLATES
 from tests.support.endpoint import Serve, api_error, engine_markup
 from tests.support.invariants import check
 from tests.support.requests import CODE_INTERPRETER
@@ -103,6 +104,42 @@ async def test_effort_and_instructions_reach_prompt(serve: Serve) -> None:
         assert f"Reasoning: {prompt_effort}" in engine_markup(
             served
         ) and f"Be {effort}." in engine_markup(served)
+
+
+SWITCH = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+
+
+@pytest.mark.parametrize(("effort", "thinks"), [("none", False), ("low", False), ("high", True)])
+async def test_effort_low_turns_a_switch_off(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, effort: str, thinks: bool
+) -> None:
+    monkeypatch.setitem(TEMPLATES, "qwen3", SWITCH)
+    served = await serve("x<|im_end|>", model="qwen3-4b")
+    response = check(await served.stream(input="hi", reasoning={"effort": effort}))
+    assert response["reasoning"]["effort"] == ("high" if thinks else "low")
+    form, engine = served.runtime.format, served.runtime.loaded.engine  # type: ignore[union-attr]
+    read = b"".join(map(form.token_bytes, engine.answered_ids)).decode()  # type: ignore[union-attr]
+    assert ("</think>" in read) is not thinks
+
+
+async def test_effort_without_control_is_refused_and_null(serve: Serve) -> None:
+    served = await serve("x<|im_end|>", model="qwen3-4b")
+    for body in ({}, {"reasoning": {"effort": "medium"}}, {"reasoning": {"effort": None}}):
+        assert check(await served.stream(input="x", **body))["reasoning"]["effort"] is None
+    error = api_error(await served.post({"input": "x", "reasoning": {"effort": "high"}}), 400)
+    assert error["param"] == "reasoning.effort"
+    assert error["message"] == "The model 'qwen3-4b' has no reasoning effort that can be set."
+
+
+async def test_lenient_server_passes_over_effort_without_control(serve: Serve) -> None:
+    served = await serve("x<|im_end|>", model="qwen3-4b", server={"lenient": True})
+    answer = await served.post({"input": "x", "reasoning": {"effort": "high"}})
+    assert answer.status_code == 200 and answer.headers["agent-ignored"] == "reasoning.effort"
+    assert answer.json()["reasoning"]["effort"] is None
 
 
 UNFIT = "'Oslo' is not of type 'integer'"

@@ -1,5 +1,6 @@
 """A turn ends with an answer, a call, or says that there is no answer."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +175,19 @@ def test_cut_call_changes_no_file(
     ran = agent(*FILES, *options, "--root", str(tmp_path), "--engine", engine)
     assert (tmp_path / "a").read_text() == "line1\nline2\n"
     assert "cut off" in ran.err and "Done." in ran.out
+
+
+@pytest.mark.parametrize(("effort", "is_noticed"), [("high", True), ("medium", False)])
+def test_effort_without_control_is_noticed_and_null(
+    agent: RunAgent, script: Any, effort: str, is_noticed: bool
+) -> None:
+    engine = script("Done.<|im_end|>")
+    options = ("--model", "qwen3-4b", "--effort", effort, "--engine", engine)
+    ran = agent("run", "go", *options, "--json-events")
+    assert ("qwen3-4b has no reasoning effort: high has no effect." in ran.out) is is_noticed
+    done = next(
+        event
+        for event in map(json.loads, ran.out.splitlines())
+        if event["type"] == "response.completed"
+    )
+    assert done["response"]["reasoning"]["effort"] is None

@@ -8,6 +8,7 @@ import pytest
 
 from agent.conversation.project_instructions import ProjectInstructions
 from agent.engine.protocol import Sampling
+from agent.formats.detect import byte_format
 from tests.support.fake_app import FakeSession, drive_app, emit_message, make_app, screen_text
 from tools.types import Prompt, ServerState
 from tui.state.command import parse_command
@@ -65,6 +66,15 @@ async def test_effort_and_system_apply_to_later_turns() -> None:
         assert driver.session.options == FakeOptions("high", "Be brief.")  # type: ignore[comparison-overlap]
         assert len(driver.session.turns) == 1
         turn.end()
+
+
+async def test_effort_of_a_model_without_one_is_refused() -> None:
+    async with drive_app() as driver:
+        driver.session.options = FakeOptions()  # type: ignore[assignment]
+        driver.session.runtime.format = byte_format("llama3")
+        await driver.pilot.press(*"/effort high", "enter")
+        await driver.expect_text(" has no reasoning effort that can be set.")
+        assert driver.session.options == FakeOptions()  # type: ignore[comparison-overlap]
 
 
 async def test_help_page_wraps_summaries_in_their_column() -> None:

@@ -5,9 +5,15 @@ from typing import Any
 
 import pytest
 
+from agent.formats.markup.chat_template import EFFORTS as EFFORT_LEVELS
 from agent.formats.markup.chat_template import ChatTemplate, KnownTemplate
+from agent.formats.markup.default_templates import TEMPLATES
+from agent.formats.markup.dialects import DIALECTS
+from agent.formats.markup.format import MarkupFormat
 from agent.formats.markup.template_child import TEMPLATE_ERRORS, compile_template, render_template
 from agent.formats.markup.template_process import UnusableTemplateError
+from agent.formats.markup.vocabulary import ByteVocabulary
+from agent.formats.protocol import PromptHeader
 from tests.support.chat_templates import (
     SOURCES,
     TOOLS,
@@ -173,3 +179,75 @@ def test_template_whose_generation_prompt_contradicts_history_is_unusable() -> N
     source = CHATML.replace("%END%", "<|end|>{{ '!' if add_generation_prompt else '' }}")
     with pytest.raises(UnusableTemplateError, match="depends on others"):
         ChatTemplate(source)
+
+
+# --- reasoning effort -------------------------------------------------------------------------------
+
+PROMPT = CHATML.replace("%END%", "<|end|>").removesuffix("{% endif %}")
+EFFORTS = {
+    "levels": ("{{ reasoning_effort }}" + PROMPT + "{% endif %}", "low", "medium", "high"),
+    "two levels": (
+        "{% if thinking_effort not in ['low', 'high'] %}{{ raise_exception('no') }}{% endif %}"
+        "{{ thinking_effort }}" + PROMPT + "{% endif %}",
+        *("low", "high", "high"),
+    ),
+    "budget": ("{{ thinking_budget }}" + PROMPT + "{% endif %}", "512", "4096", "-1"),
+    "switch": (
+        PROMPT + "{% if enable_thinking is defined and enable_thinking is false %}"
+        "<think></think>{% endif %}{% endif %}",
+        *("<|assistant|><think></think>", "<|assistant|>", "<|assistant|>"),
+    ),
+    "other switch": (
+        PROMPT + "{{ '<think>' if thinking else '</think>' }}{% endif %}",
+        *("<|assistant|></think>", "<|assistant|><think>", "<|assistant|><think>"),
+    ),
+    "none as a level": (
+        PROMPT + "{{ '</think>' if reasoning_effort == 'none' else '<think>' }}{% endif %}",
+        *("<|assistant|></think>", "<|assistant|><think>", "<|assistant|><think>"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EFFORTS)
+def test_effort_reaches_template(name: str) -> None:
+    source, *expected = EFFORTS[name]
+    template = ChatTemplate(source, KnownTemplate(source))
+    assert template.effort_control
+    form = MarkupFormat(DIALECTS["plain"], ByteVocabulary(()), template)
+    for effort, text in zip(EFFORT_LEVELS, expected, strict=True):
+        each = form.with_effort(effort)
+        assert each is form.with_effort(effort) and each.grammars is form.grammars
+        header = each.prompt_header(PromptHeader("2026-11-21", effort=effort))
+        prompt = bytes([*header, *each.open_assistant()]).decode()
+        assert prompt == (text if text.startswith("<") else f"{text}<|assistant|>")
+
+
+def test_template_without_variables_has_no_effort() -> None:
+    template = ChatTemplate(TEMPLATES["qwen3"])
+    assert not template.effort_control
+    assert template.opening("low") == template.opening("high")
+
+
+NO_EFFORT = {
+    *("Apriel-1.6-15b-Thinker-fixed", "CohereForAI-c4ai-command-r-plus-tool_use"),
+    *("GigaChat3-10B-A1.8B", "GigaChat3.1-10B-A1.8B", "Kimi-K2-Instruct", "Kimi-K2-Thinking"),
+    *("LFM2-8B-A1B", "LFM2.5-8B-A1B", "LFM2.5-Instruct", "MiMo-VL", "MiniMax-M1", "MiniMax-M2"),
+    *("Mistral-Small-3.2-24B-Instruct-2506", "NVIDIA-Nemotron-Nano-v2"),
+    *("NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "Qwen-Qwen2.5-7B-Instruct"),
+    *("NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "Qwen3-Coder", "StepFun3.5-Flash"),
+    *("deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "fireworks-ai-llama-3-firefunction-v2"),
+    *("google-gemma-2-2b-it", "ibm-granite-granite-4.0", "ibm-granite-granite-4.1"),
+    *("llama-cpp-deepseek-r1", "meetkai-functionary-medium-v3.1"),
+    *("meetkai-functionary-medium-v3.2", "meta-llama-Llama-3.1-8B-Instruct"),
+    *("meta-llama-Llama-3.2-3B-Instruct", "meta-llama-Llama-3.3-70B-Instruct"),
+    *("microsoft-Phi-3.5-mini-instruct", "mistralai-Ministral-3-14B-Reasoning-2512"),
+    *("mistralai-Mistral-Nemo-Instruct-2407", "moonshotai-Kimi-K2", "unsloth-Apriel-1.5"),
+    "unsloth-mistral-Devstral-Small-2507",
+}
+"""Real templates that read no variable for reasoning."""
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_real_template_has_effort(name: str) -> None:
+    template = ChatTemplate(SOURCES[name], KnownTemplate(SOURCES[name]), begin="<bos>", end="<eos>")
+    assert template.effort_control is (name not in NO_EFFORT)

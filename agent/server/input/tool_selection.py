@@ -94,23 +94,19 @@ def server_labels(declared: Sequence[DeclaredTool]) -> list[str]:
 def without_calls(
     request: CreateResponse, declared: list[DeclaredTool], *, lenient: bool
 ) -> tuple[CreateResponse, list[DeclaredTool]]:
-    """The request to a model whose calls cannot be parsed, without tools; those that clients add by
-    habit stay, to be left out as always. Raises ApiError, unless ``lenient``."""
-    kept = [
-        one
-        for one in declared
-        if isinstance(one.tool, RequestOther) and one.tool.type != "code_interpreter"
-    ]
-    if len(kept) == len(declared):
+    """The request to a model whose calls cannot be parsed, without tools. Those that clients add by
+    habit stay: they are left out as always. Raises ApiError, unless ``lenient``."""
+    habitual = ("web_search", *HABITUAL_TOOLS)
+    called = [one for one in declared if not one.tool.type.startswith(habitual)]
+    if not called:
         return request, declared
-    first = next(one for one in declared if one not in kept)
-    param = "tools" if first.is_own else first.param
+    param = "tools" if called[0].is_own else called[0].param
     if not lenient:
         message = f"'{param}' cannot be used: this server cannot parse the calls of its model."
         raise invalid(param, message, "unsupported_parameter")
-    chosen = request.tool_choice not in (None, "auto", "none")
-    request.origin.ignored += (param, *(["tool_choice"] if chosen else []))
-    return request.model_copy(update={"tool_choice": None}), kept
+    chosen = ["tool_choice"] if request.tool_choice not in (None, "auto", "none") else []
+    request.origin.ignored += (param, *chosen)
+    return request.model_copy(update={"tool_choice": None}), []
 
 
 def select_tools(

@@ -60,7 +60,7 @@ class Conversations:
         """``lenient``: replace unreadable content by a sentence, instead of refusing it."""
         self.store = ApiConversationStore(store)
         self._runtime, self._cache, self._memo = runtime, cache, memo
-        self._pdf_reader, self._lenient = pdf_reader, lenient
+        self._pdf_reader, self.lenient = pdf_reader, lenient
         self._locked: set[str] = set()
 
     # --- whole conversations ---
@@ -299,7 +299,7 @@ class Conversations:
                 tools,
                 find,
                 pdfs,
-                refuse_unseen=not self._lenient,
+                refuse_unseen=not self.lenient,
                 abandoned=abandoned_calls(listed, history.pending_calls),
             )
             groups = [

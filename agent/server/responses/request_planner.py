@@ -181,14 +181,11 @@ class TurnPlanner:
         memo: TokenMemo,
         conversations: Conversations,
         pdf_reader: PdfReader,
-        *,
-        lenient: bool,
     ) -> None:
-        """``turn_defaults``: the operator's settings, where a request has none of its own. ``lenient``:
-        tools that the model cannot have are left out."""
+        """``turn_defaults``: the operator's settings, where a request has none of its own."""
         self._conversations, self._pdf_reader = conversations, pdf_reader
         self._runtime, self._turn_defaults = runtime, turn_defaults
-        self._exposure, self._memo, self._lenient = exposure, memo, lenient
+        self._exposure, self._memo = exposure, memo
 
     async def plan(
         self, request: CreateResponse, cache: ResponseCache, job: TurnJob | None = None
@@ -217,7 +214,8 @@ class TurnPlanner:
                 request, items, continued.history.added_tools if continued else {}
             )
             if not loaded.format.parses_calls:
-                request, declared = without_calls(request, declared, lenient=self._lenient)
+                lenient = self._conversations.lenient
+                request, declared = without_calls(request, declared, lenient=lenient)
             brought = client_servers(
                 declared,
                 exposure.servers(),

@@ -85,13 +85,7 @@ class ResponseService:
         )
         self._exposure, self._turn_defaults = exposure, turn_defaults
         self._planner = TurnPlanner(
-            runtime,
-            turn_defaults,
-            exposure,
-            self.token_memo,
-            self.conversations,
-            pdf_reader,
-            lenient=options.lenient,
+            runtime, turn_defaults, exposure, self.token_memo, self.conversations, pdf_reader
         )
 
     @property

@@ -89,7 +89,9 @@ def _load_format(vocabulary: str) -> Format:
         return harmony_format()
     with user_errors(EngineError):
         model = resolve.resolve_model(vocabulary, user_paths())
-        form = detect.load_format(model.path, model.format) if model.path is not None else None
+        form = None
+        if model.path is not None:
+            form = detect.load_format(model.path, model.format, model.response_template)
     if form is None:
         raise UserError(f"The messages are tokens of {vocabulary}, whose file is not here.")
     return form

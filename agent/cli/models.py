@@ -83,6 +83,32 @@ def path(name: Name) -> None:
     echo(expand_model(name))
 
 
+@app.command("show", epilog="Example: agent models show gpt-oss-20b")
+def show(
+    name: Name,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+) -> None:
+    """Show a model's file, its placement on this machine, and how it writes messages.
+
+    The example is a thought, a message and a call. A model whose calls cannot be parsed gets no tools.
+    """
+    from agent.engine.protocol import EngineError
+    from agent.models.catalog import find_entry, load_catalog
+    from agent.models.details import describe_messages, describe_model
+    from agent.models.resolve import resolve_model
+
+    paths = user_paths()
+    with user_errors(EngineError):
+        model = find_entry(load_catalog(paths), name) or resolve_model(name, paths)
+        facts = [("Name", model.name), *describe_model(model, paths)]
+        facts += describe_messages(model, paths)
+    if as_json:
+        echo(json.dumps({key.lower().replace(" ", "_"): text for key, text in facts}, indent=2))
+        return
+    for label, text in facts:
+        echo(f"{label:17}  " + text.replace("\n", f"\n{'':19}"))
+
+
 @app.command(
     "pull",
     epilog="Examples: agent models pull gpt-oss-20b\n\nagent models pull Qwen/Qwen3-4B-GGUF:Q8_0\n\n"
@@ -169,7 +195,8 @@ def search(
 ) -> None:
     """Search Hugging Face for GGUF repositories, the most downloaded first.
 
-    A star marks the quantisation that agent models pull takes on this machine.
+    A star marks the quantisation that agent models pull takes on this machine. Whether calls of tools
+    can be parsed is known where the hub has the chat template.
     """
     from agent.models import hub
     from agent.models.machine import inspect_machine
@@ -188,7 +215,8 @@ def search(
         )
         fits = f"* {best.name} {_format_size(best.size)}" if best else "none fits"
         sizes = _format_sizes(each.quantisations)
-        echo(f"{each.id:{width}}  {each.downloads:>11,} downloads  {sizes:>17}  {fits}")
+        calls = {None: "", True: "  tools", False: "  no tools"}[each.parses_calls]
+        echo(f"{each.id:{width}}  {each.downloads:>11,} downloads  {sizes:>17}  {fits}{calls}")
 
 
 def _format_sizes(quantisations: Sequence[Quantisation]) -> str:

@@ -107,6 +107,11 @@ def _configured_syntax(
     return None
 
 
+def response_template_path(model_path: Path) -> Path:
+    """The file next to a GGUF that has the response template of the repository it was pulled from."""
+    return model_path.with_name(f".{model_path.name}.response_template.json")
+
+
 def byte_format(name: str) -> MarkupFormat | None:
     """Make a format without a model's file: an id for each byte, our template; None for Harmony."""
     if name not in SYNTAX_NAMES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -71,6 +72,9 @@ _TEXT_FIELDS = (
 )  # fmt: skip
 _FIELDS = {
     **dict.fromkeys(_TEXT_FIELDS, _TEXT),
+    "response_template": FieldSpec(
+        "a table, or the path of a JSON file", lambda value: is_text(value) or type(value) is dict
+    ),
     "sampling": FieldSpec(
         "a table, as in { temperature = 1.0 }", lambda value: isinstance(value, dict)
     ),
@@ -110,6 +114,8 @@ class Model:
     """The licence of its weights, where the header of its file does not say; empty: not known."""
     format: str = "auto"
     """The output format of the model family; ``auto``: detected from its file."""
+    response_template: dict[str, Any] | None = field(default=None, hash=False)
+    """The syntax of its messages, as in transformers' tokenizer_config.json; None: not given."""
     sampling: Sampling = field(default_factory=Sampling)
     aliases: tuple[str, ...] = ()
     """Other names that `--model` takes."""
@@ -209,6 +215,7 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
         download_size=entry.get("download_size"),
         license=entry.get("license", ""),
         format=entry.get("format", "auto"),
+        response_template=_response_template(entry.get("response_template")),
         sampling=_sampling(entry.get("sampling", {})),
         aliases=tuple(entry.get("aliases", ())),
         examples=tuple(entry.get("examples", GENERAL_EXAMPLES)),
@@ -222,6 +229,20 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
         keep_alive=_optional_float(entry, "keep_alive"),
         endpoint=_endpoint(entry),
     )
+
+
+def _response_template(setting: dict[str, Any] | str | None) -> dict[str, Any] | None:
+    """The table, or that of a JSON file, which may be a whole tokenizer_config.json."""
+    if not isinstance(setting, str):
+        return setting
+    try:
+        value = json.loads(read_text(Path(setting).expanduser()))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"response_template: cannot read {setting}: {error}") from error
+    match value:
+        case {"response_template": dict(template)} | dict(template):
+            return template
+    raise ValueError(f"response_template: {setting} must hold a JSON object")
 
 
 def _unusable(name: str, entry: object, path: Path, error: Exception) -> Model:

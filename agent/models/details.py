@@ -11,6 +11,7 @@ from agent.engine.placement.memory_estimate import split_files
 from agent.engine.placement.planner import PlacementPlan, format_bytes
 from agent.engine.protocol import EngineError
 from agent.formats.detect import AUTO, is_harmony
+from agent.formats.protocol import Format
 from agent.models.catalog import Model, load_catalog
 from agent.models.listing import ModelRow
 from agent.models.loader import ModelLoader
@@ -26,11 +27,16 @@ QUANTISATION_NAMES = {
 (https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h)."""
 
 
-def describe_model(row: ModelRow, paths: Paths) -> list[tuple[str, str]]:
-    """Labels and texts about a listed model; slow, as it reads the header. Raises EngineError."""
-    model = load_catalog(paths).get(row.name) or Model(row.name, path=Path(row.path or row.name))
-    if model.endpoint is not None or not row.runnable:
-        size = format_bytes(row.download_size) if row.download_size else ""
+def row_model(row: ModelRow, paths: Paths) -> Model:
+    """The model of a listed row. Raises EngineError."""
+    return load_catalog(paths).get(row.name) or Model(row.name, path=Path(row.path or row.name))
+
+
+def describe_model(model: Model, paths: Paths) -> list[tuple[str, str]]:
+    """Labels and texts about a model; slow, as it reads the header. Raises EngineError."""
+    if model.endpoint is not None or not model.installed:
+        known = None if model.installed else model.download_size
+        size = format_bytes(known) if known else ""
         licence, form = model.license, "" if model.format == AUTO else model.format
         facts = [("Repository", model.repo or ""), ("Download", size), ("Chat format", form)]
         return [fact for fact in (*facts, ("License", licence)) if fact[1]]
@@ -44,6 +50,27 @@ def describe_model(row: ModelRow, paths: Paths) -> list[tuple[str, str]]:
     facts = [*_header_facts(model, path, metadata), *planned]
     licence = str(metadata.get("general.license", "")) or model.license
     return [fact for fact in (*facts, ("License", licence)) if fact[1]]
+
+
+def describe_messages(model: Model, paths: Paths) -> Iterator[tuple[str, str]]:
+    """Labels and texts about the messages of an installed model; slow, as it reads the vocabulary.
+    Raises EngineError."""
+    if model.installed:
+        form = ModelLoader(model, paths).create_format()
+        yield "Calls", "can be parsed" if form.parses_calls else "cannot be parsed: no tools"
+        yield "Response template", form.source
+        yield "Example", _example_message(form)
+
+
+def _example_message(form: Format) -> str:
+    """A message with a thought, words and a call, in the syntax of the model."""
+    if (example := getattr(form, "example_message", None)) is not None:
+        return str(example())
+    ids = form.reasoning_message("I add them.")
+    ids += form.assistant_message("I compute it.", phase="commentary")
+    if form.parses_calls:
+        ids += form.tool_call(form.canonical_name("add", function=True), '{"a": 1, "b": 2}')
+    return b"".join(map(form.token_bytes, ids)).decode("utf-8", "replace")
 
 
 def _header_facts(

@@ -90,6 +90,7 @@ def to_model(discovered: DiscoveredModel, catalog: dict[str, Model]) -> Model:
             return replace(
                 own,
                 format=model.format,
+                response_template=model.response_template,
                 sampling=model.sampling,
                 placement_request=model.placement_request,
                 loop_limits=model.loop_limits,

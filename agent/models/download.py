@@ -6,6 +6,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import io
+import json
+import logging
 import os
 import re
 import sys
@@ -20,11 +22,16 @@ from agent.config.paths import user_paths
 from agent.engine.placement.planner import format_bytes
 from agent.engine.protocol import EngineError
 from agent.errors import UserError, user_errors
+from agent.formats.detect import response_template_path
 from agent.models.catalog import Model, find_entry, load_catalog, models_folder
 from agent.models.machine import FitEstimate, estimate_fit, free_disk, inspect_machine
 from agent.util import private_files
 
+log = logging.getLogger(__name__)
+
+_REPO = re.compile(r"[\w.-]+/[\w.-]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+MAX_CONFIG_BYTES = 16 << 20
 SPARE_DISK_BYTES = 1 << 30
 """Bytes that a download leaves free on the disk: 1 GiB."""
 
@@ -41,7 +48,45 @@ def pull(model: Model, on_progress: DownloadProgress | None = None) -> Path:
     HF_ENDPOINT and HF_TOKEN are honoured. Raises PullError."""
     files = list_files(model)
     with hub_errors(f"Pulling {model.name} from {model.repo} failed", model.repo, files):
-        return _download_all(files, on_progress)
+        path = _download_all(files, on_progress)
+    assert model.repo is not None
+    _save_response_template(model.repo, path)
+    return path
+
+
+def _save_response_template(repo: str, path: Path) -> None:
+    """Keep the response template of a repository next to its GGUF, or that of the model that it has a
+    copy of. It is data that the model runs without: failures are only logged."""
+    config = _read_object(f"{repo}/resolve/main/tokenizer_config.json")
+    if "response_template" not in config:
+        match _read_object(f"api/models/{repo}"):
+            case {"cardData": {"base_model": str(base) | [str(base), *_]}} if _REPO.fullmatch(base):
+                config = _read_object(f"{base}/resolve/main/tokenizer_config.json")
+    if isinstance(template := config.get("response_template"), dict):
+        with suppress(OSError):
+            private_files.write_text(response_template_path(path), json.dumps(template))
+
+
+def _read_object(path: str) -> dict[str, Any]:
+    """A JSON object of the hub; empty where there is none, which is logged."""
+    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # type: ignore[attr-defined]
+
+    data, headers = b"", dict(build_hf_headers())
+    try:
+        with hub_errors(f"Reading {path} failed"):
+            url = f"{hub_address()}/{path}"
+            with get_session().stream("GET", url, headers=headers, timeout=20) as response:
+                if response.is_error:
+                    response.read()
+                hf_raise_for_status(response)
+                for chunk in response.iter_bytes():
+                    data += chunk
+                    if len(data) > MAX_CONFIG_BYTES:
+                        raise ValueError(f"it has more than {MAX_CONFIG_BYTES:,} bytes")
+            return dict(json.loads(data))
+    except (EngineError, UserError, RecursionError) as error:
+        log.warning("%s", error)
+        return {}
 
 
 def list_files(model: Model) -> list[ModelFile]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from agent.config.paths import Paths
 from agent.errors import UserError, describe_cause
+from agent.formats.detect import detect_format
 from agent.models.catalog import Model, load_catalog, models_folder, unused_name
 from agent.models.discovery import QUANTISATION, SPLIT
 from agent.models.download import PullError, find_pullable, hub_address, hub_errors, hub_host
@@ -52,6 +53,8 @@ class HubRepository:
     """In the last 30 days."""
     quantisations: tuple[Quantisation, ...]
     """Smallest first; empty where they cannot be listed."""
+    parses_calls: bool | None = None
+    """Whether its calls can be parsed, by its chat template; None: the hub does not have that."""
 
 
 def parse_repository(text: str) -> tuple[str, str | None] | None:
@@ -64,16 +67,27 @@ def search_repositories(words: str, limit: int) -> list[HubRepository]:
     """Search repositories with GGUF files, the most downloaded first. Raises PullError."""
     with hub_errors(f"Searching {hub_host()} failed"):
         query = {"search": words, "filter": "gguf", "sort": "downloads", "limit": limit}
+        query["expand"] = ["downloads", "gguf"]
         models = [
-            (str(model["id"]), int(model.get("downloads") or 0))
+            (str(model["id"]), int(model.get("downloads") or 0), _parses_calls(model.get("gguf")))
             for model in _get_all("models", query)
         ]
     with ThreadPoolExecutor(MAX_LISTED_AT_ONCE) as pool:
-        listed = pool.map(_try_to_list, (id for id, _ in models))
+        listed = pool.map(_try_to_list, (id for id, *_ in models))
         return [
-            HubRepository(id, downloads, tuple(quantisations))
-            for (id, downloads), quantisations in zip(models, listed, strict=True)
+            HubRepository(id, downloads, tuple(quantisations), parses_calls)
+            for (id, downloads, parses_calls), quantisations in zip(models, listed, strict=True)
         ]
+
+
+def _parses_calls(gguf: object) -> bool | None:
+    """Whether calls can be parsed, by what the hub knows of a repository's GGUFs."""
+    match gguf:
+        case {"chat_template": str(template), **other}:
+            architecture = str(other.get("architecture", ""))
+            keys = {"general.architecture": architecture, "tokenizer.chat_template": template}
+            return detect_format({**keys}) != "plain"
+    return None
 
 
 def _try_to_list(repo: str) -> list[Quantisation]:

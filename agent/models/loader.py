@@ -77,8 +77,10 @@ class ModelLoader:
             stat = self.model.path.stat()
         except OSError:
             return None  # the load will say so
-        facts = (str(self.model.path.resolve()), stat.st_size, stat.st_mtime_ns, self.model.format)
-        return wire.socket_path(self.paths.sockets, repr(facts))
+        facts = [str(self.model.path.resolve()), stat.st_size, stat.st_mtime_ns, self.model.format]
+        if self.model.response_template is not None:
+            facts.append(repr(self.model.response_template))
+        return wire.socket_path(self.paths.sockets, repr(tuple(facts)))
 
     def gguf_path(self, on_progress: LoadProgress) -> Path:
         """The model's GGUF; the embedded model is expanded first. Raises EngineError."""
@@ -213,8 +215,8 @@ class ModelLoader:
         from agent.engine.llama.engine import LlamaEngine
 
         if self.script is None and self.model.endpoint is not None:
-            remote, form = self._create_remote_engine(self.model.endpoint)
-            return remote, lambda: form
+            form = self.create_format()
+            return self._create_remote_engine(self.model.endpoint, form), lambda: form
         if self.script is not None:
             return self._create_script_engine(self.script)
         path = self.gguf_path(on_progress)
@@ -225,13 +227,12 @@ class ModelLoader:
             path, placement=placement, threads=threads, disk_cache=disk_cache, draft=draft
         )
 
-        def create_format() -> Format:
-            harmony_path = None if self.model.embedded else path
-            return self.other_format() or self._harmony_format(
-                harmony_path, keep_calls=self.model.keep_calls
-            )
+        return engine, self.create_format
 
-        return engine, create_format
+    def create_format(self) -> Format:
+        """The format of the model. Raises EngineError."""
+        path = None if self.model.endpoint is not None else self.model.path
+        return self.other_format() or self._harmony_format(path, keep_calls=self.model.keep_calls)
 
     def other_format(self) -> MarkupFormat | None:
         """The format of a model of another family than gpt-oss; None: it is Harmony. Raises
@@ -244,7 +245,7 @@ class ModelLoader:
         if self.script is not None and (model.path is None or not model.installed):
             return detect.byte_format(model.format)
         if model.path is not None:
-            return detect.load_format(model.path, model.format)
+            return detect.load_format(model.path, model.format, model.response_template)
         if model.format == detect.AUTO:
             return None
         raise EngineError(
@@ -261,15 +262,12 @@ class ModelLoader:
         form = other or self._harmony_format(None)
         return ScriptEngine(script, encode, context=self.context), lambda: form
 
-    def _create_remote_engine(self, endpoint: RemoteEndpoint) -> tuple[Engine, Format]:
-        """Connect to the model's server; the format is Harmony, or that of the entry's GGUF."""
+    def _create_remote_engine(self, endpoint: RemoteEndpoint, form: Format) -> Engine:
         from agent.engine.remote.engine import RemoteEngine
 
-        model = self.model
-        form = self.other_format() or self._harmony_format(None, keep_calls=model.keep_calls)
         key = os.environ.get(endpoint.key_env) if endpoint.key_env else None
-        context = self.context or model.placement_request.context
-        return RemoteEngine(endpoint, form, api_key=key, context=context), form
+        context = self.context or self.model.placement_request.context
+        return RemoteEngine(endpoint, form, api_key=key, context=context)
 
     def _harmony_format(self, path: Path | None, *, keep_calls: bool = False) -> Format:
         from agent.formats.harmony.format import HarmonyFormat

@@ -13,7 +13,7 @@ from typing import Any
 import gguf
 import pytest
 
-from tests.support import sparse_gguf
+from tests.support import random_qwen_gguf, sparse_gguf
 from tests.support.invariants import check
 from tests.support.program import RunAgent
 from tests.support.waiting import HANG_SECONDS
@@ -378,3 +378,20 @@ def test_models_toml_settings_merge_into_entry(
     ran = agent("run", "hello", "--temperature", "0", "--json-events", env=empty_home)
     assert ran.code == 0 and check(ran.events)["temperature"] == 0
     assert (ran.events[0]["model"], ran.events[0]["context_length"]) == ("gpt-oss-20b", 1024)
+
+
+def test_models_show_gives_syntax_of_messages(agent: RunAgent, tmp_path: Path) -> None:
+    facts = json.loads(agent("models", "show", "tiny", "--json").out)
+    assert (facts["name"], facts["calls"]) == ("tiny", "can be parsed")
+    assert facts["response_template"] == "built in"
+    assert 'to=functions.add <|constrain|>json<|message|>{"a": 1, "b": 2}<|call|>' in facts["example"]
+    path = random_qwen_gguf.write_model(tmp_path / "small.gguf", random_qwen_gguf.SPECIALS, None)
+    shown = agent("models", "show", str(path)).out
+    assert re.search(r"^Calls +cannot be parsed: no tools\nResponse template  none\n", shown, re.M)
+    assert "I compute it." in shown
+
+
+def test_models_show_of_model_that_is_not_here(agent: RunAgent) -> None:
+    shown = agent("models", "show", "gpt-oss-20b").out
+    assert "ggml-org/gpt-oss-20b-GGUF" in shown and "Calls" not in shown
+    assert agent("models", "show", "nope").code == 2

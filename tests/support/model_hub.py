@@ -22,6 +22,8 @@ class ModelHub:
     files: dict[str, bytes] = field(default_factory=lambda: dict(FILES))
     repositories: dict[str, dict[str, bytes]] = field(default_factory=dict)
     """The files of further repositories."""
+    cards: dict[str, dict[str, object]] = field(default_factory=dict)
+    """What the API tells of repositories, by name."""
     etags: dict[str, str] = field(default_factory=dict)
     """What is claimed instead of a file's own SHA-256."""
     sizes: dict[str, int] = field(default_factory=dict)
@@ -95,11 +97,17 @@ def model_hub() -> Iterator[ModelHub]:
             if url.path == "/api/models":
                 words = parse_qs(url.query)["search"][0]
                 state.searches.append(words)
-                model = {"id": "org/repo", "downloads": 12_345, "tags": ["gguf"]}
+                # Fields that are not named in "expand" are left out, as of the hub.
+                known = {"downloads": 12_345, **state.cards.get("org/repo", {})}
+                named = parse_qs(url.query).get("expand", [])
+                model = {"id": "org/repo", **{k: v for k, v in known.items() if k in named}}
                 self._send_json([model] if "repo" in words else [])
                 return
             listed = url.path.startswith("/api/models/")
             files = state.repository(url.path.removeprefix("/api/models" if listed else ""))
+            if listed and "/tree/" not in url.path:
+                self._send_json(state.cards.get(url.path.removeprefix("/api/models/"), {}))
+                return
             if files is not None and listed:
                 self._send_json(state.tree(files))
                 return

@@ -221,7 +221,7 @@ class Navigator:
 
     async def models(self) -> None:
         """Open the list of models: known, on this machine, downloadable."""
-        from agent.models.details import describe_model
+        from agent.models.details import describe_model, row_model
         from agent.models.listing import list_models
         from tui.screens.models import ModelsScreen
 
@@ -236,7 +236,8 @@ class Navigator:
 
         def describe(row: ModelRow) -> list[tuple[str, str]]:
             """Describe a model; of the one that has answered, with the speed of its last turn."""
-            facts, turn = describe_model(row, runtime.paths), self._app.own_turn.view
+            facts = describe_model(row_model(row, runtime.paths), runtime.paths)
+            turn = self._app.own_turn.view
             if turn is not None and turn.speed and row.name == runtime.model.name:
                 facts.append(("Speed", f"{turn.speed:.0f} tok/s in the last turn"))
             return facts

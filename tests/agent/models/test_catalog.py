@@ -1,5 +1,6 @@
 """models.toml: what its entries may have, and that a wrong one leaves the others usable."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,9 @@ SERVER = 'engine = "vllm"\nurl = "http://127.0.0.1:8000"\n'
         ('["bad/name"]\nkeep_alive = 1', "its name may have only"),
         ('[bad]\npath = "a\\u0000b"', "no path has a NUL in it"),
         ("bad = 1", "it must be a table: begin it with [bad]"),
+        ("[bad]\nresponse_template = 5", "response_template must be a table, or the path"),
+        ('[bad]\nresponse_template = "no.json"', "response_template: cannot read no.json: "),
+        ('[bad]\nresponse_template = "/dev/null"', "response_template: cannot read /dev/null: "),
     ],
 )
 def test_wrong_entry_has_problem_and_others_work(paths: Paths, entry: str, why: str) -> None:
@@ -140,3 +144,20 @@ def test_remote_wait_is_read(paths: Paths) -> None:
     write(paths, f"[m]\n{SERVER}wait = 300\n")
     endpoint = catalog.load_catalog(paths)["m"].endpoint
     assert endpoint is not None and endpoint.wait == 300.0
+
+
+def test_response_template_is_table_or_file(paths: Paths, tmp_path: Path) -> None:
+    """A file may be a template, or a tokenizer_config.json that has one."""
+    template = {"fields": {"content": {"open": "<a>"}}}
+    (tmp_path / "bare.json").write_text(json.dumps(template))
+    (tmp_path / "config.json").write_text(json.dumps({"response_template": template, "a": 1}))
+    (tmp_path / "list.json").write_text("[]")
+    entries = "".join(
+        f"[{name}]\nresponse_template = '{tmp_path / name}.json'\n"
+        for name in ("bare", "config", "list")
+    )
+    write(paths, entries + '[table]\nresponse_template.fields.content = { open = "<a>" }\n')
+    known = catalog.load_catalog(paths)
+    assert known["tiny"].response_template is None
+    assert all(known[name].response_template == template for name in ("bare", "config", "table"))
+    assert "list.json must hold a JSON object" in (known["list"].problem or "")

@@ -6,7 +6,7 @@ import gguf
 import numpy
 
 from agent.config.paths import Paths
-from agent.models.details import QUANTISATION_NAMES, describe_model
+from agent.models.details import QUANTISATION_NAMES, describe_model, row_model
 from agent.models.listing import ModelRow, list_models
 
 
@@ -36,7 +36,7 @@ def test_describe_model_file_gives_header_and_placement(tmp_path: Path) -> None:
     paths, path = paths_below(tmp_path), tmp_path / "small.gguf"
     write_model(path)
     row = ModelRow("small", (), False, True, path.stat().st_size, "file", str(path), "")
-    facts = dict(describe_model(row, paths))
+    facts = dict(describe_model(row_model(row, paths), paths))
     assert facts["Quantisation"] == "Q4_K_M" and facts["License"] == "mit"
     assert facts["Architecture"] == "llama · 1 layers" and facts["Trained for"] == "8,192 tokens"
     assert facts["Chat format"] == "plain" and facts["Context"].startswith("8,192 tokens")
@@ -46,7 +46,7 @@ def test_describe_model_file_gives_header_and_placement(tmp_path: Path) -> None:
 def test_describe_model_not_installed_says_repository_and_license(tmp_path: Path) -> None:
     paths = paths_below(tmp_path)
     row = next(row for row in list_models(paths) if row.name == "gpt-oss-20b")
-    assert describe_model(row, paths) == [
+    assert describe_model(row_model(row, paths), paths) == [
         ("Repository", "ggml-org/gpt-oss-20b-GGUF"),
         ("Download", "12.1 GB"),
         ("Chat format", "harmony"),

@@ -11,6 +11,7 @@ import pytest
 
 from agent.config.paths import Paths
 from agent.errors import UserError
+from agent.formats.detect import response_template_path
 from agent.models import catalog, hub
 from agent.models.machine import Machine
 from tests.support import forks
@@ -270,3 +271,82 @@ def test_search_lists_downloads_and_sizes(repository: ModelHub, tmp_path: Path) 
     rows = json.loads(models(repository, tmp_path, "search", "repo", "--json").stdout)
     assert [(row["id"], row["downloads"]) for row in rows] == [("org/repo", 12_345)]
     assert [q["name"] for q in rows[0]["quantisations"]] == ["Q2_K", "Q4_K_M", "Q8_0"]
+
+
+@pytest.mark.parametrize(
+    ("gguf", "expected"),
+    [
+        ({"architecture": "qwen3", "chat_template": "{{ '<tool_call>' }}"}, True),
+        ({"architecture": "gpt-oss", "chat_template": ""}, True),
+        ({"architecture": "gemma", "chat_template": "{{ messages }}"}, False),
+        ({"architecture": "gemma"}, None),
+        ("none", None),
+    ],
+)
+def test_search_says_whether_calls_can_be_parsed(
+    repository: ModelHub, tmp_path: Path, gguf: object, expected: bool | None
+) -> None:
+    repository.cards["org/repo"] = {"gguf": gguf}
+    [row] = json.loads(models(repository, tmp_path, "search", "repo", "--json").stdout)
+    assert row["parses_calls"] is expected
+    line = models(repository, tmp_path, "search", "repo").stdout.rstrip("\n")
+    assert line.endswith({True: "MB  tools", False: "MB  no tools", None: "MB"}[expected])
+
+
+# --- response templates ---
+
+TEMPLATE = {"fields": {"content": {"open": "<a>"}}}
+
+
+def pulled_template(hub: ModelHub, home: Path) -> object:
+    """Pull the smallest quantisation, and read the response template next to it."""
+    done = models(hub, home, "pull", "org/repo:Q2_K")
+    assert (done.returncode, "tokenizer" in done.stderr) == (0, False), done.stderr
+    path = response_template_path(Path(done.stdout.strip()))
+    assert path.parent == Path(done.stdout.strip()).parent
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def config(template: object, padding: int = 0) -> bytes:
+    """A tokenizer_config.json."""
+    return json.dumps({"response_template": template, "padding": " " * padding}).encode()
+
+
+def test_pull_keeps_response_template_until_model_is_removed(
+    repository: ModelHub, tmp_path: Path
+) -> None:
+    repository.files["tokenizer_config.json"] = config(TEMPLATE)
+    assert pulled_template(repository, tmp_path) == TEMPLATE
+    assert models(repository, tmp_path, "rm", "Qwen3-4B-Q2_K", "--yes").returncode == 0
+    assert not list((tmp_path / "cache/models").rglob("*"))
+
+
+@pytest.mark.parametrize("base", ["other/base", ["other/base", "more/bases"]])
+def test_pull_of_copy_keeps_response_template_of_its_base(
+    repository: ModelHub, tmp_path: Path, base: object
+) -> None:
+    repository.cards["org/repo"] = {"cardData": {"base_model": base}}
+    repository.repositories["other/base"] = {"tokenizer_config.json": config(TEMPLATE)}
+    assert pulled_template(repository, tmp_path) == TEMPLATE
+
+
+@pytest.mark.parametrize(
+    ("file", "card"),
+    [
+        (config("no table"), {}),
+        (config(TEMPLATE, padding=16 << 20), {}),
+        (b"[" * 100_000, {}),
+        (b"\xff", {}),
+        (b"[]", {"cardData": {"base_model": 5}}),
+        (b"{}", {"cardData": {"base_model": "../../etc"}}),
+        (b"{}", {"cardData": {"base_model": "no/where"}}),
+        (b"{}", {"cardData": None}),
+    ],
+    ids=["no table", "long", "deep", "no text", "no object", "odd base", "no base", "no card"],
+)
+def test_pull_without_response_template_is_as_good(
+    repository: ModelHub, tmp_path: Path, file: bytes, card: dict[str, object]
+) -> None:
+    repository.files["tokenizer_config.json"] = file
+    repository.cards["org/repo"] = card
+    assert pulled_template(repository, tmp_path) is None

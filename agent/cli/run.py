@@ -22,7 +22,7 @@ from agent.cli import login_prompt
 from agent.cli.process import stop_on_signals
 from agent.cli.trust import can_ask
 from agent.config.launch import LaunchOptions
-from agent.conversation.attachments import format_attachment
+from agent.conversation.attachments import attached_text, format_attachment
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.errors import UserError, describe_cause
@@ -38,7 +38,6 @@ from agent.turn.loop import Turn
 from agent.turn.options import AnswerForm, TurnOptions, response_format_section
 from agent.util import private_files
 from agent.util.ids import new_id
-from agent.util.images import CANNOT_SEE, is_image
 from agent.util.json_schema import find_schema_error
 from agent.util.process import (
     EXIT_BROKEN_PIPE,
@@ -308,10 +307,7 @@ def _read_stdin(required: bool) -> str | None:
             return None
         if stat.S_ISFIFO(mode) and not select.select([stdin], [], [], 1.0)[0]:
             print("agent: reading stdin until its end (--no-stdin skips it) …", file=sys.stderr)
-    data = stdin.buffer.read()
-    if is_image(data):
-        raise UserError(f"The input is an image, and {CANNOT_SEE}.")
-    return data.decode("utf-8", errors="replace")
+    return attached_text(stdin.buffer.read(), "The input", errors="replace")
 
 
 def _check_writable(option: str, file: Path | None) -> None:

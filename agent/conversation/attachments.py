@@ -4,9 +4,13 @@ can distinguish them."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass, field
 from typing import Literal
+
+from agent.errors import UserError
+from agent.util.images import CANNOT_SEE, PDF_MAGIC, decode_text, is_image
 
 Kind = Literal["file", "prompt", "command"]
 """file: a file or stdin; prompt: what an MCP server or a project made of one of its prompts; command:
@@ -38,6 +42,23 @@ def format_attachment(source: str, text: str, kind: Kind = "file") -> str:
     text = text.rstrip("\n")
     header = f'<{tag} {_ATTRIBUTES[kind]}="{name}" lines="{text.count(chr(10)) + 1}">'
     return f"\n\n{header}\n{text}\n</{tag}>"
+
+
+def attached_text(data: bytes, name: str, errors: str = "strict") -> str:
+    """The text of a file, of a PDF too, which takes a while. ``errors``: as in `bytes.decode`. Raises
+    UserError for what is not text."""
+    if data.startswith(PDF_MAGIC):
+        from tools.builtin.browser.pdf import read_pdf  # few prompts have one
+
+        pdf = asyncio.run(read_pdf(data))
+        if pdf.problem:
+            raise UserError(f"{name} cannot be attached. {pdf.problem}")
+        return pdf.text
+    if is_image(data):
+        raise UserError(f"{name} is an image, and {CANNOT_SEE}.")
+    if (text := decode_text(data, errors)) is None:
+        raise UserError(f"{name} cannot be attached: it is neither text nor a PDF.")
+    return text
 
 
 def split_attachments(text: str) -> tuple[str, list[Attachment]]:

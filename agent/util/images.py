@@ -1,4 +1,4 @@
-"""Distinguishes images from text by their first bytes."""
+"""Distinguishes images, PDFs and text by their first bytes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from urllib.parse import unquote
 
 CANNOT_SEE = "this model cannot see images"
 """Message for people and clients who send an image to the model."""
+PDF_MAGIC = b"%PDF-"
 SIGNATURE_BYTES = 12
 """Length of the longest signature."""
 MAX_PATH_CHARACTERS = 4096
 _SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
 """PNG, JPEG, GIF, TIFF (https://www.iana.org/assignments/media-types/#image)."""
+_BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _BRANDS = (b"ftypavif", b"ftypheic", b"ftypheix", b"ftypmif1")
 
 
@@ -22,10 +24,15 @@ def is_image(data: bytes) -> bool:
     return data.startswith(_SIGNATURES) or is_webp or data[4:12] in _BRANDS
 
 
-def is_image_file(file: Path) -> bool:
-    """Whether a file begins as a picture does. Raises OSError."""
-    with file.open("rb") as stream:
-        return is_image(stream.read(SIGNATURE_BYTES))
+def decode_text(data: bytes, errors: str = "strict") -> str | None:
+    """Text in UTF-8, or in UTF-16 with a byte order mark; None: it is not text. ``errors``: as in
+    `bytes.decode`."""
+    encodings = (name for mark, name in _BYTE_ORDER_MARKS.items() if data.startswith(mark))
+    try:
+        text = data.decode(next(encodings, "utf-8"), errors)
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
 
 
 def is_pasted_image(text: str) -> bool:
@@ -38,6 +45,9 @@ def is_pasted_image(text: str) -> bool:
     try:
         words = [unquote(text[7:])] if text.startswith("file://") else shlex.split(text)
         file = Path(words[0]).expanduser()
-        return len(words) == 1 and file.is_file() and is_image_file(file)
+        if len(words) > 1 or not file.is_file():
+            return False
+        with file.open("rb") as stream:
+            return is_image(stream.read(SIGNATURE_BYTES))
     except (IndexError, OSError, ValueError, RuntimeError):
         return False

@@ -384,7 +384,9 @@ def test_models_show_gives_syntax_of_messages(agent: RunAgent, tmp_path: Path) -
     facts = json.loads(agent("models", "show", "tiny", "--json").out)
     assert (facts["name"], facts["calls"]) == ("tiny", "can be parsed")
     assert facts["response_template"] == "built in"
-    assert 'to=functions.add <|constrain|>json<|message|>{"a": 1, "b": 2}<|call|>' in facts["example"]
+    assert (
+        'to=functions.add <|constrain|>json<|message|>{"a": 1, "b": 2}<|call|>' in facts["example"]
+    )
     path = random_qwen_gguf.write_model(tmp_path / "small.gguf", random_qwen_gguf.SPECIALS, None)
     shown = agent("models", "show", str(path)).out
     assert re.search(r"^Calls +cannot be parsed: no tools\nResponse template  none\n", shown, re.M)

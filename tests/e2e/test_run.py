@@ -17,6 +17,7 @@ import pytest
 
 from tests.support import forks
 from tests.support.invariants import check, mcp_calls
+from tests.support.pdf import pdf
 from tests.support.program import RunAgent
 from tests.support.scripts import DONE, REASONING, hold, python, reasoned_call, thought
 from tests.support.waiting import HANG_SECONDS, wait_until
@@ -117,6 +118,33 @@ def test_run_stdin_is_prompt_or_appended(agent: RunAgent, script: Script) -> Non
     assert prompt_tokens("hello\n", stdin="") == short
     assert prompt_tokens("hello", stdin="one two three four") > short
     assert prompt_tokens("hello", "--no-stdin", stdin="one two three four") == short
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "attached"),
+    [
+        (pdf("The fox sleeps."), "", "The fox sleeps."),
+        (b"caf\xe9 au lait", "", "caf\ufffd au lait"),
+        ("Füchse".encode("utf-16"), "", "Füchse"),
+        (b"\x7fELF\0\0", "The input cannot be attached: it is neither text nor a PDF.", ""),
+        (b"%PDF-1.4", "The input cannot be attached. The PDF is damaged and cannot be read", ""),
+        (b"\x89PNG\r\n\x1a\n", "The input is an image, and this model cannot see images.", ""),
+    ],
+    ids=["pdf", "latin", "utf-16", "elf", "no pdf", "png"],
+)
+def test_run_stdin_of_bytes_is_read_or_refused(
+    home: Path, script: Script, data: bytes, error: str, attached: str
+) -> None:
+    done = subprocess.run(
+        [*forks.relay(), "run", "go", "--engine", script(DONE)],
+        env={**os.environ, "AGENT_HOME": str(home)}, input=data, capture_output=True,
+        timeout=HANG_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == (2 if error else 0) and error in done.stderr.decode()
+    if attached:
+        with closing(sqlite3.connect(home / "state/store.sqlite")) as store:
+            (prompt,) = store.execute("SELECT prompt FROM turns").fetchone()
+        assert '<file path="stdin" lines=' in prompt and attached in prompt
 
 
 def test_run_attached_stdin_is_announced(agent: RunAgent, script: Script) -> None:

@@ -15,12 +15,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.conversation.attachments import format_attachment, split_attachments
+from agent.conversation.attachments import attached_text, format_attachment, split_attachments
 from agent.errors import UserError
-from agent.util.images import CANNOT_SEE, is_image_file
+from agent.util.images import PDF_MAGIC, SIGNATURE_BYTES, is_image
 
-MAX_FILE_BYTES = 256 * 1024
-"""Size of the largest file that can be attached."""
+MAX_FILE_BYTES, MAX_PDF_BYTES = 256 * 1024, 16 << 20
+"""Sizes of the largest text and the largest PDF that can be attached."""
 _PUNCTUATION = ".,;:!?)]}'\""
 """May follow a path."""
 _MENTION = re.compile(r'(?<!\S)@(?:"(?P<quoted>[^"\n]+)"|(?P<path>\S+))')
@@ -101,18 +101,13 @@ def _path_candidates(path: str) -> Iterator[str]:
 
 def _read_text(path: str, file: Path) -> str:
     try:
-        if is_image_file(file):
-            raise UserError(f"@{path} is an image, and {CANNOT_SEE}.")
-        size = file.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise UserError(
-                f"@{path} is too long to attach: {size:,} bytes, at most {MAX_FILE_BYTES:,}."
-            )
-        text = file.read_bytes().decode("utf-8")
+        with file.open("rb") as stream:
+            data, size = stream.read(SIGNATURE_BYTES), file.stat().st_size
+            most = MAX_PDF_BYTES if data.startswith(PDF_MAGIC) else MAX_FILE_BYTES
+            if size <= most:
+                data += stream.read(most)
+            elif not is_image(data):
+                raise UserError(f"@{path} is too long to attach: {size:,} bytes, at most {most:,}.")
     except OSError as error:
         raise UserError(f"@{path} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise UserError(f"@{path} cannot be attached: it is not text.")
-    return text
+    return attached_text(data, f"@{path}")

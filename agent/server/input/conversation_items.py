@@ -17,7 +17,6 @@ from agent.conversation.messages import Message, ReasoningMessage
 from agent.formats.protocol import Format
 from agent.server.http.clients import current_client
 from agent.server.http.errors import ApiError
-from agent.server.input.files import PdfText
 from agent.server.input.items import (
     NO_PDFS,
     InputHistory,
@@ -33,6 +32,7 @@ from agent.store.api_conversations import ItemTurn, item_suffix
 from agent.store.event_codec import encode_line, pack, split_line, unpack_lines
 from agent.store.records import prompt_of
 from agent.util.ids import new_id
+from tools.builtin.browser.pdf import PdfText
 from tools.types import Tool
 
 Items = tuple[dict[str, Any], ...]

@@ -7,28 +7,18 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from urllib.parse import unquote_to_bytes
 
 from agent.conversation.attachments import format_attachment
 from agent.server.http.errors import ApiError, invalid
 from agent.server.input.schemas import ContentPart
-from agent.util.images import CANNOT_SEE, is_image
+from agent.util.images import CANNOT_SEE, PDF_MAGIC, decode_text, is_image
+from tools.builtin.browser.pdf import PdfText
 
 MAX_FILE_BYTES = 2 * 1024 * 1024
 """Longest file; a context of 131,072 tokens holds about half a million characters."""
-PDF_MAGIC = b"%PDF-"
 _DATA_URL = re.compile(r"data:[^,]{0,200}?(?P<base64>;base64)?,", re.IGNORECASE)
-_BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-
-
-@dataclass(frozen=True, slots=True)
-class PdfText:
-    """The text of a PDF; without one, a sentence that says why."""
-
-    text: str = ""
-    problem: str = ""
 
 
 def file_text(part: ContentPart, param: str, pdfs: Mapping[str, PdfText]) -> str:
@@ -89,12 +79,7 @@ def _without_data(part: ContentPart, param: str) -> ApiError:
 def _text(data: bytes, param: str) -> str:
     if is_image(data):
         raise invalid(param, f"The file is an image: {CANNOT_SEE}.", "unsupported_value")
-    encodings = (name for mark, name in _BYTE_ORDER_MARKS.items() if data.startswith(mark))
-    try:
-        text = data.decode(next(encodings, "utf-8"))
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
+    if (text := decode_text(data)) is None:
         message = (
             "The file is not text: text, Markdown, JSON, CSV and source code in UTF-8, and PDFs are"
             " read."

@@ -45,7 +45,7 @@ from agent.formats.recipients import PYTHON_TOOL, plain_name
 from agent.server.http.errors import ApiError, invalid
 from agent.server.input.compaction_token import decode_summary
 from agent.server.input.declared_tools import AddedTools, add_tools
-from agent.server.input.files import PdfText, file_text
+from agent.server.input.files import file_text
 from agent.server.input.foreign_items import CALLS, call_text, output_text, own_result
 from agent.server.input.listed_items import KNOWN_PART_TYPES, TEXT_PART_TYPES
 from agent.server.input.schemas import (
@@ -73,6 +73,7 @@ from agent.server.input.schemas import (
 from agent.turn.hedge import CALL_HEDGE
 from agent.turn.options import ApprovedCall
 from agent.util.images import CANNOT_SEE
+from tools.builtin.browser.pdf import PdfText
 from tools.types import Tool
 
 UNSEEN_REASONS = {

@@ -1,23 +1,18 @@
-"""Reads the PDFs that requests bring, each in a process with limits of time and memory, without files
-and network: its parser may be attacked, and takes as long as the PDF's maker wants."""
+"""Reads the PDFs that requests bring, a few at a time, and remembers their texts."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
-import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 
 from agent.server.http.errors import rate_limited
-from agent.server.input.files import MAX_FILE_BYTES, PdfText, decode_file, is_pdf
+from agent.server.input.files import MAX_FILE_BYTES, decode_file, is_pdf
 from agent.server.input.schemas import InputFunctionCallOutput, InputItem, InputMessage
-from tools.builtin.browser.extraction import ExtractionError, run_extract
-from tools.sandbox.isolation import ResourceLimits, best_isolation
+from tools.builtin.browser.pdf import PDF_LIMITS, PDF_TIMEOUT_SECONDS, PdfText, read_pdf
+from tools.sandbox.isolation import ResourceLimits
 
-PDF_LIMITS = ResourceLimits(memory=1 << 30, cpu=20)
-PDF_TIMEOUT_SECONDS = 30.0
 MAX_PDFS = 16
 """PDFs of one request."""
 MAX_READERS = 2
@@ -26,7 +21,6 @@ MAX_WAITING = 32
 """Requests that wait for theirs; further ones are refused with status 429."""
 CACHE_CHARACTERS = 8_000_000
 """Texts that are remembered, for clients that send their whole history with each request."""
-_PAGE_MARK = re.compile(r"^\[page \d+ of \d+\]$", re.MULTILINE)
 
 
 class PdfReader:
@@ -68,7 +62,7 @@ class PdfReader:
         key = hashlib.sha256(data).digest()
         if key not in self._texts:
             async with self._readers:
-                read = await self._extract(data)
+                read = await read_pdf(data, self._limits, self._seconds)
             if read.problem:
                 return read
             self._texts[key] = read
@@ -78,27 +72,6 @@ class PdfReader:
             self._texts.popitem(last=False)
         return read
 
-    async def _extract(self, data: bytes) -> PdfText:
-        isolation = await asyncio.to_thread(best_isolation)
-        if not isolation.ok:
-            return PdfText(
-                problem="PDFs are read only in isolation, and none works on this machine"
-                " (agent doctor says why): send its text."
-            )
-        about: dict[str, object] = {
-            "url": "",
-            "kind": "application/pdf",
-            "charset": None,
-            "source": False,
-        }
-        try:
-            answer = await run_extract(
-                about, data, isolation, limits=self._limits, seconds=self._seconds
-            )
-        except ExtractionError:
-            answer = b""
-        return await asyncio.to_thread(parse_answer, answer)
-
 
 def _pdfs(items: Iterable[InputItem]) -> Iterator[str]:
     for item in items:
@@ -107,26 +80,3 @@ def _pdfs(items: Iterable[InputItem]) -> Iterator[str]:
                 for part in parts:
                     if part.type == "input_file" and part.file_data and is_pdf(part.file_data):
                         yield part.file_data
-
-
-def parse_answer(answer: bytes) -> PdfText:
-    """Read what the process wrote, which the PDF may have made it write."""
-    try:
-        result = json.loads(answer)
-        text, error = str(result.get("text", "")), str(result.get("error", ""))
-    except (ValueError, AttributeError, RecursionError):
-        text, error = "", "MemoryError"
-    match error.partition(":")[0]:
-        case "":
-            if _PAGE_MARK.sub("", text).strip():
-                return PdfText(text.replace("\0", "").encode("utf-8", "replace").decode())
-            problem = "The PDF has no text, its pages may be pictures: send what they say."
-        case "FileNotDecryptedError" | "DependencyError":
-            problem = "The PDF is encrypted: send it without a password."
-        case "MemoryError" | "SystemError" | "ImportError":  # what Python raises when memory ends
-            problem = (
-                "Reading the PDF takes too much time or memory: send fewer pages, or its text."
-            )
-        case _:
-            problem = "The PDF is damaged and cannot be read: send its text."
-    return PdfText(problem=problem)

@@ -11,13 +11,15 @@ import pytest
 from agent.server.http.errors import ApiError
 from agent.server.input import pdf_texts
 from agent.server.input.files import MAX_FILE_BYTES
-from agent.server.input.pdf_texts import PDF_LIMITS, PdfReader
+from agent.server.input.pdf_texts import PdfReader
 from agent.server.input.schemas import InputMessage
 from tests.support.endpoint import Serve, api_error, engine_markup
 from tests.support.invariants import check
 from tests.support.pdf import blank_pdf, encrypted_pdf, pdf
 from tests.support.scripts import HELLO
+from tools.builtin.browser import pdf as pdf_reading
 from tools.builtin.browser.extraction import run_extract
+from tools.builtin.browser.pdf import PDF_LIMITS
 from tools.sandbox.isolation import Isolation
 
 
@@ -148,7 +150,7 @@ async def test_pdf_that_is_sent_again_is_not_read_again(
         started.append(arguments)
         return await run_extract(*arguments, **options)
 
-    monkeypatch.setattr(pdf_texts, "run_extract", extract)
+    monkeypatch.setattr(pdf_reading, "run_extract", extract)
     served = await serve(HELLO)
     item = message(filename="a.pdf", file_data=encoded(pdf("Again")))
     for _ in range(2):
@@ -179,24 +181,24 @@ async def test_reader_that_is_killed_as_it_starts_keeps_nobody_waiting() -> None
 
 @pytest.mark.parametrize("answer", [b"[]", b"\xff", b'{"text": 1, "error": null}', b"[" * 9_000])
 def test_answer_that_a_pdf_made_its_reader_write_is_an_error(answer: bytes) -> None:
-    assert pdf_texts.parse_answer(answer).problem
+    assert pdf_reading.parse_answer(answer).problem
 
 
 @pytest.mark.parametrize("name", ["MemoryError", "SystemError", "ImportError"])
 def test_reader_without_memory_does_not_say_that_the_pdf_is_damaged(name: str) -> None:
     """Where memory ends in C code, Python raises whatever that left: SystemError, one in forty."""
     answer = json.dumps({"error": f"{name}: error return without exception set"})
-    assert "too much time or memory" in pdf_texts.parse_answer(answer.encode()).problem
+    assert "too much time or memory" in pdf_reading.parse_answer(answer.encode()).problem
 
 
 def test_text_of_a_pdf_can_be_encoded() -> None:
-    assert pdf_texts.parse_answer(b'{"text": "a\\u0000\\ud800b"}').text == "a?b"
+    assert pdf_reading.parse_answer(b'{"text": "a\\u0000\\ud800b"}').text == "a?b"
 
 
 async def test_pdf_is_refused_where_nothing_isolates_its_reader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pdf_texts, "best_isolation", lambda: Isolation("none", "", False))
+    monkeypatch.setattr(pdf_reading, "best_isolation", lambda: Isolation("none", "", False))
     item = InputMessage.model_validate(message(file_data=encoded(pdf("x"))))
     (read,) = (await PdfReader().read([item])).values()
     assert "isolation" in read.problem

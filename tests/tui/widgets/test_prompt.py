@@ -9,6 +9,7 @@ from textual import events
 from agent.config.keys import read_bindings
 from agent.errors import UserError
 from tests.support.fake_app import AppDriver, FakeSession, drive_app, screen_text
+from tests.support.pdf import pdf
 from tui.state.command import Commands
 from tui.state.completion import PromptCompleter
 from tui.util.attachments import (
@@ -157,6 +158,22 @@ def test_attach_files_only_existing_files(tmp_path: Path) -> None:
     assert without_attachments(prompt) == text and attached_files(prompt) == [("a.py", 1)]
     with pytest.raises(UserError, match="@long is too long to attach"):
         attach_files("@long", tmp_path)
+
+
+def test_attach_files_reads_pdfs_and_refuses_what_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "x.pdf").write_bytes(pdf("The fox sleeps."))
+    (tmp_path / "notes").write_bytes("Füchse".encode("utf-16"))
+    prompt = attach_files("@x.pdf @notes", tmp_path)
+    assert '<file path="x.pdf"' in prompt and "The fox sleeps." in prompt and "Füchse" in prompt
+    for name, data, reason in (
+        ("odd.pdf", b"%PDF-1.4\n", "@odd.pdf cannot be attached. The PDF is damaged"),
+        ("x.gz", b"\x1f\x8b\x08\0\0", "@x.gz cannot be attached: it is neither text nor a PDF."),
+        ("x.png", b"\x89PNG\r\n\x1a\n" + b"x" * MAX_FILE_BYTES, "@x.png is an image"),
+        ("latin", b"caf\xe9", "@latin cannot be attached: it is neither text nor a PDF."),
+    ):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(UserError, match=reason):
+            attach_files(f"@{name}", tmp_path)
 
 
 def test_file_index_ignored_files_are_left_out(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ GENERAL_EXAMPLES = (
     "Write a haiku about a river",
 )
 """Prompts that any real model answers well."""
+SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
+"""The end of a split GGUF's stem, as llama.cpp's gguf-split writes it."""
 _NAME = re.compile(r"[\w:.@+-]+")
 
 
@@ -204,7 +206,7 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
     if "\0" in f"{path}{file}":
         raise ValueError("no path has a NUL in it")
     if path is None and file is not None:
-        path = models_folder(paths) / name / file
+        path = _pulled_path(models_folder(paths) / name, file)
     return Model(
         name=name,
         description=entry.get("description", ""),
@@ -229,6 +231,17 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
         keep_alive=_optional_float(entry, "keep_alive"),
         endpoint=_endpoint(entry),
     )
+
+
+def _pulled_path(folder: Path, file: str) -> Path:
+    """The path of a pulled file; one that was pulled before its repository changed the case of its name
+    or merged its parts stays in use."""
+    path = folder / file
+    if not path.exists():
+        wanted = SPLIT.sub("", path.stem).lower()
+        pulled = sorted(folder.glob("*.gguf"))
+        return next((p for p in pulled if SPLIT.sub("", p.stem).lower() == wanted), path)
+    return path
 
 
 def _response_template(setting: dict[str, Any] | str | None) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from agent.engine.placement import gguf_header
 from agent.engine.placement.memory_estimate import split_files
 from agent.engine.protocol import EngineError
-from agent.models.catalog import Model, unused_name
+from agent.models.catalog import SPLIT, Model, unused_name
 
 OLLAMA_ARCHITECTURE = "gptoss"
 """The architecture of Ollama's own gpt-oss files; its tensors are Ollama's own too."""
@@ -22,8 +22,6 @@ QUANTISATION = re.compile(
     r"[-_.](?:ud[-_])?(?:i?q\d\w*|t?q\d\w*|mxfp4\w*|b?f16|f32|fp16)$", re.IGNORECASE
 )
 """The end of a stem that names a quantisation."""
-SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
-"""The end of a split GGUF's stem, as llama.cpp's gguf-split writes it."""
 _WEIGHTS = "application/vnd.ollama.image.model"
 """Media type of the layer with the weights in an Ollama manifest."""
 

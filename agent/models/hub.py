@@ -13,8 +13,8 @@ from typing import Any
 from agent.config.paths import Paths
 from agent.errors import UserError, describe_cause
 from agent.formats.detect import detect_format
-from agent.models.catalog import Model, load_catalog, models_folder, unused_name
-from agent.models.discovery import QUANTISATION, SPLIT
+from agent.models.catalog import SPLIT, Model, load_catalog, models_folder, unused_name
+from agent.models.discovery import QUANTISATION
 from agent.models.download import PullError, find_pullable, hub_address, hub_errors, hub_host
 from agent.models.machine import FitEstimate, Machine, estimate_fit, inspect_machine
 from agent.util import private_files

@@ -51,7 +51,7 @@ def test_bash_completes_commands_options_and_values(complete: Complete) -> None:
     assert complete("agent", "se") == ["serve", "sessions"]
     assert complete("agent", "run", "--max-o") == ["--max-output-tokens"]
     assert complete("agent", "run", "--effort", "") == ["low", "medium", "high"]
-    assert complete("agent", "run", "--model", "gpt") == ["gpt-oss-20b", "gpt-oss-120b"]
+    assert complete("agent", "run", "--model", "gpt-oss-1") == ["gpt-oss-120b"]
     assert complete("agent", "models", "default", "ti") == ["tiny"]
 
 

@@ -1,6 +1,7 @@
 """models.toml: what its entries may have, and that a wrong one leaves the others usable."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,40 @@ def test_response_template_is_table_or_file(paths: Paths, tmp_path: Path) -> Non
     assert known["tiny"].response_template is None
     assert all(known[name].response_template == template for name in ("bare", "config", "table"))
     assert "list.json must hold a JSON object" in (known["list"].problem or "")
+
+
+@pytest.mark.parametrize(
+    ("pulled", "used"),
+    [
+        (["big-q4.gguf"], "big-q4.gguf"),
+        (
+            ["big-q4-00002-of-00002.gguf", "big-q4-00001-of-00002.gguf"],
+            "big-q4-00001-of-00002.gguf",
+        ),
+        (["big-q4.gguf", "big-Q4.gguf"], "big-Q4.gguf"),
+        (["big-q8.gguf", ".big-q4.gguf.123.part"], "big-Q4.gguf"),
+        ([], "big-Q4.gguf"),
+    ],
+)
+def test_pulled_file_of_former_name_stays_in_use(
+    paths: Paths, pulled: list[str], used: str
+) -> None:
+    """The hub's repositories change the case of names, and merge parts."""
+    folder = catalog.models_folder(paths) / "big"
+    folder.mkdir(parents=True)
+    for name in pulled:
+        (folder / name).touch()
+    write(paths, '[big]\nrepo = "o/r"\nfile = "big-Q4.gguf"\n')
+    model = catalog.load_catalog(paths)["big"]
+    assert (model.path, model.files) == (folder / used, ("big-Q4.gguf",))
+    assert model.installed is (used in pulled)
+
+
+def test_shipped_entries_can_be_pulled(paths: Paths) -> None:
+    models = list(catalog.load_catalog(paths).values())
+    assert not [model.problem for model in models if model.problem]
+    pulled = [model for model in models if not model.embedded]
+    assert all(m.repo and m.file and m.license and m.description for m in pulled)
+    for model in pulled:
+        sizes = re.findall(r"about ([0-9.]+) GB", model.description)
+        assert [round((model.download_size or 0) / 1e9 / float(size), 1) for size in sizes] == [1.0]

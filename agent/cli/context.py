@@ -82,16 +82,10 @@ def _latest_context(store: Store, record: ExportRecord) -> AgentContext:
 def _load_format(vocabulary: str) -> Format:
     """The format that reads a vocabulary's tokens. Raises UserError."""
     from agent.engine.protocol import EngineError
-    from agent.formats import detect
-    from agent.models import resolve
+    from agent.models.loader import ModelLoader
+    from agent.models.resolve import resolve_model
 
     if vocabulary == "o200k_harmony":
         return harmony_format()
     with user_errors(EngineError):
-        model = resolve.resolve_model(vocabulary, user_paths())
-        form = None
-        if model.path is not None:
-            form = detect.load_format(model.path, model.format, model.response_template)
-    if form is None:
-        raise UserError(f"The messages are tokens of {vocabulary}, whose file is not here.")
-    return form
+        return ModelLoader(resolve_model(vocabulary, user_paths()), user_paths()).create_format()

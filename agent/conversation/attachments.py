@@ -48,7 +48,7 @@ def attached_text(data: bytes, name: str, errors: str = "strict") -> str:
     """The text of a file, of a PDF too, which takes a while. ``errors``: as in `bytes.decode`. Raises
     UserError for what is not text."""
     if data.startswith(PDF_MAGIC):
-        from tools.builtin.browser.pdf import read_pdf  # few prompts have one
+        from tools.builtin.browser.extraction import read_pdf  # few prompts have one
 
         pdf = asyncio.run(read_pdf(data))
         if pdf.problem:

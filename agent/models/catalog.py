@@ -237,11 +237,9 @@ def _pulled_path(folder: Path, file: str) -> Path:
     """The path of a pulled file; one that was pulled before its repository changed the case of its name
     or merged its parts stays in use."""
     path = folder / file
-    if not path.exists():
-        wanted = SPLIT.sub("", path.stem).lower()
-        pulled = sorted(folder.glob("*.gguf"))
-        return next((p for p in pulled if SPLIT.sub("", p.stem).lower() == wanted), path)
-    return path
+    pulled = [] if path.exists() else sorted(folder.glob("*.gguf"))
+    wanted = SPLIT.sub("", path.stem).lower()
+    return next((p for p in pulled if SPLIT.sub("", p.stem).lower() == wanted), path)
 
 
 def _response_template(setting: dict[str, Any] | str | None) -> dict[str, Any] | None:

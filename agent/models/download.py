@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 
 _REPO = re.compile(r"[\w.-]+/[\w.-]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-MAX_CONFIG_BYTES = 16 << 20
+MAX_CONFIG_MIB = 16
 SPARE_DISK_BYTES = 1 << 30
 """Bytes that a download leaves free on the disk: 1 GiB."""
 
@@ -71,19 +72,15 @@ def _read_object(path: str) -> dict[str, Any]:
     """A JSON object of the hub; empty where there is none, which is logged."""
     from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # type: ignore[attr-defined]
 
-    data, headers = b"", dict(build_hf_headers())
     try:
         with hub_errors(f"Reading {path} failed"):
-            url = f"{hub_address()}/{path}"
+            url, headers = f"{hub_address()}/{path}", dict(build_hf_headers())
             with get_session().stream("GET", url, headers=headers, timeout=20) as response:
                 if response.is_error:
                     response.read()
                 hf_raise_for_status(response)
-                for chunk in response.iter_bytes():
-                    data += chunk
-                    if len(data) > MAX_CONFIG_BYTES:
-                        raise ValueError(f"it has more than {MAX_CONFIG_BYTES:,} bytes")
-            return dict(json.loads(data))
+                chunks = islice(response.iter_bytes(1 << 20), MAX_CONFIG_MIB)
+                return dict(json.loads(b"".join(chunks)))
     except (EngineError, UserError, RecursionError) as error:
         log.warning("%s", error)
         return {}

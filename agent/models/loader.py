@@ -213,12 +213,16 @@ class ModelLoader:
         """The engine, not loaded yet, and a function that makes its format; both raise EngineError."""
         from agent.engine.llama.disk_cache import DiskCacheOptions
         from agent.engine.llama.engine import LlamaEngine
+        from agent.engine.scripted import ScriptEngine
 
-        if self.script is None and self.model.endpoint is not None:
+        if self.script is not None:
+            other = self.other_format()
+            scripted = other or self._harmony_format(None)
+            encode = other.encoder.encode_markup if other else self._harmony_encoding(None)
+            return ScriptEngine(self.script, encode, context=self.context), lambda: scripted
+        if self.model.endpoint is not None:
             form = self.create_format()
             return self._create_remote_engine(self.model.endpoint, form), lambda: form
-        if self.script is not None:
-            return self._create_script_engine(self.script)
         path = self.gguf_path(on_progress)
         disk_cache = DiskCacheOptions(self.paths.prefix_cache, self.prefix_cache_bytes)
         threads = EMBEDDED_THREADS if self.model.embedded else None
@@ -226,7 +230,6 @@ class ModelLoader:
         engine = LlamaEngine(
             path, placement=placement, threads=threads, disk_cache=disk_cache, draft=draft
         )
-
         return engine, self.create_format
 
     def create_format(self) -> Format:
@@ -252,15 +255,6 @@ class ModelLoader:
             f"The entry [{model.name}] of models.toml needs path, a GGUF that has its vocabulary"
             f" and chat template, to speak {model.format}."
         )
-
-    def _create_script_engine(self, script: Path) -> tuple[Engine, Callable[[], Format]]:
-        """The scripted engine speaks the model's format, as far as that is known."""
-        from agent.engine.scripted import ScriptEngine
-
-        other = self.other_format()
-        encode = other.encoder.encode_markup if other else self._harmony_encoding(None)
-        form = other or self._harmony_format(None)
-        return ScriptEngine(script, encode, context=self.context), lambda: form
 
     def _create_remote_engine(self, endpoint: RemoteEndpoint, form: Format) -> Engine:
         from agent.engine.remote.engine import RemoteEngine

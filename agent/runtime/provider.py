@@ -51,7 +51,7 @@ class EngineProvider:
         self.is_placed = False
         """Whether a plan waits for its load."""
         self.other_format: MarkupFormat | None = None
-        """The format of the chosen model, once it is known that this is not Harmony."""
+        """The format of the chosen model, once that is known not to be Harmony."""
 
     def choose(self, model: Model, context: int | None) -> None:
         """Provide another model from now on."""

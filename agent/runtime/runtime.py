@@ -354,6 +354,5 @@ class Runtime:
 
     def _withhold_tools(self, form: Format | None) -> None:
         """Offer no tools to a model whose calls cannot be parsed."""
-        can_call = form is None or form.parses_calls
-        sentence = f"Tools are off: this program cannot parse the calls of {self.model.name}."
-        self.host.withheld = "" if can_call else sentence
+        why = f"Tools are off: this program cannot parse the calls of {self.model.name}."
+        self.host.withheld = "" if form is None or form.parses_calls else why

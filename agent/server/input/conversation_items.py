@@ -32,7 +32,7 @@ from agent.store.api_conversations import ItemTurn, item_suffix
 from agent.store.event_codec import encode_line, pack, split_line, unpack_lines
 from agent.store.records import prompt_of
 from agent.util.ids import new_id
-from tools.builtin.browser.pdf import PdfText
+from tools.builtin.browser.extraction import PdfText
 from tools.types import Tool
 
 Items = tuple[dict[str, Any], ...]

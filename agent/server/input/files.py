@@ -14,7 +14,7 @@ from agent.conversation.attachments import format_attachment
 from agent.server.http.errors import ApiError, invalid
 from agent.server.input.schemas import ContentPart
 from agent.util.images import CANNOT_SEE, PDF_MAGIC, decode_text, is_image
-from tools.builtin.browser.pdf import PdfText
+from tools.builtin.browser.extraction import PdfText
 
 MAX_FILE_BYTES = 2 * 1024 * 1024
 """Longest file; a context of 131,072 tokens holds about half a million characters."""

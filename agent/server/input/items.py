@@ -73,7 +73,7 @@ from agent.server.input.schemas import (
 from agent.turn.hedge import CALL_HEDGE
 from agent.turn.options import ApprovedCall
 from agent.util.images import CANNOT_SEE
-from tools.builtin.browser.pdf import PdfText
+from tools.builtin.browser.extraction import PdfText
 from tools.types import Tool
 
 UNSEEN_REASONS = {

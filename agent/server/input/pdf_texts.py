@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from agent.server.http.errors import rate_limited
 from agent.server.input.files import MAX_FILE_BYTES, decode_file, is_pdf
 from agent.server.input.schemas import InputFunctionCallOutput, InputItem, InputMessage
-from tools.builtin.browser.pdf import PDF_LIMITS, PDF_TIMEOUT_SECONDS, PdfText, read_pdf
+from tools.builtin.browser.extraction import PDF_LIMITS, PDF_TIMEOUT_SECONDS, PdfText, read_pdf
 from tools.sandbox.isolation import ResourceLimits
 
 MAX_PDFS = 16

@@ -17,9 +17,8 @@ from tests.support.endpoint import Serve, api_error, engine_markup
 from tests.support.invariants import check
 from tests.support.pdf import blank_pdf, encrypted_pdf, pdf
 from tests.support.scripts import HELLO
-from tools.builtin.browser import pdf as pdf_reading
-from tools.builtin.browser.extraction import run_extract
-from tools.builtin.browser.pdf import PDF_LIMITS
+from tools.builtin.browser import extraction
+from tools.builtin.browser.extraction import PDF_LIMITS, run_extract
 from tools.sandbox.isolation import Isolation
 
 
@@ -150,7 +149,7 @@ async def test_pdf_that_is_sent_again_is_not_read_again(
         started.append(arguments)
         return await run_extract(*arguments, **options)
 
-    monkeypatch.setattr(pdf_reading, "run_extract", extract)
+    monkeypatch.setattr(extraction, "run_extract", extract)
     served = await serve(HELLO)
     item = message(filename="a.pdf", file_data=encoded(pdf("Again")))
     for _ in range(2):
@@ -181,24 +180,24 @@ async def test_reader_that_is_killed_as_it_starts_keeps_nobody_waiting() -> None
 
 @pytest.mark.parametrize("answer", [b"[]", b"\xff", b'{"text": 1, "error": null}', b"[" * 9_000])
 def test_answer_that_a_pdf_made_its_reader_write_is_an_error(answer: bytes) -> None:
-    assert pdf_reading.parse_answer(answer).problem
+    assert extraction.parse_answer(answer).problem
 
 
 @pytest.mark.parametrize("name", ["MemoryError", "SystemError", "ImportError"])
 def test_reader_without_memory_does_not_say_that_the_pdf_is_damaged(name: str) -> None:
     """Where memory ends in C code, Python raises whatever that left: SystemError, one in forty."""
     answer = json.dumps({"error": f"{name}: error return without exception set"})
-    assert "too much time or memory" in pdf_reading.parse_answer(answer.encode()).problem
+    assert "too much time or memory" in extraction.parse_answer(answer.encode()).problem
 
 
 def test_text_of_a_pdf_can_be_encoded() -> None:
-    assert pdf_reading.parse_answer(b'{"text": "a\\u0000\\ud800b"}').text == "a?b"
+    assert extraction.parse_answer(b'{"text": "a\\u0000\\ud800b"}').text == "a?b"
 
 
 async def test_pdf_is_refused_where_nothing_isolates_its_reader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pdf_reading, "best_isolation", lambda: Isolation("none", "", False))
+    monkeypatch.setattr(extraction, "best_isolation", lambda: Isolation("none", "", False))
     item = InputMessage.model_validate(message(file_data=encoded(pdf("x"))))
     (read,) = (await PdfReader().read([item])).values()
     assert "isolation" in read.problem

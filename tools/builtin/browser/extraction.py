@@ -7,20 +7,24 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import AgentError
 from agent.util.temporary_folders import make_temporary_folder
 from tools.sandbox import isolation as sandbox
-from tools.sandbox.isolation import Isolation, ResourceLimits
+from tools.sandbox.isolation import Isolation, ResourceLimits, best_isolation
 
 EXTRACT_SCRIPT = Path(__file__).with_name("extract.py")
 EXTRACT_TIMEOUT_SECONDS = 30.0
 EXTRACT_LIMITS = ResourceLimits(memory=3 << 30, cpu=60)
+PDF_LIMITS, PDF_TIMEOUT_SECONDS = ResourceLimits(memory=1 << 30, cpu=20), 30.0
 MAX_EXTRACT_BYTES = 16_000_000
 """Size of extract.py's answer, which a page may have made it write: it is not trusted."""
+_PAGE_MARK = re.compile(r"^\[page \d+ of \d+\]$", re.MULTILINE)
 
 
 def missing_package(package: str = "trafilatura") -> str:
@@ -97,3 +101,53 @@ async def _communicate(
     finally:
         sending.cancel()
     raise ExtractionError("there is too much text in it")
+
+
+@dataclass(frozen=True, slots=True)
+class PdfText:
+    """The text of a PDF; without one, a sentence that says why."""
+
+    text: str = ""
+    problem: str = ""
+
+
+async def read_pdf(
+    data: bytes, limits: ResourceLimits = PDF_LIMITS, seconds: float = PDF_TIMEOUT_SECONDS
+) -> PdfText:
+    """Read a PDF in a process with limits, without files and network: its parser may be attacked, and
+    takes as long as the PDF's maker wants."""
+    isolation = await asyncio.to_thread(best_isolation)
+    if not isolation.ok:
+        return PdfText(
+            problem="PDFs are read only in isolation, and none works on this machine"
+            " (agent doctor says why): send its text."
+        )
+    try:
+        about: dict[str, object] = {"kind": "application/pdf"}
+        answer = await run_extract(about, data, isolation, limits=limits, seconds=seconds)
+    except ExtractionError:
+        answer = b""
+    return await asyncio.to_thread(parse_answer, answer)
+
+
+def parse_answer(answer: bytes) -> PdfText:
+    """Read what the process wrote, which the PDF may have made it write."""
+    try:
+        result = json.loads(answer)
+        text, error = str(result.get("text", "")), str(result.get("error", ""))
+    except (ValueError, AttributeError, RecursionError):
+        text, error = "", "MemoryError"
+    match error.partition(":")[0]:
+        case "":
+            if _PAGE_MARK.sub("", text).strip():
+                return PdfText(text.replace("\0", "").encode("utf-8", "replace").decode())
+            problem = "The PDF has no text, its pages may be pictures: send what they say."
+        case "FileNotDecryptedError" | "DependencyError":
+            problem = "The PDF is encrypted: send it without a password."
+        case "MemoryError" | "SystemError" | "ImportError":  # what Python raises when memory ends
+            problem = (
+                "Reading the PDF takes too much time or memory: send fewer pages, or its text."
+            )
+        case _:
+            problem = "The PDF is damaged and cannot be read: send its text."
+    return PdfText(problem=problem)

@@ -208,11 +208,11 @@ async def _run(
     if request.timeout is not None:
         asyncio.get_running_loop().call_later(request.timeout, stopping.stop, EXIT_INCOMPLETE)
     try:
+        await runtime.start()
         if launch.tools not in (None, "all", "none"):
             await runtime.plan_placement()
             if runtime.host.withheld:
                 raise UserError(f"--tools {launch.tools}: {runtime.host.withheld}")
-        await runtime.start()
         if store is not None:
 
             def warn(error: sqlite3.Error) -> None:  # the answer counts more than its storage

@@ -74,10 +74,11 @@ class EngineProvider:
         return shared
 
     async def _read_other_format(self) -> None:
-        if self.other_format is None:
-            with suppress(EngineError):  # the load says what is wrong
-                self.other_format = await asyncio.to_thread(self.loader.other_format)
-            self.format = self.other_format or self.format
+        loader = self.loader
+        with suppress(EngineError):  # the load says what is wrong
+            form = self.other_format or await asyncio.to_thread(loader.other_format)
+            if form is not None and loader is self.loader:  # else another was chosen meanwhile
+                self.format = self.other_format = form
 
     async def provide(
         self, progress: Callable[[float], None] | None = None, warm_up: bool = False

@@ -70,15 +70,14 @@ def _save_response_template(repo: str, path: Path) -> None:
 
 def _read_object(path: str) -> dict[str, Any]:
     """A JSON object of the hub; empty where there is none, which is logged."""
-    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # type: ignore[attr-defined]
+    from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]
 
     try:
         with hub_errors(f"Reading {path} failed"):
             url, headers = f"{hub_address()}/{path}", dict(build_hf_headers())
             with get_session().stream("GET", url, headers=headers, timeout=20) as response:
                 if response.is_error:
-                    response.read()
-                hf_raise_for_status(response)
+                    raise ValueError(f"the hub answered {response.status_code}")
                 chunks = islice(response.iter_bytes(1 << 20), MAX_CONFIG_MIB)
                 return dict(json.loads(b"".join(chunks)))
     except (EngineError, UserError, RecursionError) as error:

@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -85,6 +85,8 @@ class ScriptEngine:
             encoding if callable(encoding) else partial(encoding.encode, allowed_special="all")
         )
         self._lines: Iterator[ScriptLine] | None = None
+        self.rest = EMPTY_LINE
+        """The rest of the line that came last, for a request that continues it."""
 
     async def load(self, progress: Callable[[float], None] | None = None) -> None:
         """Read the file. Raises EngineError, which names a wrong line and what is wrong with it."""
@@ -103,8 +105,11 @@ class ScriptEngine:
             line = ScriptLine(
                 forced.upcoming(1 << 30) if isinstance(forced, ForcedTokens) else [], 0
             )
+        elif request.max_tokens == 0:
+            line = EMPTY_LINE
         else:
-            line = EMPTY_LINE if request.max_tokens == 0 else next(self._lines)
+            continues = request.continued_tokens and self.sequence_ids == list(request.prompt)
+            line = self.rest if continues else next(self._lines)
         return ScriptGeneration(self, request, line)
 
     async def close(self) -> None:
@@ -148,7 +153,7 @@ class ScriptGeneration:
         yield Prefill(total, total, cached)
         due = start = time.perf_counter()
         reason: FinishReason = "stop"
-        hold = self._line.hold
+        hold, number = self._line.hold, 0
         for number, token in enumerate(self._line.tokens):
             if number == self._request.max_tokens or len(sequence) >= self._engine.context_length:
                 reason = "length" if number == self._request.max_tokens else "context"
@@ -163,6 +168,9 @@ class ScriptGeneration:
             yield Tokens([token], self._logprobs(token))
             if token in self._request.stop_ids:
                 break
+        if not self._request.auxiliary:
+            hold = hold and replace(hold, after=hold.after - number)
+            self._engine.rest = replace(self._line, tokens=self._line.tokens[number:], hold=hold)
         seconds = time.perf_counter() - start
         yield Finished(reason, total, cached, len(sequence) - total, 0.0, seconds)
 

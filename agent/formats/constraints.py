@@ -32,6 +32,8 @@ class GenerationConstraints:
     """Limits beyond which endless parts of the answer's JSON are closed; None: none."""
     max_tokens: int | None = None
     """Token budget of an answer without calls and grammar; the format ends it at the last token."""
+    reasoning_until: int | None = None
+    """Generated tokens after which no more reasoning begins; None: no limit. With ``choice`` only."""
 
     def spec(self, recipients: Recipients, prefix: Sequence[int]) -> dict[str, Any]:
         """JSON from which `constraint_of` makes the same constraint. ``prefix``: accepted ids."""
@@ -42,6 +44,7 @@ class GenerationConstraints:
             "declared_tools_only": self.declared_tools_only,
             "answer_limits": self.answer_limits and asdict(self.answer_limits),
             "max_tokens": self.max_tokens,
+            "reasoning_until": self.reasoning_until,
             "recipients": recipients.as_json(),
             "prefix": list(prefix),
         }
@@ -77,6 +80,7 @@ def constraint_of(form: ConstrainableFormat, spec: Mapping[str, Any]) -> Constra
     """The constraint of a spec; may wait for a grammar. Raises KeyError, TypeError if it is invalid."""
     answer = spec["answer"] and Grammar(**spec["answer"])
     limits = spec.get("answer_limits")  # which a program of an older version does not send
+    until = spec.get("reasoning_until")
     constraints = GenerationConstraints(
         spec["calls"],
         {name: Grammar(**one) for name, one in spec["arguments"].items()},
@@ -85,6 +89,7 @@ def constraint_of(form: ConstrainableFormat, spec: Mapping[str, Any]) -> Constra
         answer,
         limits and LoopLimits(**limits),
         spec["max_tokens"],
+        until,
     )
     constraint = form.new_constraint(constraints, Recipients(**spec["recipients"]))
     for token in spec["prefix"]:

@@ -212,6 +212,12 @@ class Format(Protocol):
         ValueError for reasoning in a format that has none.
         """
 
+    def end_reasoning(self, *, before_call: bool = False) -> list[int]:
+        """Return what ends open reasoning and begins the answer; empty if the family has no reasoning.
+
+        ``before_call``: a call may follow too, if the format begins that differently.
+        """
+
     def open_call(self, recipient: str | None) -> list[int]:
         """Return the beginning of a call of this tool or (None) of any tool, after `open_assistant`."""
 

@@ -62,6 +62,10 @@ class TurnReplay:
         """Append the rest at once."""
         self._stop.set()
 
+    def answer_now(self) -> bool:
+        """False: what was played cannot change."""
+        return False
+
     def steer(self, text: str) -> None:
         """Ignore the message: what was played has read all that it was to read."""
 

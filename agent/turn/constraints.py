@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent import events as ev
 from agent.engine.grammars import (
@@ -47,6 +47,17 @@ class UnenforceableSchemaError(AgentError):
 
 class BegunTextError(AgentError):
     """The given beginning of the first generation is not allowed; the message is a sentence."""
+
+
+class GenerationStage(NamedTuple):
+    """Where in its turn a generation is, as far as its constraint depends on it."""
+
+    first: bool
+    """It is the first one of its turn; later ones need not call."""
+    further: bool = False
+    """A further call of the client's functions may come, or none."""
+    reasoning_until: int | None = None
+    """As in `GenerationConstraints`."""
 
 
 class TurnConstraints:
@@ -139,6 +150,11 @@ class TurnConstraints:
         form = self._options.answer_form
         return form is not None and (not self.applied or self._answer_grammar is not None)
 
+    @property
+    def forbids_reasoning(self) -> bool:
+        """Whether a grammar can forbid reasoning and still allow calls."""
+        return "choice" in self._supported
+
     def forced_prefix(self, *, first: bool) -> list[int]:
         """Ids that the generation begins with: what was begun, or what makes a model call a tool that
         no grammar can force. ``first``: later generations of a turn are free."""
@@ -149,52 +165,52 @@ class TurnConstraints:
         names = self._declared.recipients.declared
         return self._format.open_call(names[0] if len(names) == 1 else None)
 
-    def next_constraint(self, *, first: bool, further: bool = False) -> Constraint | None:
-        """The constraint of the next generation; None: it is free. ``first``: of the turn. ``further``:
-        a further call of the client's functions may come, or none. Raises BegunTextError."""
-        constraint = self.new_constraint(first=first, further=further)
+    def next_constraint(self, stage: GenerationStage, prefix: Sequence[int]) -> Constraint | None:
+        """The constraint of the next generation, which begins with ``prefix``; None: it is free.
+        Raises BegunTextError."""
+        constraint = self.new_constraint(stage)
         if constraint is None:
             return None
-        for token in self.forced_prefix(first=first):
-            if not constraint.accept(token) and self._begun_ids:
+        begun = len(self._begun_ids) if stage.first else 0
+        for at, token in enumerate(prefix):
+            if not constraint.accept(token) and at < begun:
                 raise BegunTextError(
                     "The given beginning cannot be continued: this turn's tools and answer format do"
                     " not allow it."
                 )
         return constraint
 
-    def new_constraint(self, *, first: bool, further: bool = False) -> Constraint | None:
+    def new_constraint(self, stage: GenerationStage) -> Constraint | None:
         """As `next_constraint`, before what the generation begins with."""
-        constraints = self._next_constraints(first=first, further=further)
+        constraints = self._next_constraints(stage)
         if constraints is None:
             return None
         assert self._constrainable is not None
-        recipients = self._recipients(further=further)
+        recipients = self._recipients(further=stage.further)
         return self._constrainable.new_constraint(constraints, recipients)
 
-    def spec(self, *, first: bool, further: bool = False) -> dict[str, Any] | None:
+    def spec(self, stage: GenerationStage, prefix: Sequence[int]) -> dict[str, Any] | None:
         """Return JSON from which another process makes `next_constraint`."""
-        constraints = self._next_constraints(first=first, further=further)
+        constraints = self._next_constraints(stage)
         if constraints is None:
             return None
-        prefix = self.forced_prefix(first=first)
-        return constraints.spec(self._recipients(further=further), prefix)
+        return constraints.spec(self._recipients(further=stage.further), prefix)
 
     def _recipients(self, *, further: bool) -> Recipients:
         return self._declared.client_recipients if further else self._declared.recipients
 
-    def _next_constraints(self, *, first: bool, further: bool) -> GenerationConstraints | None:
-        if further and self._constrainable is not None:
+    def _next_constraints(self, stage: GenerationStage) -> GenerationConstraints | None:
+        if stage.further and self._constrainable is not None:
             return GenerationConstraints("further", self._grammars, declared_tools_only=True)
         options, choice = self._options, self._options.tool_choice
         if not self._declared.recipients.declared:
             choice = "none"  # gpt-oss also calls undeclared tools
-        elif choice == "must" and not first:
+        elif choice == "must" and not stage.first:
             choice = "may"
         declared_only = options.declared_tools_only or any(f.strict for f in options.functions)
-        if self._constrainable is None or not (
-            declared_only or choice != "may" or self._grammars or self._answer_grammar is not None
-        ):
+        has_grammars = bool(self._grammars) or self._answer_grammar is not None
+        is_free = choice == "may" and stage.reasoning_until is None and not declared_only
+        if self._constrainable is None or (is_free and not has_grammars):
             return None
         return GenerationConstraints(
             choice,
@@ -203,6 +219,7 @@ class TurnConstraints:
             declared_only,
             self._answer_source,
             options.loop_limits,
+            reasoning_until=stage.reasoning_until,
         )
 
     # --- afterwards ---

@@ -51,6 +51,8 @@ class TurnContext:
         """The client continues this turn of the conversation, whose reasoning stays until then."""
         self.accepted = asyncio.Event()
         """Set once the engine has accepted a generation, or the turn did something else, or ended."""
+        self.answers_now = False
+        """Whether a person has asked the turn to answer without further reasoning."""
         self.stop_reason: StopReason | None = None
         """Why the turn was asked to end; None: it was not."""
         self.stopping = asyncio.Event()
@@ -151,6 +153,10 @@ class RunningTurn(Protocol):
 
     def stop(self, reason: StopReason = "cancelled") -> None:
         """Ask the turn to end: at its next token, or at once while a tool runs."""
+
+    def answer_now(self) -> bool:
+        """End the reasoning, also any that follows in the turn, and have it answer; False: it has
+        ended, is answering, or its model does not reason."""
 
     def steer(self, text: str) -> None:
         """Queue a message of the user; the turn's next generation reads it."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, takewhile
 
 from agent import events as ev
 from agent.conversation.conversation import next_format
@@ -19,8 +20,8 @@ from agent.engine.protocol import (
     Tokens,
     Waiting,
 )
-from agent.formats.protocol import EditableFormat, SingleMessageFormat, Stop
-from agent.turn.constraints import BegunTextError, TurnConstraints
+from agent.formats.protocol import EditableFormat, SegmentKind, SingleMessageFormat, Stop
+from agent.turn.constraints import BegunTextError, GenerationStage, TurnConstraints
 from agent.turn.context import TurnContext
 from agent.turn.decoder import GenerationDecoder
 from agent.turn.endings import EndReason, TurnFailedError
@@ -67,6 +68,10 @@ class GenerationRunner:
         """The decoders of all generations so far."""
         self.running: GenerationDecoder | None = None
         """The decoder of the generation that runs."""
+        self._generation: Generation | None = None
+        """The engine's, where it may be continued."""
+        self._ends_reasoning = False
+        """Whether it is cancelled as soon as it reasons."""
         self.first_unread_entry = first_entry
         """Index of the conversation's first entry that no generation has read."""
         self._hedge = _hedge(context.options)
@@ -74,12 +79,18 @@ class GenerationRunner:
     async def run(self, further: FurtherCall | None = None) -> EndReason:
         """Run one generation and decode it as it comes; why it ended. ``further``: output that is not a
         further call is dropped."""
-        constraints, first = self._constraints, not self.decoders
-        prefix = constraints.forced_prefix(first=first)
+        stage = GenerationStage(not self.decoders, bool(further))
+        budget = None if further else self._reasoning_budget
+        prefix = self._constraints.forced_prefix(first=stage.first)
+        if budget == 0:
+            prefix = prefix or self._open_answer(stage)
+            stage = stage._replace(reasoning_until=len(prefix))
         limit = self._tokens_left()
         if limit is not None and limit <= 0:
             return EndReason.STOP if further else EndReason.LENGTH
-        request = await self._request(prefix, limit, further)
+        request = await self._request(
+            stage, prefix, min(filter(None, (limit, budget)), default=None)
+        )
         try:
             generation = None if self._ends_in(prefix) else self._context.runtime.generate(request)
         except (ContextOverflowError, EngineBusyError) as error:
@@ -87,26 +98,34 @@ class GenerationRunner:
                 return EndReason.STOP
             if isinstance(error, EngineBusyError):
                 raise
-            if not first:
+            if not stage.first:
                 return EndReason.CONTEXT
             raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
         self._context.accepted.set()
         decoder = self._new_decoder()
         if further is None:
-            self._emit_prompt(request.prompt[: -len(prefix) or None] if first else None)
+            self._emit_prompt(request.prompt[: -len(prefix) or None] if stage.first else None)
         self.running = decoder
         decoder.feed(prefix)
         if generation is None:
             decoder.was_generated = False
             self._keep(decoder)
             return EndReason.STOP
+        if further is None:
+            self._generation, self._ends_reasoning = generation, self._reasoning_budget == 0
         try:
             # In a task, so that a token does not resume every coroutine of the turn.
             end = await asyncio.create_task(self._decode(generation, decoder, further))
+            if further is None and self._reasoning_budget is not None:
+                end = await self._continue(stage, request, end, decoder, limit)
         except EngineBusyError:
             if further is None or further.is_call:
                 raise
             return EndReason.STOP
+        finally:
+            # Where the engine failed too: what was generated is kept, and every item closed.
+            self._generation, self._ends_reasoning = None, False
+            self._keep(decoder)
         return self._count(request, end, decoder, len(prefix), further)
 
     def _tokens_left(self) -> int | None:
@@ -114,14 +133,107 @@ class GenerationRunner:
         most = self._context.options.max_output_tokens
         return None if most is None else most - self._context.usage.tokens.output_tokens
 
+    # --- the end of the reasoning ---
+
+    @property
+    def _reasoning_budget(self) -> int | None:
+        """Tokens that the reasoning of a generation may have; None: no limit, or no reasoning."""
+        context = self._context
+        budget = 0 if context.answers_now else context.options.max_reasoning_tokens
+        return budget if budget is None or context.format.end_reasoning() else None
+
+    def end_reasoning(self) -> bool:
+        """End the reasoning of the generation that runs, at once or as soon as it begins; False: the
+        answer is being written, or the model does not reason."""
+        decoder = self.running
+        if not self._context.format.end_reasoning():
+            return False
+        if decoder is not None and self._generation is not None:
+            if decoder.open_kind is SegmentKind.FINAL:
+                return False
+            self._ends_reasoning = True
+            if decoder.open_kind is SegmentKind.REASONING or not decoder.ids:
+                self._generation.cancel()
+        return True
+
+    def _call_may_follow(self, stage: GenerationStage) -> bool:
+        """Whether a call may come in place of the answer."""
+        choice, tools = self._context.options.tool_choice, self._calls.declared.recipients.declared
+        has_to = choice == "must" and stage.first
+        return bool(tools) and choice != "none" and (has_to or not self._context.answers_now)
+
+    def _open_answer(self, stage: GenerationStage) -> list[int]:
+        """The beginning of a generation without reasoning; empty where a grammar leaves it out."""
+        by_grammar = self._constraints.forbids_reasoning and self._call_may_follow(stage)
+        return [] if by_grammar else self._context.format.open_answer()
+
+    def _reasoning_left(self, decoder: GenerationDecoder, begun: int) -> int:
+        """Tokens of the budget that are left; those that were ``begun`` do not count."""
+        is_markup, ids = self._context.format.is_markup, decoder.ids[begun:]
+        text = takewhile(lambda token: not is_markup(token), reversed(ids))
+        count = len(list(text)) if decoder.open_kind is SegmentKind.REASONING else 0
+        return max(0, (self._reasoning_budget or 0) - decoder.reasoning_tokens - count)
+
+    async def _continue(
+        self,
+        stage: GenerationStage,
+        request: Request,
+        end: Finished,
+        decoder: GenerationDecoder,
+        limit: int | None,
+    ) -> Finished:
+        """Continue a generation that was ended only for its reasoning, until it ends otherwise."""
+        part, read, begun = end, len(request.prompt), len(decoder.ids) - end.output_tokens
+        while self._is_interrupted(part, request, decoder):
+            left, ids = self._reasoning_left(decoder, begun), list[int]()
+            if not left and decoder.open_kind is SegmentKind.REASONING:
+                # Where it has reasoned again, it is not left to choose a third time.
+                calls = stage.reasoning_until is None and self._call_may_follow(stage)
+                ids = self._context.format.end_reasoning(before_call=calls)
+            elif not decoder.ids:
+                ids = self._open_answer(stage)
+            if not left and stage.reasoning_until is None:
+                self._ends_reasoning, stage = True, stage._replace(reasoning_until=len(decoder.ids))
+            output = len(decoder.ids) + len(ids) - begun
+            rest = None if limit is None else limit - output
+            if rest is not None and rest <= 0:
+                return replace(end, reason="length")
+            decoder.feed(ids)
+            may_reason = decoder.open_kind not in (SegmentKind.FINAL, SegmentKind.TOOL)
+            most = min(filter(None, (rest, left * may_reason)), default=None)
+            request = await self._request(stage, decoder.ids, most, output)
+            try:
+                self._generation = generation = self._context.runtime.generate(request)
+            except ContextOverflowError:
+                return replace(end, reason="context")
+            part = await asyncio.create_task(self._decode(generation, decoder, is_first=False))
+            end = replace(
+                end,
+                reason=part.reason,
+                prompt_tokens=read,  # none if it was cancelled before they were read
+                output_tokens=end.output_tokens + part.output_tokens,
+                decode_seconds=end.decode_seconds + part.decode_seconds,
+                drafted_tokens=end.drafted_tokens + part.drafted_tokens,
+                accepted_tokens=end.accepted_tokens + part.accepted_tokens,
+            )
+        return end
+
+    def _is_interrupted(self, part: Finished, request: Request, decoder: GenerationDecoder) -> bool:
+        """Whether the engine has ended its part only for the reasoning."""
+        if decoder.stopped or decoder.looped or self._context.stopping.is_set():
+            return False
+        is_full = part.reason == "length" and part.output_tokens == request.max_tokens
+        return is_full or part.reason == "cancelled"
+
     async def _request(
-        self, prefix: list[int], limit: int | None, further: FurtherCall | None
+        self, stage: GenerationStage, prefix: Sequence[int], limit: int | None, written: int = 0
     ) -> Request:
-        """The engine's request for the next generation. Raises TurnFailedError."""
+        """The engine's request for the next generation. ``written``: generated tokens at the end of the
+        prefix. Raises TurnFailedError."""
         constraints, options = self._constraints, self._context.options
-        conversation, first = self._context.conversation, not self.decoders
-        # Accepting a forced prefix may wait for grammars that are still being compiled.
-        new_constraint = partial(constraints.next_constraint, first=first, further=bool(further))
+        conversation, prefix = self._context.conversation, list(prefix)
+        # Accepting a prefix may wait for grammars that are still being compiled.
+        new_constraint = partial(constraints.next_constraint, stage, prefix)
         try:
             constraint = await asyncio.to_thread(new_constraint) if prefix else new_constraint()
         except BegunTextError as error:
@@ -133,12 +245,13 @@ class GenerationRunner:
             options.sampling,
             logprobs=_alternatives(options, self._hedge),
             probabilities=options.token_probabilities,
+            continued_tokens=written,
             constraint=constraint,
             constraint_spec=None
             if constraint is None
-            else partial(constraints.spec, first=first, further=bool(further)),
+            else partial(constraints.spec, stage, prefix),
             report_gaps=constraints.report_gaps,
-            continues_turn=not first,
+            continues_turn=not stage.first or written > 0,
             head_tokens=len(conversation.header_ids),
             affinity_tokens=conversation.affinity_tokens,
             private=options.private,
@@ -238,15 +351,20 @@ class GenerationRunner:
         )  # ours: nothing to validate
 
     async def _decode(
-        self, generation: Generation, decoder: GenerationDecoder, further: FurtherCall | None
+        self,
+        generation: Generation,
+        decoder: GenerationDecoder,
+        further: FurtherCall | None = None,
+        *,
+        is_first: bool = True,
     ) -> Finished:
+        """Decode what the engine generates. ``is_first``: no part of the generation was before."""
         cancel = asyncio.create_task(self._cancel_when_stopped(generation.cancel))
         end: Finished | None = None
-        is_first = True
         try:
             async for event in generation:
                 match event:
-                    case Prefill(done, total, cached):
+                    case Prefill(done, total, cached) if is_first:
                         self._context.emit(ev.AgentPrefill(done=done, total=total, cached=cached))
                     case Waiting(message):
                         self._context.emit(ev.AgentNotice(level="info", message=message))
@@ -260,6 +378,8 @@ class GenerationRunner:
                                 self._emit_prompt(None)
                         decoder.feed(ids, logprobs)
                         over = further is not None and further.state == "none"
+                        if self._ends_reasoning and decoder.open_kind is SegmentKind.REASONING:
+                            over = True
                         if decoder.stopped or decoder.looped or over:
                             generation.cancel()
                     case Finished():
@@ -267,8 +387,6 @@ class GenerationRunner:
         finally:
             cancel.cancel()
             generation.cancel()
-            # Where the engine failed too: what was generated is kept, and every item closed.
-            self._keep(decoder)
         assert end is not None, "a generation that does not fail finishes"
         return end
 

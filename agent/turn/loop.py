@@ -135,6 +135,14 @@ class Turn:
     def stop(self, reason: StopReason = "cancelled") -> None:
         self.context.stop(reason)
 
+    def answer_now(self) -> bool:
+        if self._job is not None or self.response.status not in ("queued", "in_progress"):
+            return False
+        if self._prepared is not None and not self._prepared.generations.end_reasoning():
+            return False
+        self.context.answers_now = True
+        return True
+
     def steer(self, text: str) -> None:
         """Queue a message for the next generation; one that comes too late stays queued."""
         self._steering.append(text)

@@ -89,6 +89,8 @@ class TurnOptions:
     """Texts before which the answer ends, also in a preamble; reasoning and calls may have them."""
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
+    max_reasoning_tokens: int | None = None
+    """The most tokens of reasoning of each generation, which answers then; 0: no reasoning."""
     functions: tuple[FunctionTool, ...] = ()
     """Tools that the client runs; a call of one ends the turn."""
     tools: tuple[Tool, ...] | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agent.engine.protocol import Constraint
 from agent.formats.protocol import Format
-from agent.turn.constraints import TurnConstraints
+from agent.turn.constraints import GenerationStage, TurnConstraints
 from agent.turn.options import DeclaredTools, TurnOptions
 from tools.types import Tool
 
@@ -31,4 +31,4 @@ class TurnSettings:
             self.options, declared, form, lambda event: None, applied=self.constrained
         )
         await constraints.compile()
-        return await asyncio.to_thread(constraints.new_constraint, first=first)
+        return await asyncio.to_thread(constraints.new_constraint, GenerationStage(first))

@@ -76,6 +76,7 @@ class HarmonyConstraint:
             constraints.declared_tools_only
             or constraints.calls != "may"
             or constraints.answer_grammar is not None
+            or constraints.reasoning_until == 0
         )
         self._headers = _HeaderGrammars(constraints, recipients, grammars)
         self._namespace_ids = encoding.encode(" to=functions")
@@ -91,6 +92,7 @@ class HarmonyConstraint:
         self._unread: list[int] = []
         """Ids that the parser has not seen yet: only special ids change what is allowed, and what
         names the functions' namespace in a header."""
+        self._accepted = 0
         if self._strict:
             self._begin_header(started=True)
 
@@ -99,6 +101,7 @@ class HarmonyConstraint:
     def accept(self, token: int) -> bool:
         if not (self._unconstrained or self._is_allowed(token)):
             return False
+        self._accepted += 1
         self._unread.append(token)
         if token >= FIRST_SPECIAL_ID or len(self._unread) == MAX_UNREAD_TOKENS:
             self._parser.feed(self._unread)
@@ -150,13 +153,20 @@ class HarmonyConstraint:
         elif opened is None and (self._in_body or token == MESSAGE_ID):
             self._in_body = self._in_answer = False
             self._matcher, self._end_ids = None, _NO_IDS
+            self._strict = self._strict or not self._may_reason
             self._unconstrained = not self._strict
             if self._strict and token == END_ID:
                 self._begin_header(started=False)
 
+    @property
+    def _may_reason(self) -> bool:
+        until = self._constraints.reasoning_until
+        return until is None or self._accepted < until
+
     def _begin_header(self, *, started: bool) -> None:
         """Constrain a header; ``started``: ``<|start|>assistant`` is written already."""
-        self._constrain_by(self._headers.compile(started, self._opened_kinds))
+        kinds, reasons = self._opened_kinds, self._may_reason
+        self._constrain_by(self._headers.compile(started, kinds, reasons=reasons))
 
     def _begin_body(self, opened: Opened) -> None:
         self._in_body, self._in_answer = True, opened.kind is SegmentKind.FINAL
@@ -215,19 +225,20 @@ class _HeaderGrammars:
         return self._grammars.submit(Grammar("lark", "\n".join(lines), trusted=True))
 
     def compile(
-        self, started: bool, opened_kinds: Iterable[SegmentKind]
+        self, started: bool, opened_kinds: Iterable[SegmentKind], *, reasons: bool
     ) -> Future[CompiledGrammar]:
         return self._grammars.submit(
-            Grammar("lark", self._lark(started, set(opened_kinds)), trusted=True)
+            Grammar("lark", self._lark(started, set(opened_kinds), reasons), trusted=True)
         )
 
-    def _lark(self, started: bool, opened_kinds: set[SegmentKind]) -> str:
+    def _lark(self, started: bool, opened_kinds: set[SegmentKind], reasons: bool) -> str:
         """Write the grammar; before a required call, one reasoning and one preamble are allowed, and
         before an answer with a grammar one reasoning."""
         constraints, must = self._constraints, self._constraints.calls == "must"
         further = constraints.calls == "further"
         kinds = {
-            "reasoning": not further
+            "reasoning": reasons
+            and not further
             and not (must and opened_kinds & {SegmentKind.REASONING, SegmentKind.PREAMBLE})
             and not (constraints.answer_grammar and SegmentKind.REASONING in opened_kinds),
             "preamble": not further

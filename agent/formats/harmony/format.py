@@ -97,6 +97,10 @@ class HarmonyFormat(HarmonyRenderer):
         final = self.assistant_message(answer or "", phase="final_answer")
         return ids + final[opening:-1]
 
+    def end_reasoning(self, *, before_call: bool = False) -> list[int]:
+        answer = [] if before_call else self.open_answer()
+        return [END_ID, *self.open_assistant(), *answer]
+
     def may_be_call(self, ids: Sequence[int]) -> bool:
         """Tell whether ids may become a call's header: in the commentary channel, as is trained."""
         channels = [after for before, after in pairwise(ids) if before == CHANNEL_ID]

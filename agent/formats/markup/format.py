@@ -181,6 +181,9 @@ class MarkupFormat:
         ids = ([] if self._starts_thinking else markup(self._syntax.think_open)) + text(reasoning)
         return ids if answer is None else ids + markup(self._syntax.think_close) + text(answer)
 
+    def end_reasoning(self, *, before_call: bool = False) -> list[int]:
+        return self.encoder.encode_markup(f"\n{THINK_END}\n\n")
+
     def open_call(self, recipient: str | None) -> list[int]:
         """Return the beginning of a call of the tool or, with None, of any; nothing for plain text."""
         if not self._syntax.calls:

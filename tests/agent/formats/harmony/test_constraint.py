@@ -163,6 +163,31 @@ def test_answer_with_a_grammar_has_one_reasoning(
     assert first == {"f"}, "the answer"
 
 
+@pytest.mark.parametrize("from_recipe", [False, True])
+@pytest.mark.parametrize("before", ["", "<|channel|>analysis<|message|>Hm."])
+def test_no_reasoning_begins_after_its_end(
+    harmony_format: HarmonyFormat, encoding: HarmonyEncoding, before: str, from_recipe: bool
+) -> None:
+    """A model that was free before can call, say something, or answer."""
+    prefix = encoding.encode(before, allowed_special="all")
+    constraints = GenerationConstraints(reasoning_until=len(prefix))
+    recipients = Recipients(("functions.add",))
+    constraint = harmony_format.new_constraint(constraints, recipients)
+    if from_recipe:
+        spec = json.loads(json.dumps(constraints.spec(recipients, prefix)))
+        constraint = constraint_of(harmony_format, spec)
+    else:
+        assert all(map(constraint.accept, prefix))
+    if before:
+        assert all(map(constraint.accept, harmony_format.end_reasoning(before_call=True)))
+    opening = encoding.encode("<|channel|>", allowed_special="all")
+    assert all(map(constraint.accept, opening))
+    allowed = {encoding.decode([int(token)]) for token in constraint.allowed()}
+    assert {"final", "comment", "analysis"} <= allowed, "a call may be in the analysis channel"
+    (analysis,), (message,) = encoding.encode("analysis"), [MESSAGE_ID]
+    assert constraint.accept(analysis) and not constraint.accept(message)
+
+
 NAMES = ("functions.add", "functions.files__read", "python")
 
 

@@ -313,6 +313,7 @@ def test_open_call_parses_as_call(name: str, qwen_format: MarkupFormat) -> None:
             ["weather"] if recipient and name != "llama3" else []
         )
     assert decode(qwen_format, qwen_format.open_answer()) == "\n</think>\n\n"
+    assert decode(qwen_format, qwen_format.end_reasoning()) == "\n</think>\n\n"
     assert decode(qwen_format, qwen_format.open_call(None)) == "\n</think>\n\n<tool_call>\n"
 
 

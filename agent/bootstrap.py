@@ -162,11 +162,13 @@ def turn_options(launch: LaunchOptions, model: Model, *, compact: bool = False) 
         sampling = replace(model.sampling, **overrides)
     except ValueError as error:
         raise UserError(f"{error}.") from error
+    budget = launch.max_reasoning_tokens
     return TurnOptions(
         instructions=launch.system and read_text_option(launch.system, "--system"),
         effort=launch.effort or settings.effort or "medium",
         sampling=sampling,
         max_output_tokens=launch.max_output_tokens,
+        max_reasoning_tokens=settings.max_reasoning_tokens if budget is None else budget,
         max_tool_calls=launch.max_tool_calls,
         compact=_compacts(launch, settings, compact),
         # A script's replies are as someone wrote them.

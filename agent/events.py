@@ -281,6 +281,8 @@ class Reasoning(WireModel):
     summary: str | None = None
     context: str | None = Field(default=None, exclude_if=_absent)
     """The turns whose reasoning the model reads again: ``current_turn`` in responses to clients."""
+    max_tokens: int | None = Field(default=None, exclude_if=_absent)
+    """The budget of the reasoning before a call or the answer, if there is one."""
 
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]

@@ -98,6 +98,9 @@ _OPTIONS: dict[str, Any] = {
     "max_output_tokens": typer.Option(
         min=1, metavar="N", help="Maximum number of generated tokens, reasoning included."
     ),
+    "max_reasoning_tokens": typer.Option(
+        min=0, metavar="N", help="Reasoning tokens before each call or answer; 0: no reasoning."
+    ),
     "max_tool_calls": typer.Option(min=0, metavar="N", help="Maximum number of tool calls."),
     "context": typer.Option(
         min=256, metavar="N", help="Context length in tokens; default: models.toml's."

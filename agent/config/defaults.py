@@ -25,6 +25,11 @@ SETTING_TEXTS = {
         "installed, else tiny", "the model that answers", "`--model`, `agent models default`"
     ),
     "effort": SettingText("medium", "how much the model reasons", "`--effort`, `/effort`"),
+    "max_reasoning_tokens": SettingText(
+        "no limit",
+        "reasoning tokens before each call or answer; 0: no reasoning",
+        "`--max-reasoning-tokens`",
+    ),
     "temperature": SettingText(
         "the model's", "0: always the likeliest token", "`--temperature`, `/sampling`"
     ),

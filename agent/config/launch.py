@@ -20,6 +20,7 @@ class LaunchOptions:
     min_p: float | None = None
     seed: int | None = None
     max_output_tokens: int | None = None
+    max_reasoning_tokens: int | None = None
     max_tool_calls: int | None = None
     context: int | None = None
     compact: bool | None = None

@@ -24,6 +24,10 @@ VIEWS = ("panes", "conversation")
 SCALES = ("green-red", "blue-orange")
 
 
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
 def _is_share(value: object) -> bool:
     return is_number(value) and 0 <= value <= 1  # type: ignore[operator]
 
@@ -31,11 +35,12 @@ def _is_share(value: object) -> bool:
 SETTINGS = {
     "compact": FieldSpec('"auto" or "off"', lambda value: value in ("auto", "off")),
     "effort": FieldSpec('"low", "medium" or "high"', lambda value: value in EFFORTS),
+    "max_reasoning_tokens": FieldSpec("a whole number of at least 0", _is_count),
     "temperature": FieldSpec(
         "a number from 0 to 1,000,000", lambda v: is_number(v) and 0 <= v <= 1e6
     ),
     "top_p": FieldSpec("a number from 0 to 1", _is_share),
-    "top_k": FieldSpec("a whole number of at least 0", lambda v: type(v) is int and v >= 0),
+    "top_k": FieldSpec("a whole number of at least 0", _is_count),
     "min_p": FieldSpec("a number from 0 to 1", _is_share),
     "view": FieldSpec('"panes" or "conversation"', lambda value: value in VIEWS),
     "probability_scale": FieldSpec('"green-red" or "blue-orange"', lambda value: value in SCALES),
@@ -65,6 +70,8 @@ class Settings:
     model: str | None = None
     effort: Literal["low", "medium", "high"] | None = None
     """Reasoning effort; unset: medium."""
+    max_reasoning_tokens: int | None = None
+    """As `TurnOptions.max_reasoning_tokens`; unset: no limit."""
     temperature: float | None = None
     """The sampling of each turn, as in `agent.engine.protocol.Sampling`; unset: the model's."""
     top_p: float | None = None

@@ -59,6 +59,13 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str | None, str]] = [
     ({"input": "x", "max_output_tokens": 0}, "max_output_tokens", "integer_below_min_value"),
     ({"input": "x", "max_output_tokens": 15}, "max_output_tokens", "integer_below_min_value"),
     ({"input": "x", "max_tool_calls": 0}, "max_tool_calls", "integer_below_min_value"),
+    (
+        {"input": "x", "reasoning": {"max_tokens": -1}},
+        "reasoning.max_tokens",
+        "integer_below_min_value",
+    ),
+    ({"input": "x", "reasoning": {"max_tokens": "5"}}, "reasoning.max_tokens", "invalid_type"),
+    ({"input": "x", "reasoning": {"max_tokens": 1.5}}, "reasoning.max_tokens", "invalid_type"),
     ({"input": "x", "foo": 1}, "foo", "unknown_parameter"),
     ({"input": "x", "reasoning": {"foo": 1}}, "reasoning.foo", "unknown_parameter"),
     ({"input": "x", "moderation": {"model": "m"}}, "moderation", "unsupported_parameter"),

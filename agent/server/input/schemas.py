@@ -219,6 +219,8 @@ class RequestReasoning(ConfigModel):
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
     context: Literal["auto", "current_turn", "all_turns"] | None = None
     mode: Literal["standard"] | None = None
+    max_tokens: int | None = Field(default=None, ge=0)
+    """The most tokens of reasoning before a call or the answer, as OpenRouter's API has it."""
 
 
 class TextFormat(ConfigModel):

@@ -54,6 +54,7 @@ def turn_options(
         biases = request.logit_bias.items()
         sampling["logit_bias"] = tuple((int(token), bias) for token, bias in biases)
     effort = history.effort or (request.reasoning.effort if request.reasoning else None)
+    budget = request.reasoning.max_tokens if request.reasoning else None
     own = defaults.instructions if request.instructions is None else request.instructions
     verbosity = VERBOSITY_SECTIONS.get(request.text.verbosity or "") if request.text else None
     parts = (own, *history.instructions, _format_section(request.text), verbosity)
@@ -68,6 +69,7 @@ def turn_options(
         sampling=replace(defaults.sampling, **sampling),
         stop=stop_texts(request.stop),
         max_output_tokens=_lower(request.max_output_tokens, defaults.max_output_tokens),
+        max_reasoning_tokens=_lower(budget, defaults.max_reasoning_tokens),
         max_tool_calls=_lower(request.max_tool_calls, defaults.max_tool_calls),
         functions=tools.functions,
         tools=tools.tools,

@@ -26,7 +26,10 @@ def initial_response(
         instructions=request.instructions,
         previous_response_id=request.previous_response_id,
         reasoning=ev.Reasoning(
-            effort=options.effort, summary=options.reasoning_summary, context="current_turn"
+            effort=options.effort,
+            summary=options.reasoning_summary,
+            context="current_turn",
+            max_tokens=options.max_reasoning_tokens,
         ),
         tools=selected.echo,
         tool_choice=_tool_choice(request.tool_choice),

@@ -118,6 +118,17 @@ class ResponseRoutes:
             response = await turn.done()
         return _response_body(response)
 
+    @endpoint("POST", "/v1/responses/{id}/answer", ev.Response)
+    async def answer(self, request: Request) -> Response:
+        """POST /v1/responses/{id}/answer: end the reasoning of a running response, which then answers;
+        the response as it is now."""
+        response = await self._find(request)
+        turn = self._running(response.id)
+        if turn is None or not turn.answer_now():
+            state = "has ended" if turn is None else "does not reason or is answering already"
+            raise invalid("response_id", f"Response with id '{response.id}' {state}.")
+        return _response_body(response)
+
     @endpoint("GET", "/v1/responses/{id}/input_items", ItemPage)
     async def input_items(self, request: Request) -> Response:
         """GET /v1/responses/{id}/input_items, the latest first unless ``order=asc``."""

@@ -13,7 +13,9 @@ from tests.support.requests import APPLY_PATCH, BAD_REQUESTS, CODE_CONTAINER, SE
 from tests.support.scripts import HELLO, WEATHER
 
 
-async def fetch_document(serve: Serve, *replies: str) -> tuple[Any, dict[str, Any]]:
+async def fetch_document(
+    serve: Serve, *replies: str | dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
     served = await serve(*(replies or [HELLO]))
     answer = await served.get("/openapi.json")
     assert answer.status_code == 200

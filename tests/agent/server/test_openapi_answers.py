@@ -8,8 +8,8 @@ from pydantic import TypeAdapter
 
 from agent.server.http.endpoints import ENDPOINTS
 from tests.agent.server.test_openapi import fetch_document, schema_validator
-from tests.support.endpoint import Serve, Served, http_client
-from tests.support.scripts import WEATHER, call, final, preamble, thought
+from tests.support.endpoint import Serve, Served, first_turn, http_client
+from tests.support.scripts import WEATHER, call, final, hold, preamble, thought
 
 ANSWER = thought("Hm.") + preamble("First.") + final("Then.")
 NESTED = {"type": "function", "function": {k: v for k, v in WEATHER.items() if k != "type"}}
@@ -62,9 +62,14 @@ def check_fields(model: Any, value: Any) -> None:
 
 
 async def test_every_answer_fits_its_schema(serve: Serve) -> None:
-    served, document = await fetch_document(serve, ANSWER)
+    replies = hold(ANSWER, after=4), final("Then."), *[ANSWER] * 40
+    served, document = await fetch_document(serve, *replies)
     check = Checker(served, document)
     send = check.send
+    name = (await send("POST", "/v1/responses", {"input": "Hi", "background": True}))["id"]
+    await first_turn(served)
+    await send("POST", "/v1/responses/{id}/answer", {}, id=name)
+    await served.turns[-1].done()
     await send("GET", "/props")
     await send("GET", "/v1/models")
     await send("GET", "/v1/models/{id}", id="default")

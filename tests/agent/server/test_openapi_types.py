@@ -138,6 +138,7 @@ DIFFERENCES = {
         + .logit_bias
         + .min_p
         + .presence_penalty
+        + .reasoning.max_tokens
         + .repeat_penalty
         + .seed
         + .stop
@@ -238,6 +239,7 @@ DIFFERENCES = {
         + .output_messages
         + .repairs
         + .presence_penalty
+        + .reasoning.max_tokens
         + .store
         - .access_programs
         - .error.misalignment

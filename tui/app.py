@@ -81,6 +81,7 @@ class AgentApp(Guarded, CommandContext):
         bind("raw", "raw"),
         bind("redraw", "redraw"),
         bind("steer", "steer"),
+        bind("answer", "command('answer')"),
         bind("palette", "command_palette", priority=True),
         bind("fold", "fold"),
     ]

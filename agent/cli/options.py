@@ -99,7 +99,7 @@ _OPTIONS: dict[str, Any] = {
         min=1, metavar="N", help="Maximum number of generated tokens, reasoning included."
     ),
     "max_reasoning_tokens": typer.Option(
-        min=0, metavar="N", help="Reasoning tokens before each call or answer; 0: no reasoning."
+        min=0, metavar="N", help="Maximum reasoning tokens before a call or the answer; 0: none."
     ),
     "max_tool_calls": typer.Option(min=0, metavar="N", help="Maximum number of tool calls."),
     "context": typer.Option(

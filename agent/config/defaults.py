@@ -27,7 +27,7 @@ SETTING_TEXTS = {
     "effort": SettingText("medium", "how much the model reasons", "`--effort`, `/effort`"),
     "max_reasoning_tokens": SettingText(
         "no limit",
-        "reasoning tokens before each call or answer; 0: no reasoning",
+        "maximum number of reasoning tokens before a call or the answer; 0: none",
         "`--max-reasoning-tokens`",
     ),
     "temperature": SettingText(

@@ -31,6 +31,7 @@ ACTIONS = {
     "raw": KeyAction("f8", "show the tokens that the model reads and writes"),
     "redraw": KeyAction("ctrl+l", "redraw the screen"),
     "steer": KeyAction("ctrl+s", "send to the running turn"),
+    "answer": KeyAction("ctrl+n", "end the reasoning and have the answer now"),
     "newline": KeyAction("ctrl+j,shift+enter,alt+enter", "begin a new line in the prompt"),
     "editor": KeyAction("ctrl+g", "write the prompt in $EDITOR"),
     "select": KeyAction("ctrl+up,alt+up", "select a message"),

@@ -330,6 +330,33 @@ def test_run_max_tool_calls_answer_follows(agent: RunAgent, script: Script) -> N
     assert "A further call was not run: the limit of 1 tool calls is reached." in notices
 
 
+@pytest.mark.parametrize(
+    ("options", "setting", "reasoning"),
+    [(("--max-reasoning-tokens", "2"), 5, "one two"), ((), 3, "one two three"), ((), None, None)],
+)
+def test_run_reasons_for_its_budget_and_answers(
+    agent: RunAgent,
+    script: Script,
+    home: Path,
+    options: tuple[str, ...],
+    setting: int | None,
+    reasoning: str | None,
+) -> None:
+    config = home / "config" / "config.toml"
+    if setting is not None:
+        config.parent.mkdir(parents=True, exist_ok=True)
+        config.write_text(f"max_reasoning_tokens = {setting}\n")
+    words = "one two three four five six"
+    thoughts = f"<|channel|>analysis<|message|>{words}<|end|><|start|>assistant"
+    second = "It is so.<|return|>"
+    engine = script(
+        thoughts + ("" if reasoning else "<|channel|>final<|message|>" + second), second
+    )
+    final = check(agent("run", "go", "--json-events", "--engine", engine, *options).events)
+    texts = [item["content"][0]["text"] for item in final["output"]]
+    assert texts == [reasoning or words, "It is so."]
+
+
 def test_run_max_output_tokens_incomplete(agent: RunAgent, script: Script) -> None:
     long = "<|channel|>final<|message|>" + "word " * 100 + "<|return|>"
     ran = agent("run", "go", "--json-events", "--max-output-tokens", "20", "--engine", script(long))

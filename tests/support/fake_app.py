@@ -64,6 +64,10 @@ class FakeTurn:
         self.stopped: str | None = None
         """The reason with which the app has stopped the turn."""
         self.steering: list[str] = []
+        self.answered_now = 0
+        """How often the app has asked for the answer."""
+        self.reasons = True
+        """Whether its reasoning can be ended."""
         self.response = ev.Response(id="resp_1", created_at=0, model="tiny")
 
     @property
@@ -94,6 +98,10 @@ class FakeTurn:
             ev.AgentPrefill(done=512, total=512, cached=0),
         )  # fmt: skip
         return self
+
+    def answer_now(self) -> bool:
+        self.answered_now += 1
+        return self.reasons
 
     def steer(self, text: str) -> None:
         self.steering.append(text)

@@ -211,6 +211,21 @@ async def test_steering_message_is_read_by_running_turn() -> None:
         await driver.expect_text("queued: later")
 
 
+async def test_key_ends_the_reasoning_of_the_running_turn() -> None:
+    async with drive_app() as driver:
+        await driver.pilot.press("ctrl+n")
+        await driver.expect_text("No turn is running here.")
+        turn = await driver.ask("first")
+        await driver.expect_text("Ctrl-N answers now")
+        await driver.pilot.press(*"draft", "ctrl+n")
+        await driver.expect_text("Answering without further reasoning.")
+        assert turn.answered_now == 1 and driver.app.prompt.text == "draft"
+        turn.reasons = False
+        await driver.pilot.press("ctrl+u", *"/answer", "enter")
+        await driver.expect_text("It is not reasoning.")
+        turn.end()
+
+
 async def test_stop_returns_queued_prompts_to_prompt() -> None:
     async with drive_app() as driver:
         await driver.ask("first")

@@ -22,6 +22,7 @@ PAGE_TEXT = """\
 Prompt
   Enter            send; while an answer runs it is queued
   @steer           send to the running turn now (empty: oldest queued)
+  @answer          end the reasoning and have the answer now
   @newline         new line
   ↑ ↓              prompt history; takes a queued prompt back first
   @history         search your earlier prompts

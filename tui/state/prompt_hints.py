@@ -14,7 +14,8 @@ class PromptHints:
         """``show``: called with the hint whenever it may have changed."""
         label = key_bindings.label
         self._idle = f"Enter sends · {label('newline')} new line · Esc stops · {label('help')} help"
-        self._busy = f"Enter queues · {label('steer')} sends now · Esc stops"
+        now = f"{label('steer')} sends now · {label('answer')} answers now"
+        self._busy = f"Enter queues · {now} · Esc stops"
         self._scrolled = f"scrolled up · {label('scroll_bottom')} returns to the end"
         self._text = self._tab = ""
         self._is_busy = self._is_scrolled = False

@@ -35,6 +35,7 @@ def paths_with(folder: Path, text: str | None) -> Paths:
         ("prefix_cache = 2.5", Settings(prefix_cache=2.5)),
         ('theme = "nord"\nmodel = "tiny"', Settings(theme="nord", model="tiny")),
         ('effort = "low"\ntop_k = 4', Settings(effort="low", top_k=4)),
+        ("max_reasoning_tokens = 0", Settings(max_reasoning_tokens=0)),
         ("temperature = 0\nmin_p = 0.1", Settings(temperature=0, min_p=0.1)),
         ('view = "conversation"\ntop_p = 1', Settings(view="conversation", top_p=1)),
         ("responses_days = 7\nresponses_max = 9", Settings(responses_days=7, responses_max=9)),

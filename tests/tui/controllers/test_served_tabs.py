@@ -165,6 +165,22 @@ async def test_stop_command_stops_served_turn(served: Serve) -> None:
         await driver.wait_for(lambda: "1 ✗ Too long" in tab_bar(driver))
 
 
+async def test_key_ends_the_reasoning_of_the_visible_turn(served: Serve) -> None:
+    lines = hold(SERVE.format("Needle"), after=8), "It is so.<|return|>"
+    async with served(*lines) as driver:
+        request = asyncio.create_task(driver.post(input="A question"))
+        await driver.wait_for(lambda: "1 ● A question" in tab_bar(driver))
+        await driver.pilot.press("ctrl+n")
+        await driver.expect_text("No turn is running here.")
+        await driver.pilot.press("f3")
+        await driver.expect_text("Needle is thought.")
+        await driver.pilot.press("ctrl+n")
+        response = await request
+        assert response["status"] == "completed"
+        assert response["output"][-1]["content"][0]["text"] == "It is so."
+        await driver.expect_text("It is so.")
+
+
 async def test_view_keys_act_on_visible_tab(served: Serve) -> None:
     async with served(SERVE.format("Needle")) as driver:
         app = driver.app

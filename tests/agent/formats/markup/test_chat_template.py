@@ -8,7 +8,7 @@ import pytest
 from agent.formats.markup.chat_template import EFFORTS as EFFORT_LEVELS
 from agent.formats.markup.chat_template import ChatTemplate, KnownTemplate
 from agent.formats.markup.default_templates import TEMPLATES
-from agent.formats.markup.dialects import DIALECTS
+from agent.formats.markup.known import SYNTAXES
 from agent.formats.markup.format import MarkupFormat
 from agent.formats.markup.template_child import TEMPLATE_ERRORS, compile_template, render_template
 from agent.formats.markup.template_process import UnusableTemplateError
@@ -213,7 +213,7 @@ def test_effort_reaches_template(name: str) -> None:
     source, *expected = EFFORTS[name]
     template = ChatTemplate(source, KnownTemplate(source))
     assert template.effort_control
-    form = MarkupFormat(DIALECTS["plain"], ByteVocabulary(()), template)
+    form = MarkupFormat(SYNTAXES["plain"], ByteVocabulary(()), template)
     for effort, text in zip(EFFORT_LEVELS, expected, strict=True):
         each = form.with_effort(effort)
         assert each is form.with_effort(effort) and each.grammars is form.grammars

@@ -11,7 +11,7 @@ import pytest
 from agent.conversation.conversation import Conversation, Span
 from agent.conversation.messages import Developer, User
 from agent.formats.markup.chat_template import ChatTemplate, KnownTemplate
-from agent.formats.markup.dialects import DIALECTS
+from agent.formats.markup.known import SYNTAXES
 from agent.formats.markup.format import MarkupFormat
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import ByteVocabulary
@@ -86,7 +86,7 @@ def new_format(source: str) -> MarkupFormat:
     vocabulary.end_ids = frozenset(
         vocabulary.specials[tag] for found in tags[1:] for tag in found[-1:]
     )
-    return MarkupFormat(DIALECTS["qwen3"], vocabulary, template)
+    return MarkupFormat(SYNTAXES["qwen3"], vocabulary, template)
 
 
 def generated(

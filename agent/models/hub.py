@@ -12,7 +12,6 @@ from typing import Any
 
 from agent.config.paths import Paths
 from agent.errors import UserError, describe_cause
-from agent.formats.detect import detect_format
 from agent.models.catalog import SPLIT, Model, load_catalog, models_folder, unused_name
 from agent.models.discovery import QUANTISATION
 from agent.models.download import PullError, find_pullable, hub_address, hub_errors, hub_host
@@ -83,10 +82,9 @@ def search_repositories(words: str, limit: int) -> list[HubRepository]:
 def _parses_calls(gguf: object) -> bool | None:
     """Whether calls can be parsed, by what the hub knows of a repository's GGUFs."""
     match gguf:
-        case {"chat_template": str(template), **other}:
-            architecture = str(other.get("architecture", ""))
-            keys = {"general.architecture": architecture, "tokenizer.chat_template": template}
-            return detect_format({**keys}) != "plain"
+        case {"chat_template": str(template)}:
+            # The call of any template that tells the model of tools can be derived.
+            return "tools" in template
     return None
 
 

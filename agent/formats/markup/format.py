@@ -182,7 +182,7 @@ class MarkupFormat:
         return ids if answer is None else ids + markup(self._syntax.think_close) + text(answer)
 
     def end_reasoning(self, *, before_call: bool = False) -> list[int]:
-        return self.encoder.encode_markup(f"\n{THINK_END}\n\n")
+        return self.encoder.encode_markup(self._syntax.think_close)
 
     def open_call(self, recipient: str | None) -> list[int]:
         """Return the beginning of a call of the tool or, with None, of any; nothing for plain text."""

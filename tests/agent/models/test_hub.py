@@ -276,8 +276,8 @@ def test_search_lists_downloads_and_sizes(repository: ModelHub, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("gguf", "expected"),
     [
-        ({"architecture": "qwen3", "chat_template": "{{ '<tool_call>' }}"}, True),
-        ({"architecture": "gpt-oss", "chat_template": ""}, True),
+        ({"architecture": "qwen3", "chat_template": "{{ tools }}<tool_call>"}, True),
+        ({"architecture": "gpt-oss", "chat_template": "{{ tools }}"}, True),
         ({"architecture": "gemma", "chat_template": "{{ messages }}"}, False),
         ({"architecture": "gemma"}, None),
         ("none", None),

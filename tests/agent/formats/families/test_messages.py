@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from agent.formats.tool_arguments import repair_arguments
-from tests.support.template_families import FAMILIES, FOLDER, TOOL_NAMES
 from tests.support.family_parsing import TOOL_KINDS, Reading, harness, mismatch
 from tests.support.program import ROOT
+from tests.support.template_families import FAMILIES, FOLDER, TOOL_NAMES
 
 TABLE = ROOT / "tests" / "data" / "family_messages.jsonl"
 MESSAGES = [json.loads(line) for line in TABLE.read_text().splitlines()]

@@ -8,7 +8,6 @@ import re
 import pytest
 
 from agent.formats.protocol import SegmentKind
-from tests.support.template_families import FAMILIES, AssistantMessage, written_text
 from tests.support.family_parsing import (
     WEATHER,
     FamilyHarness,
@@ -19,6 +18,7 @@ from tests.support.family_parsing import (
     same_json,
 )
 from tests.support.harmony_streams import check_order
+from tests.support.template_families import FAMILIES, AssistantMessage, written_text
 
 CALLING = [name for name, family in FAMILIES.items() if family.calls]
 MARKERS = ("elephant", "umbrella", "Monday", "guitar", "kitchen")

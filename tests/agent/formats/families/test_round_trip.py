@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from tests.support.family_parsing import difference, harness
 from tests.support.template_families import (
     ARGUMENTS,
     FAMILIES,
@@ -12,7 +13,6 @@ from tests.support.template_families import (
     AssistantMessage,
     written_text,
 )
-from tests.support.family_parsing import difference, harness
 
 SHAPES = (
     *("answer", "quoted", "thought", "quoting thought"),

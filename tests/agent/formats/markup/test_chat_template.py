@@ -8,8 +8,8 @@ import pytest
 from agent.formats.markup.chat_template import EFFORTS as EFFORT_LEVELS
 from agent.formats.markup.chat_template import ChatTemplate, KnownTemplate
 from agent.formats.markup.default_templates import TEMPLATES
-from agent.formats.markup.known import SYNTAXES
 from agent.formats.markup.format import MarkupFormat
+from agent.formats.markup.known import SYNTAXES
 from agent.formats.markup.template_child import TEMPLATE_ERRORS, compile_template, render_template
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import ByteVocabulary

@@ -11,8 +11,8 @@ import pytest
 from agent.conversation.conversation import Conversation, Span
 from agent.conversation.messages import Developer, User
 from agent.formats.markup.chat_template import ChatTemplate, KnownTemplate
-from agent.formats.markup.known import SYNTAXES
 from agent.formats.markup.format import MarkupFormat
+from agent.formats.markup.known import SYNTAXES
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import ByteVocabulary
 from agent.formats.protocol import FunctionTool, PromptHeader, SegmentKind

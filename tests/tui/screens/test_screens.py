@@ -409,10 +409,10 @@ async def test_pull_repository_asks_and_registers(
 async def test_pull_offline_is_one_sentence(
     open_app: Any, models_toml: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    models_toml.write_text('[m]\nrepo = "org/repo"\nfile = "m.gguf"\n')
+    models_toml.write_text('[x]\nrepo = "org/repo"\nfile = "m.gguf"\n')
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     async with open_app() as driver:
-        await driver.pilot.press(*"/pull m", "enter")
+        await driver.pilot.press(*"/pull x", "enter")
         await driver.expect_text("Cannot reach 127.0.0.1:9: are you online?")
 
 

@@ -11,10 +11,11 @@ from agent.engine.placement.memory_estimate import split_files
 from agent.engine.placement.planner import PlacementPlan, format_bytes
 from agent.engine.protocol import EngineError
 from agent.formats.detect import AUTO, is_harmony
-from agent.formats.protocol import Format
+from agent.formats.protocol import Format, SingleMessageFormat
 from agent.models.catalog import Model, load_catalog
 from agent.models.listing import ModelRow
 from agent.models.loader import ModelLoader
+from agent.util.prefix import common_prefix_length
 
 QUANTISATION_NAMES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K",
@@ -59,17 +60,24 @@ def describe_messages(model: Model, paths: Paths) -> Iterator[tuple[str, str]]:
         form = ModelLoader(model, paths).create_format()
         yield "Calls", "can be parsed" if form.parses_calls else "cannot be parsed: no tools"
         yield "Response template", form.source
-        yield "Example", _example_message(form)
+        yield "Example", example_message(form)
 
 
-def _example_message(form: Format) -> str:
+def example_message(form: Format) -> str:
     """A message with a thought, words and a call, in the syntax of the model."""
-    if (example := getattr(form, "example_message", None)) is not None:
-        return str(example())
-    ids = form.reasoning_message("I add them.")
-    ids += form.assistant_message("I compute it.", phase="commentary")
-    if form.parses_calls:
-        ids += form.tool_call(form.canonical_name("add", function=True), '{"a": 1, "b": 2}')
+    thought, words, name = "I add them.", "I compute it.", form.canonical_name("add", function=True)
+    call = form.tool_call(name, '{"a": 1, "b": 2}') if form.parses_calls else []
+    if isinstance(form, SingleMessageFormat):
+        try:
+            begun = form.begin_message(thought, words)
+        except ValueError:
+            begun = form.begin_message(None, words)
+        empty = form.assistant_message("", phase="final_answer")
+        rest = call[common_prefix_length(call, empty) :] or form.message_end()
+        ids = [*form.open_assistant(), *begun, *form.part_separator(), *rest]
+    else:
+        ids = form.reasoning_message(thought)
+        ids += form.assistant_message(words, phase="commentary") + call
     return b"".join(map(form.token_bytes, ids)).decode("utf-8", "replace")
 
 

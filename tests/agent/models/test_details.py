@@ -4,10 +4,13 @@ from pathlib import Path
 
 import gguf
 import numpy
+import pytest
 
 from agent.config.paths import Paths
-from agent.models.details import QUANTISATION_NAMES, describe_model, row_model
+from agent.formats import detect
+from agent.models.details import QUANTISATION_NAMES, describe_model, example_message, row_model
 from agent.models.listing import ModelRow, list_models
+from tests.support import random_qwen_gguf
 
 
 def write_model(path: Path) -> None:
@@ -60,3 +63,29 @@ def test_quantisation_names_are_those_of_llama_cpp() -> None:
         for kind in gguf.LlamaFileType
     }
     assert {number: names[number] for number in QUANTISATION_NAMES} == QUANTISATION_NAMES
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "qwen3",
+            "<|im_start|>assistant\nI compute it.\n<tool_call>\n"
+            '{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call><|im_end|>\n',
+        ),
+        (
+            "qwen3-coder",
+            "<|im_start|>assistant\nI compute it.\n<tool_call>\n<function=add>\n<parameter=a>\n1\n"
+            "</parameter>\n<parameter=b>\n2\n</parameter>\n</function>\n</tool_call><|im_end|>\n",
+        ),
+        ("plain", "<|im_start|>assistant\nI compute it.\n<|im_end|>\n"),
+    ],
+)
+def test_example_message_is_one_that_the_model_writes(name: str, expected: str) -> None:
+    form = detect.byte_format(name)
+    assert form is not None and example_message(form) == expected
+
+
+def test_example_message_has_a_thought_where_the_template_knows_them() -> None:
+    form = detect.template_format(random_qwen_gguf.THINKING_TEMPLATE)
+    assert "<think>\nI add them.\n</think>\n\nI compute it." in example_message(form)

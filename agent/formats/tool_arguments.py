@@ -18,6 +18,7 @@ _JSON_TOKEN = re.compile(r'\\u[0-9a-fA-F]{4}|\\[^u]|\\|["{}\[\]\x00-\x1f]', re.D
 _STREAM_PART = re.compile(r'\\.|\\\Z|["{}\[\]\x00-\x1f]', re.DOTALL)
 """An escape, or its beginning at the end of the text; a quote, a bracket, a raw control character."""
 _EXPONENT = re.compile(r"\d[eE]\+?\d{3}")
+_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(\s*[}\]])', re.DOTALL)
 _CLOSING_BRACKETS = {"{": "}", "[": "]"}
 PATCH_BEGIN, PATCH_END = "*** Begin Patch", "*** End Patch"
 CUT_OFF = "they are cut off; write the whole call again"
@@ -49,7 +50,7 @@ def repair_arguments(text: str, complete: bool) -> ToolArguments:
         return ToolArguments(text)
     if problem is None:
         return _rejected(text, f"an object is expected, not {_type_name(value)}")
-    closed_text, in_value = _close_open_brackets(text)
+    closed_text, in_value = _close_open_brackets(_TRAILING_COMMA.sub(r"\1\2", text))
     value = _parse(closed_text)[0] if closed_text is not None else None
     repaired = closed_text if isinstance(value, dict) else None
     if in_value or not complete:

@@ -175,8 +175,11 @@ class CallReader:
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def _read_end(self) -> Steps:
-        """Read the tags after the arguments, any of which may be missing."""
+    def _read_end(self, complete: bool = True) -> Steps:
+        """Read the tags after the arguments, any of which may be missing. ``complete``: the arguments
+        are."""
+        if not complete and not self._buffer.text.strip():
+            return None
         own = self.syntax.own_closings
         braces = 0 if isinstance(self, ObjectReader) else self.syntax.close.count("}")
         if not own and not braces:
@@ -212,8 +215,8 @@ class JsonReader(CallReader):
     """Reads arguments as JSON; they may have other quotes, and keys without quotes."""
 
     def _read(self) -> Steps:
-        yield from self._read_arguments()
-        return (yield from self._read_end())
+        complete = yield from self._read_arguments()
+        return (yield from self._read_end(complete))
 
     def _read_arguments(self) -> Steps:
         """Read the arguments: an object streams, a string that contains one is unpacked. Return
@@ -327,7 +330,7 @@ class ObjectReader(JsonReader):
             if not self._is_open:
                 return CallOutcome.PROSE
             return CallOutcome.ENDED if complete else None
-        return (yield from self._read_end())
+        return (yield from self._read_end(complete))
 
     def _read_object(self) -> Steps:
         """Read the object's keys and values; return whether it is complete."""

@@ -85,6 +85,8 @@ class Derivation:
         ending = tags_of(after)
         ignored = (*opening, *ending[:1]) if opening else ()
         self._header, self._ending = header.strip(), ending
+        if self._header and any(self._header in text for text in (with_thought or "", *calls)):
+            ignored = (*ignored, self._header)
         syntax = MessageSyntax(
             name, ends=ending[len(opening[:1]) :], ignored=ignored, source="chat template",
             end_space=after[: len(after) - len(after.lstrip())] if ending else "",
@@ -160,6 +162,8 @@ class Derivation:
                     : len(behind) - len(close) - len(behind[len(close) :].lstrip())
                 ]
             return tag, end, before[before.rindex(tag) :], close
+        if "<|inner_prefix|>" in self._source:
+            return "<|inner_prefix|>", "<|inner_suffix|>", "<|inner_prefix|>", "<|inner_suffix|>"
         for name, upper in _THINK_TAGS.findall(self._source):
             tag, end = (f"[{upper}]", f"[/{upper}]") if upper else (f"<{name}>", f"</{name}>")
             if end in self._source:
@@ -403,7 +407,8 @@ def derive_syntax(source: str, template: ChatTemplate) -> MessageSyntax:
             ends = tuple(dict.fromkeys((*syntax.ends, *known.ends)))
             return replace(known, ends=ends, end_space=syntax.end_space, think_open=syntax.think_open,
                            think_close=syntax.think_close, source=syntax.source)  # fmt: skip
-    turns = tags_of(frames.user.before)[:1]
+    turns = (*tags_of(frames.user.before)[:1], *tags_of(frames.results.frame.before)[:1])
+    turns = tuple(tag for tag in turns if tag not in syntax.tags and tag[0] in "<[")
     if syntax.calls:
         return replace(syntax, turns=turns)
     plain = SYNTAXES["plain"]

@@ -138,6 +138,7 @@ _CALLS = {
         close="\n```<｜tool▁call▁end｜>",
         section_close="<｜tool▁calls▁end｜>",
     ),
+    "xml_tools": HERMES,
     "<function=": TAGGED,
     "<tool_call>": HERMES,
 }  # fmt: skip

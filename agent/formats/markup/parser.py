@@ -283,7 +283,7 @@ class MarkupParser:
         if tag == syntax.think_end or (tag == syntax.think and not self._thinking):
             self._end_prose(at)
         self._buffer.take(len(tag))
-        if tag == syntax.think and not self._thinking:
+        if tag == syntax.think and (not self._thinking or self._segments.open_segment is None):
             self._thinking = True
         elif syntax.header is not None and tag == syntax.header[0]:
             self._end_prose(at)
@@ -420,6 +420,10 @@ class MarkupParser:
         if rest[0] == "{":
             self._buffer.take(skipped)
             self._begin_call(self._object_syntax, self._region_start)
+            return True
+        if self._expects_name and final and not any(tag in rest for call in calls for tag in call.closings):
+            self._segments.repair("call_cut", self._region_start, self._buffer.take(len(text)))
+            self._end_region()
             return True
         if self._expects_name:
             # A call without a name: its result will say so.

@@ -25,9 +25,11 @@ from agent.formats.markup.vocabulary import MarkupEncoder
 
 ANY = "\0"
 """Stands for text that differs from call to call: a number, an id, a type."""
+NAME_PREFIX = "functions."
+"""Kimi K2 puts this before the name; it may be missing."""
 NAMESPACE = "]<]minimax[>["
 """MiniMax M3 puts this token before each tag of a call."""
-_TAG_BOUNDARY = regex.compile(r"(?<=[>\])])\s*(?=[<\[\x01])|\s*\n\s*")
+_TAG_BOUNDARY = regex.compile(r"(?<=[>\]\0])\s*(?=[<\[\x01])|\s*\n\s*")
 
 BodyKind = Literal["object", "json", "tags", "nested", "python"]
 """``object``: JSON with name and arguments; ``json``: the arguments as JSON; ``tags``: keys and values
@@ -42,9 +44,13 @@ def tags_of(text: str) -> tuple[str, ...]:
 
 
 def flexible(text: str) -> str:
-    """Return a regular expression of the markup with any white space between its tags."""
-    tags = [regex.escape(tag).replace(regex.escape(ANY), r'([^<>"\n]*?)') for tag in tags_of(text)]
-    return r"\s*".join(tags)
+    """Return a regular expression of the markup with any white space between its tags; a tag before
+    an id may be missing."""
+    pattern = ""
+    for tag in tags_of(text):
+        escaped = regex.escape(tag).replace(regex.escape(ANY), r'([^<>"\n]*?)')
+        pattern += rf"(?:{escaped})?\s*" if tag.endswith(ANY) else rf"{escaped}\s*"
+    return pattern.removesuffix(r"\s*")
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,7 @@ class CallSyntax:
     @cached_property
     def own_openings(self) -> tuple[str, ...]:
         """The tags that each call begins with."""
-        return tags_of(self.open.partition(ANY)[0])
+        return tags_of(self.open.partition(ANY)[0].removesuffix(NAME_PREFIX))
 
     @cached_property
     def closings(self) -> tuple[str, ...]:
@@ -112,6 +118,7 @@ class CallSyntax:
         after = flexible(self.after_name) or "(?!)"
         name = r"""([^\s<>{}\[\]()"'`,;][^<>{}\[\]()"'\n,;]*?|)"""
         end = f"(?:{after}|(?={'|'.join(ends) or '(?!)'}))"
+        before += rf"\s*(?:{regex.escape(NAME_PREFIX)})?"
         return regex.compile(rf"\s*{before}[\"']?{name}[\"']?\s*{end}")
 
     @cached_property

@@ -47,9 +47,11 @@ _TOKEN = regex.compile(r'\s+|[^\s"{}\[\],:<`]+|.', regex.DOTALL)
 _BARE_KEY = regex.compile(r"([\p{L}\p{N}_$.-]+)\s*:")
 _KEYWORD = regex.compile(r"\s*([^\W\d]\w*)\s*=\s*")
 _PYTHON_STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|"""
-_PYTHON_TOKEN = regex.compile(_PYTHON_STRING + r"""[^'"()\[\]{},]+|.""", regex.DOTALL)
+_PYTHON_TOKEN = regex.compile(_PYTHON_STRING + r"""[^'"()\[\]{},]+|[^'"]""", regex.DOTALL)
 _PYTHON_WORD = regex.compile(_PYTHON_STRING + r"\w+|.", regex.DOTALL)
-_CONSTANTS = {"true": "True", "false": "False", "null": "None"}
+_CONSTANTS = {"True": "true", "False": "false", "None": "null"}
+"""JSON of Python's constants."""
+_PYTHON_CONSTANTS = {word: constant for constant, word in _CONSTANTS.items()}
 
 Steps = Generator[None, None, Any]
 """A generator that yields where it needs more text; returns a result."""
@@ -263,9 +265,10 @@ class JsonReader(CallReader):
                 write(json.dumps(key[1], ensure_ascii=False))
                 self._take(len(key[1]))
             else:
-                word = _TOKEN.match(self._buffer.text)
-                assert word is not None
-                write(self._take(word.end()))
+                found = _TOKEN.match(self._buffer.text)
+                assert found is not None
+                word = self._take(found.end())
+                write(_CONSTANTS.get(word, word) if syntax.bare_keys else word)
                 continue
             if not depth:
                 return True
@@ -427,11 +430,16 @@ class TagReader(CallReader):
                 if not (yield from self._read_value(types, schema, seen)):
                     break
                 self._ending = "}"
-            elif key is not None or (yield from self._at_tag()):
-                if self._final and not self._buffer.text.startswith(self._tags):
-                    self._unexpected.append(self._take(len(self._buffer.text)))
-                    self._ending = ', "' if seen else '{"'
-                    return None
+            elif (text := self._buffer.text).startswith(self._tags):
+                break
+            elif self._final and (
+                text.startswith(self.syntax.key_tag)
+                or any(tag.startswith(text) for tag in (self.syntax.key_tag, *self._tags))
+            ):
+                self._unexpected.append(self._take(len(text)))  # a tag that is cut off
+                self._ending = ', "' if seen else '{"'
+                return None
+            elif (yield from self._at_tag()):
                 break
             else:
                 text = self._buffer.text
@@ -542,7 +550,8 @@ class NestedReader(CallReader):
             types = coerce.property_types({"properties": {"x": inner}}, "x")
             if not (yield from self._read_value(name, inner, types, depth)):
                 return None
-        if not self._buffer.text:
+        text = self._buffer.text
+        if not text or (self._final and not text.startswith(self._tags)):
             return None
         self._segments.delta(("]" if items else "}") if count else "{}")
         return True
@@ -566,7 +575,13 @@ class NestedReader(CallReader):
                 pieces.append(self._take(keep))
                 if at < 0:
                     yield
-            self._segments.delta(_coerced("".join(pieces), types))
+            text = "".join(pieces)
+            empty = (
+                {"array": "[]", "object": "{}"}.get(next(iter(types), ""))
+                if len(types) == 1
+                else ""
+            )
+            self._segments.delta(empty if empty and not text.strip() else _coerced(text, types))
         yield from self._skip_space()
         while closing.startswith(self._buffer.text) and self._buffer.text != closing:
             if self._final:
@@ -659,6 +674,7 @@ READERS: Mapping[str, type[CallReader]] = {
 }  # fmt: skip
 
 _STRING, _JSON = frozenset({"string"}), frozenset({"json"})
+_ARRAY, _OBJECT = frozenset({"array"}), frozenset({"object"})
 
 
 def _quoted(text: str) -> str:
@@ -682,7 +698,7 @@ def _python_value(text: str) -> str:
     for word in _PYTHON_WORD.findall(text):
         if word[0] in "'\"":
             word = word.replace("\n", "\\n").replace("\r", "\\r")
-        words.append(_CONSTANTS.get(word, word))
+        words.append(_PYTHON_CONSTANTS.get(word, word))
     literal = "".join(words)
     try:
         return json.dumps(ast.literal_eval(literal.strip()), ensure_ascii=False, allow_nan=False)

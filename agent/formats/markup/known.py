@@ -147,7 +147,8 @@ _CALLS = {
 
 def table_syntax(source: str) -> MessageSyntax | None:
     """The syntax of a family whose chat template does not show it."""
-    return next((syntax for text, syntax in _TABLE.items() if text in source), None)
+    found = (syntax for text, syntax in _TABLE.items() if text in source)
+    return None if "</thinking>" in source else next(found, None)
 
 
 def described_calls(source: str) -> tuple[CallSyntax, ...]:

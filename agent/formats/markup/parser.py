@@ -193,12 +193,13 @@ class MarkupParser:
         """Read the header of a message, which says whether it is reasoning."""
         assert self._syntax.header is not None
         _, end, word = self._syntax.header
-        length = text.find(end)
-        if length < 0 and not final and len(text) < MAX_LOOKAHEAD_CHARS:
+        pattern = rf"\s*(?:to=[\w.-]+)?\s*{regex.escape(end)}"
+        header = regex.match(pattern, text, partial=not final and len(text) < MAX_LOOKAHEAD_CHARS)
+        if header is not None and header.partial:
             return False
         self._in_header = False
-        if length >= 0:
-            self._thinking = word in self._buffer.take(length + len(end))
+        if header is not None:
+            self._thinking = word in self._buffer.take(header.end())
         return True
 
     # --- prose ------------------------------------------------------------------------------------
@@ -327,6 +328,7 @@ class MarkupParser:
         if found is None and len(text) < MAX_LOOKAHEAD_CHARS:
             return False
         if not found and tag in self._syntax.ends:
+            self._end_prose(at)
             self._buffer.take(len(tag))
             return True
         at_line_start = self._segments.open_segment is None or self._markdown_code.at_line_start
@@ -421,7 +423,11 @@ class MarkupParser:
             self._buffer.take(skipped)
             self._begin_call(self._object_syntax, self._region_start)
             return True
-        if self._expects_name and final and not any(tag in rest for call in calls for tag in call.closings):
+        if (
+            self._expects_name
+            and final
+            and not any(tag in rest for call in calls for tag in call.closings)
+        ):
             self._segments.repair("call_cut", self._region_start, self._buffer.take(len(text)))
             self._end_region()
             return True

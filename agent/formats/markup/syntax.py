@@ -31,6 +31,8 @@ NAMESPACE = "]<]minimax[>["
 """MiniMax M3 puts this token before each tag of a call."""
 _TAG_BOUNDARY = regex.compile(r"(?<=[>\]\0])\s*(?=[<\[\x01])|\s*\n\s*")
 
+_TYPE = "(true|false|string|number|integer|boolean|array|object|null)"
+
 BodyKind = Literal["object", "json", "tags", "nested", "python"]
 """``object``: JSON with name and arguments; ``json``: the arguments as JSON; ``tags``: keys and values
 in tags; ``nested``: a tag with the key's name for each value; ``python``: keyword arguments."""
@@ -43,12 +45,12 @@ def tags_of(text: str) -> tuple[str, ...]:
     return tuple(tag for tag in tags if tag.strip("[]{},\0"))
 
 
-def flexible(text: str) -> str:
+def flexible(text: str, different: str = r"(?=[\w.:-]*?[\dA-Z])[\w.:-]*?") -> str:
     """Return a regular expression of the markup with any white space between its tags; a tag before
-    an id may be missing."""
+    an id may be missing. ``different``: the expression of what differs, by default an id."""
     pattern = ""
     for tag in tags_of(text):
-        escaped = regex.escape(tag).replace(regex.escape(ANY), r'([^<>"\n]*?)')
+        escaped = regex.escape(tag).replace(regex.escape(ANY), different)
         pattern += rf"(?:{escaped})?\s*" if tag.endswith(ANY) else rf"{escaped}\s*"
     return pattern.removesuffix(r"\s*")
 
@@ -106,7 +108,7 @@ class CallSyntax:
         key = r'([^<>\n"]*?)' if self.key_close.startswith('"') else r"([^<>\n]*?)"
         if self.body == "nested":
             return regex.compile(regex.escape(self.key_open).replace(ANY, r"([^<>/\s][^<>\n]*?)"))
-        return regex.compile(flexible(self.key_open) + key + flexible(self.key_close))
+        return regex.compile(flexible(self.key_open) + key + flexible(self.key_close, _TYPE))
 
     @cached_property
     def header_pattern(self) -> regex.Pattern[str]:

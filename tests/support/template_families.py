@@ -194,14 +194,14 @@ def template(name: str) -> Template:
 
 
 def render(name: str, messages: list[dict[str, Any]], *, prompt: bool) -> str:
-    """Render messages after a question, with TOOLS and the default effort; ``prompt``: with the
-    generation prompt."""
+    """Render messages after a question, with TOOLS; ``prompt``: with the generation prompt."""
     return template(name).render(
         messages=[{"role": "user", "content": "Hello?"}, *messages],
         tools=TOOLS,
         add_generation_prompt=prompt,
         enable_thinking=True,
-        reasoning_effort="medium",
+        # The program asks for reasoning; Hunyuan 3 does without by default.
+        **({"reasoning_effort": "high"} if name == "tencent-Hy3" else {}),
         bos_token="",
         eos_token="",
     )

@@ -162,8 +162,9 @@ class Derivation:
                     : len(behind) - len(close) - len(behind[len(close) :].lstrip())
                 ]
             return tag, end, before[before.rindex(tag) :], close
-        if "<|inner_prefix|>" in self._source:
-            return "<|inner_prefix|>", "<|inner_suffix|>", "<|inner_prefix|>", "<|inner_suffix|>"
+        for tag, end in (("<|inner_prefix|>", "<|inner_suffix|>"), ("<|channel>thought", "<channel|>")):
+            if tag.removesuffix("thought") in self._source and end in self._source:
+                return tag, end, tag + "\n" * tag.endswith("thought"), end
         for name, upper in _THINK_TAGS.findall(self._source):
             tag, end = (f"[{upper}]", f"[/{upper}]") if upper else (f"<{name}>", f"</{name}>")
             if end in self._source:

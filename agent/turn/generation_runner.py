@@ -70,8 +70,8 @@ class GenerationRunner:
         """The decoder of the generation that runs."""
         self._generation: Generation | None = None
         """The engine's, where it may be continued."""
-        self._ends_reasoning = False
-        """Whether it is cancelled as soon as it reasons."""
+        self._cut_after: int | None = None
+        """Number of finished messages from which on open reasoning cancels it; None: it never does."""
         self.first_unread_entry = first_entry
         """Index of the conversation's first entry that no generation has read."""
         self._hedge = _hedge(context.options)
@@ -112,7 +112,8 @@ class GenerationRunner:
             self._keep(decoder)
             return EndReason.STOP
         if further is None:
-            self._generation, self._ends_reasoning = generation, self._reasoning_budget == 0
+            self._generation = generation
+            self._cut_after = 0 if self._reasoning_budget == 0 else None
         try:
             # In a task, so that a token does not resume every coroutine of the turn.
             end = await asyncio.create_task(self._decode(generation, decoder, further))
@@ -124,7 +125,7 @@ class GenerationRunner:
             return EndReason.STOP
         finally:
             # Where the engine failed too: what was generated is kept, and every item closed.
-            self._generation, self._ends_reasoning = None, False
+            self._generation = self._cut_after = None
             self._keep(decoder)
         return self._count(request, end, decoder, len(prefix), further)
 
@@ -151,10 +152,16 @@ class GenerationRunner:
         if decoder is not None and self._generation is not None:
             if decoder.open_kind is SegmentKind.FINAL:
                 return False
-            self._ends_reasoning = True
-            if decoder.open_kind is SegmentKind.REASONING or not decoder.ids:
+            if self._cut_after is None:
+                self._cut_after = len(decoder.spans)
+            if self._must_end(decoder) or not decoder.ids:
                 self._generation.cancel()
         return True
+
+    def _must_end(self, decoder: GenerationDecoder) -> bool:
+        """Whether open reasoning has to end; not while white space may follow its written end."""
+        is_new = len(decoder.spans) >= (self._cut_after or 0)
+        return is_new and decoder.open_kind is SegmentKind.REASONING
 
     def _call_may_follow(self, stage: GenerationStage) -> bool:
         """Whether a call may come in place of the answer."""
@@ -186,14 +193,16 @@ class GenerationRunner:
         part, read, begun = end, len(request.prompt), len(decoder.ids) - end.output_tokens
         while self._is_interrupted(part, request, decoder):
             left, ids = self._reasoning_left(decoder, begun), list[int]()
-            if not left and decoder.open_kind is SegmentKind.REASONING:
+            if is_open := not left and self._must_end(decoder):
                 # Where it has reasoned again, it is not left to choose a third time.
                 calls = stage.reasoning_until is None and self._call_may_follow(stage)
                 ids = self._context.format.end_reasoning(before_call=calls)
             elif not decoder.ids:
                 ids = self._open_answer(stage)
-            if not left and stage.reasoning_until is None:
-                self._ends_reasoning, stage = True, stage._replace(reasoning_until=len(decoder.ids))
+            if not left:
+                self._cut_after = len(decoder.spans) + is_open
+                until = stage.reasoning_until
+                stage = stage._replace(reasoning_until=len(decoder.ids) if until is None else until)
             output = len(decoder.ids) + len(ids) - begun
             rest = None if limit is None else limit - output
             if rest is not None and rest <= 0:
@@ -378,7 +387,7 @@ class GenerationRunner:
                                 self._emit_prompt(None)
                         decoder.feed(ids, logprobs)
                         over = further is not None and further.state == "none"
-                        if self._ends_reasoning and decoder.open_kind is SegmentKind.REASONING:
+                        if self._cut_after is not None and self._must_end(decoder):
                             over = True
                         if decoder.stopped or decoder.looped or over:
                             generation.cancel()

@@ -220,7 +220,7 @@ async def test_what_was_written_is_stored_and_read_by_the_next_turn(recorded: An
 async def test_family_of_markup_ends_its_reasoning(
     make_runtime: MakeRuntime, tmp_path: Path, thinks: bool
 ) -> None:
-    lines = ["<think>\n" * thinks + "one two three four", "It is so.<|im_end|>"]
+    lines = ["<think>\n" * thinks + "one two three four", "\n\nIt is so.<|im_end|>"]
     path = write_script(tmp_path / "s.jsonl", *({"markup": line} for line in lines))
     paths = Paths(tmp_path / "config", tmp_path / "cache", tmp_path / "state")
     runtime = await make_runtime(
@@ -231,7 +231,7 @@ async def test_family_of_markup_ends_its_reasoning(
     response = check(await read_events(turn))
     if thinks:
         assert [kind for kind, _ in outline(response)] == ["reasoning", "message"]
-        assert written(turn).endswith("\n</think>\n\nIt is so.<|im_end|>")
+        assert written(turn).endswith("on\n</think>\n\n\n\nIt is so.<|im_end|>")
         assert outline(response)[0] == ("reasoning", "on")  # here a character is a token
         assert reasoning_tokens(response) == 3, "with the written line break"
     else:

@@ -227,7 +227,9 @@ async def test_family_of_markup_ends_its_reasoning(
         path, model=resolve.resolve_model("qwen3-4b", paths, scripted=True)
     )
     options = TurnOptions(max_reasoning_tokens=2 if thinks else 0)
-    turn = Turn(runtime, Conversation("c"), [User("go")], options).start()
+    turn = Turn(runtime, Conversation("c"), [User("go")], options)
+    turn.prepare()
+    turn.start()
     response = check(await read_events(turn))
     if thinks:
         assert [kind for kind, _ in outline(response)] == ["reasoning", "message"]

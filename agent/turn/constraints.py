@@ -50,14 +50,12 @@ class BegunTextError(AgentError):
 
 
 class GenerationStage(NamedTuple):
-    """Where in its turn a generation is, as far as its constraint depends on it."""
+    """What a generation's constraint depends on: whether it is the turn's ``first``, or may be a
+    ``further`` call of the client's functions, and `GenerationConstraints.reasoning_until`."""
 
     first: bool
-    """It is the first one of its turn; later ones need not call."""
     further: bool = False
-    """A further call of the client's functions may come, or none."""
     reasoning_until: int | None = None
-    """As in `GenerationConstraints`."""
 
 
 class TurnConstraints:

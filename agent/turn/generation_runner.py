@@ -191,7 +191,10 @@ class GenerationRunner:
     ) -> Finished:
         """Continue a generation that was ended only for its reasoning, until it ends otherwise."""
         part, read, begun = end, len(request.prompt), len(decoder.ids) - end.output_tokens
-        while self._is_interrupted(part, request, decoder):
+        while not (decoder.stopped or decoder.looped or self._context.stopping.is_set()):
+            is_full = part.reason == "length" and part.output_tokens == request.max_tokens
+            if not is_full and part.reason != "cancelled":
+                break
             left, ids = self._reasoning_left(decoder, begun), list[int]()
             if is_open := not left and self._must_end(decoder):
                 # Where it has reasoned again, it is not left to choose a third time.
@@ -226,13 +229,6 @@ class GenerationRunner:
                 accepted_tokens=end.accepted_tokens + part.accepted_tokens,
             )
         return end
-
-    def _is_interrupted(self, part: Finished, request: Request, decoder: GenerationDecoder) -> bool:
-        """Whether the engine has ended its part only for the reasoning."""
-        if decoder.stopped or decoder.looped or self._context.stopping.is_set():
-            return False
-        is_full = part.reason == "length" and part.output_tokens == request.max_tokens
-        return is_full or part.reason == "cancelled"
 
     async def _request(
         self, stage: GenerationStage, prefix: Sequence[int], limit: int | None, written: int = 0

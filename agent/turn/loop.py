@@ -136,9 +136,8 @@ class Turn:
         self.context.stop(reason)
 
     def answer_now(self) -> bool:
-        if self._job is not None or self.response.status not in ("queued", "in_progress"):
-            return False
-        if self._prepared is not None and not self._prepared.generations.end_reasoning():
+        is_over, prepared = self.response.status not in ("queued", "in_progress"), self._prepared
+        if is_over or self._job or (prepared and not prepared.generations.end_reasoning()):
             return False
         self.context.answers_now = True
         return True

@@ -214,7 +214,7 @@ async def test_steering_message_is_read_by_running_turn() -> None:
 async def test_key_ends_the_reasoning_of_the_running_turn() -> None:
     async with drive_app() as driver:
         await driver.pilot.press("ctrl+n")
-        await driver.expect_text("No turn is running here.")
+        await driver.expect_text("No turn is reasoning here.")
         turn = await driver.ask("first")
         await driver.expect_text("Ctrl-N answers now")
         await driver.pilot.press(*"draft", "ctrl+n")
@@ -222,7 +222,7 @@ async def test_key_ends_the_reasoning_of_the_running_turn() -> None:
         assert turn.answered_now == 1 and driver.app.prompt.text == "draft"
         turn.reasons = False
         await driver.pilot.press("ctrl+u", *"/answer", "enter")
-        await driver.expect_text("It is not reasoning.")
+        await driver.expect_text("No turn is reasoning here.")
         turn.end()
 
 

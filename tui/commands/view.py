@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from agent.errors import UserError
 from tui.commands.context import CommandContext, app_command
 from tui.commands.settings import choose
 from tui.state.command import Command, CompletionItem
-
-if TYPE_CHECKING:
-    from agent.turn.context import RunningTurn
 
 
 async def theme(app: CommandContext, name: str) -> None:
@@ -53,25 +49,20 @@ def tabs(app: CommandContext, _: str) -> Iterable[CompletionItem]:
     yield CompletionItem("0", "your own conversation")
 
 
-def _visible_turn(app: CommandContext) -> RunningTurn | None:
-    """The turn that runs in the visible tab; None, with a notification: none does."""
-    if (turn := app.turn if app.live.tab is None else app.live.tab.turn) is None:
-        app.notify("No turn is running here.")
-    return turn
-
-
 async def answer(app: CommandContext, _: str) -> None:
     """End the reasoning of the visible turn, another program's too, which then answers."""
-    if (turn := _visible_turn(app)) is not None:
-        done = turn.answer_now()
-        app.notify("Answering without further reasoning." if done else "It is not reasoning.")
+    turn = app.turn if app.live.tab is None else app.live.tab.turn
+    done = turn is not None and turn.answer_now()
+    app.notify("Answering without further reasoning." if done else "No turn is reasoning here.")
 
 
 async def stop(app: CommandContext, _: str) -> None:
     """Stop the visible turn, another program's too."""
-    if (turn := _visible_turn(app)) is None:
-        return
-    if app.live.tab is None:
+    tab = app.live.tab
+    turn = app.turn if tab is None else tab.turn
+    if turn is None:
+        app.notify("No turn is running here.")
+    elif tab is None:
         app.chat.stop()
     else:
         turn.stop()

@@ -10,6 +10,7 @@ is a declared function all the same.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -78,6 +79,8 @@ class HarmonyConstraint:
             or constraints.answer_grammar is not None
             or constraints.reasoning_until == 0
         )
+        until = constraints.reasoning_until
+        self._reasoning_until, self._may_reason = math.inf if until is None else until, until != 0
         self._headers = _HeaderGrammars(constraints, recipients, grammars)
         self._namespace_ids = encoding.encode(" to=functions")
         self._opened_kinds: set[SegmentKind] = set()
@@ -153,15 +156,11 @@ class HarmonyConstraint:
         elif opened is None and (self._in_body or token == MESSAGE_ID):
             self._in_body = self._in_answer = False
             self._matcher, self._end_ids = None, _NO_IDS
+            self._may_reason = self._may_reason and self._accepted < self._reasoning_until
             self._strict = self._strict or not self._may_reason
             self._unconstrained = not self._strict
             if self._strict and token == END_ID:
                 self._begin_header(started=False)
-
-    @property
-    def _may_reason(self) -> bool:
-        until = self._constraints.reasoning_until
-        return until is None or self._accepted < until
 
     def _begin_header(self, *, started: bool) -> None:
         """Constrain a header; ``started``: ``<|start|>assistant`` is written already."""

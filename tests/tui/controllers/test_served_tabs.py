@@ -171,7 +171,7 @@ async def test_key_ends_the_reasoning_of_the_visible_turn(served: Serve) -> None
         request = asyncio.create_task(driver.post(input="A question"))
         await driver.wait_for(lambda: "1 ● A question" in tab_bar(driver))
         await driver.pilot.press("ctrl+n")
-        await driver.expect_text("No turn is running here.")
+        await driver.expect_text("No turn is reasoning here.")
         await driver.pilot.press("f3")
         await driver.expect_text("Needle is thought.")
         await driver.pilot.press("ctrl+n")

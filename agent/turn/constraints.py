@@ -50,8 +50,8 @@ class BegunTextError(AgentError):
 
 
 class GenerationStage(NamedTuple):
-    """What a generation's constraint depends on: whether it is the turn's ``first``, or may be a
-    ``further`` call of the client's functions, and `GenerationConstraints.reasoning_until`."""
+    """Decides on a generation's constraint: whether it is the turn's ``first``, or may be a ``further``
+    call of the client's functions, and `GenerationConstraints.reasoning_until`."""
 
     first: bool
     further: bool = False

@@ -304,6 +304,8 @@ class GenerationRunner:
             return EndReason.STOP
         output = len(decoder.ids) - begun_tokens
         reasoning = min(decoder.reasoning_tokens, output)  # without what was begun
+        if (most := options.max_reasoning_tokens) is not None:
+            reasoning = min(reasoning, most)  # and without the line break that ends it
         usage.add_generation(end, output, reasoning, continues=further is not None)
         if decoder.looped:
             return EndReason.LOOP

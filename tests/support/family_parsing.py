@@ -37,6 +37,9 @@ _OWN_CALL = re.compile(
 )
 
 
+_TAG = re.compile(r"<[^<>]*>|\[/?[A-Z_]+\]")
+
+
 @dataclass
 class Segment:
     """A segment, from its events."""
@@ -182,9 +185,9 @@ def mismatch(
     """What is wrong with segments of which these (kind, text) and (tool, name, arguments) are meant.
 
     The kind ``text`` is that of words to the user, before a call or as the answer; ``any``: these or
-    reasoning. A last item says whether the segment is complete (None: either). Space around a text is
-    left out of account, and segments of nothing else. ``typed``: values have the right types.
-    ``ends``: the last segment has an end in the text.
+    reasoning. A last item says whether the segment is complete (None: either). Space around a text
+    does not count, nor do segments of nothing else and repairs of tags. ``typed``: values have the
+    right types. ``ends``: the last segment has an end in the text.
     """
     actual = [s for s in reading.segments if s.kind in TOOL_KINDS or s.text.strip()]
     if len(actual) != len(expected):
@@ -197,7 +200,7 @@ def mismatch(
             problem = _wrong_text(segment, kind, *rest, ends=ends or not is_last)
         if problem:
             return f"segment {i}: {problem}"
-    if lost := [repair for repair in reading.repairs if repair.text.strip()]:
+    if lost := [repair for repair in reading.repairs if _TAG.sub("", repair.text).strip()]:
         return f"repaired: {lost}"
     return None
 

@@ -64,6 +64,14 @@ def test_message_is_read_back(name: str, shape: str) -> None:
     harness(name).check_splits(text, random.Random(shape))
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_message_needs_no_repair(name: str) -> None:
+    """The markup of a template's own messages is never malformed."""
+    for shape, message in harness(name).messages().items():
+        text = written_text(name, message)
+        assert not harness(name).read(text).repairs, (shape, text)
+
+
 @pytest.mark.parametrize("schemas", [False, True], ids=["undeclared", "declared"])
 @pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.calls])
 def test_arguments_are_read_back(name: str, schemas: bool) -> None:

@@ -327,6 +327,8 @@ class Conversation:
         if not spans:
             return
         parts = [list(ids[span.start : span.end]) for span in spans]
+        if ids[-1] in form.stop_ids:  # with what closes several calls
+            parts[-1] = list(ids[spans[-1].start :])
         if spans[0].kind is SegmentKind.REASONING:
             parts[0] = form.open_assistant()[len(header) :] + parts[0]
         else:

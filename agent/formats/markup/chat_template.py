@@ -127,8 +127,20 @@ class Opening:
     """The generation prompt."""
     header: str
     """The part of it that stays in the history, where reasoning is dropped."""
-    no_reasoning: str
-    """The markup in place of reasoning that was dropped: an empty thought, or its end."""
+    before_answer: str
+    """The markup behind it in an answer without its reasoning: an empty thought, or the end of one."""
+    before_call: str
+    """The same in a call, with the call's beginning up to the name."""
+
+    def instead_of_reasoning(self, following: str) -> str:
+        """Return the markup in place of dropped reasoning, without that which ``following`` has."""
+        for text, is_call in ((self.before_call, True), (self.before_answer, False)):
+            units = _UNIT.findall(text)
+            for at in range(len(units)):
+                has_tag = any(len(unit) > 1 for unit in units[at:])
+                if (has_tag or not is_call) and following.startswith("".join(units[at:])):
+                    return "".join(units[:at])
+        return self.before_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,14 +239,15 @@ class ChatTemplate:
                         return _remove_prefix(text, after)
             return header
 
-        before = history(_message("assistant", z))
-        header = _common_prefix(prompt, before)
-        no_reasoning = before[len(header) :]
-        if self._knows_results and not self.keeps_reasoning[True]:  # no beginning of an answer
+        answer, call = history(_message("assistant", z)), ""
+        header = _common_prefix(prompt, answer)
+        if self._knows_results:
             results = self._results(self._x if last == self._y else self._y)
-            call = history(self._called(z), *results)
-            no_reasoning = _common_prefix(no_reasoning, call[len(header) :])
-        return Opening(prompt, header, no_reasoning)
+            call = history(self._called(z), *results).partition(self._name)[0]
+        is_begun = call.startswith(header)
+        return Opening(
+            prompt, header, answer[len(header) :], call[len(header) :] if is_begun else ""
+        )
 
     def _keeps_reasoning(self, tools: bool) -> bool:
         answer = _message("assistant", self._y) | self._thought

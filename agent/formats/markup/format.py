@@ -55,9 +55,7 @@ class MarkupFormat:
         self._token_classes = TokenClasses(vocabulary, syntax)
         self.stop_ids = frozenset(self._token_classes.stop_ids)
         self._message_end = self.encoder.encode_markup(template.frames.assistant.after)
-        call_end = self.encoder.encode_markup(template.frames.results.call_end)
-        stops = (at for at, token in enumerate(call_end) if token in self.stop_ids)
-        self._call_end = call_end[next(stops, len(call_end)) :]
+        self._call_end = self.encoder.encode_markup(template.frames.results.call_end)
         self._variants: dict[tuple[Effort, bool], MarkupFormat] = {}
         self._open("medium", after_result=False)
         self._variants["medium", False] = self
@@ -90,23 +88,18 @@ class MarkupFormat:
         self._generation_prompt, header = markup(opening.prompt), markup(opening.header)
         is_beginning = self._generation_prompt[: len(header)] == header
         self._message_header = header if is_beginning else self._generation_prompt
-        self._no_reasoning = markup(opening.no_reasoning) if is_beginning else []
-        think, self._prompt = self._syntax.think, opening.prompt
+        think, self._opening = self._syntax.think, opening
         self._starts_thinking = bool(think) and opening.prompt.rstrip().endswith(think)
 
     def keeps_reasoning(self, *, tools: bool) -> bool:
         return self.template.keeps_reasoning[tools]
 
     def without_reasoning(self, header: Sequence[int], following: Sequence[int]) -> list[int]:
+        text = b"".join(map(self.token_bytes, following[:64])).decode("utf-8", "replace")
         for each in self._variants.values():
             if header in (each._message_header, each._generation_prompt):
-                instead = each._no_reasoning
-                overlaps = (
-                    at
-                    for at in range(len(instead))
-                    if instead[at:] == following[: len(instead) - at]
-                )
-                return each._message_header + instead[: next(overlaps, len(instead))]
+                instead = each._opening.instead_of_reasoning(text)
+                return each._message_header + self.encoder.encode_markup(instead)
         return list(header)
 
     def prompt_header(self, header: PromptHeader) -> list[int]:
@@ -212,6 +205,9 @@ class MarkupFormat:
             if body[-1] in message_end:
                 return body + message_end[message_end.index(body[-1]) + 1 :]
             body.pop()
+            if call:  # it has been closed
+                stops = (at for at, token in enumerate(message_end) if token in self.stop_ids)
+                message_end = message_end[next(stops, len(message_end)) :]
         return body + message_end
 
     def encode_markup(self, text: str) -> list[int]:
@@ -226,7 +222,7 @@ class MarkupFormat:
         return None
 
     def parser(self, recipients: Recipients | None) -> Parser:
-        tag = next((tag for tag in self._syntax.entries if self._prompt.endswith(tag)), "")
+        tag = next((tag for tag in self._syntax.entries if self._opening.prompt.endswith(tag)), "")
         return MarkupParser(
             self._token_classes, recipients, thinking=self._starts_thinking, prompt_tag=tag
         )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent.formats.markup.chat_template import EFFORTS as EFFORT_LEVELS
-from agent.formats.markup.chat_template import ChatTemplate, KnownTemplate
+from agent.formats.markup.chat_template import ChatTemplate, KnownTemplate, Opening
 from agent.formats.markup.default_templates import TEMPLATES
 from agent.formats.markup.format import MarkupFormat
 from agent.formats.markup.known import SYNTAXES
@@ -173,6 +173,38 @@ def test_tags_with_a_common_beginning_are_not_cut() -> None:
     assert frames.message_header == "<bot>\n"
     assert frames.generation_prompt == "<bot>\n<think>"
     assert frames.assistant.before == "<bot>\n</think>\n"
+
+
+def test_results_after_calls_that_are_text_have_frames() -> None:
+    """The template has no ``tool_calls``: the model's text has them."""
+    results = ChatTemplate(CHATML.replace("%END%", "<|end|>\n")).frames.results
+    assert (results.frame.before, results.frame.after) == ("<|tool|>", "<|end|>\n")
+    assert results.separator == "<|end|>\n<|tool|>" and results.call_end == "<|end|>\n"
+
+
+def test_results_after_calls_with_json_text_have_frames() -> None:
+    source = CHATML.replace(
+        "%END%", "{% for c in m.tool_calls or [] %}<call>{{ c.function.name + c.function.arguments }}"
+        "</call>{% endfor %}<|end|>\n",
+    )  # fmt: skip
+    results = ChatTemplate(source).frames.results
+    assert (results.frame.before, results.call_end) == ("<|tool|>", "<|end|>\n")
+
+
+@pytest.mark.parametrize(
+    ("following", "instead"),
+    [
+        ("Hello", "<think></think>\n"),
+        ("\nHello", "<think></think>"),
+        ("> Hello", "<think></think>\n"),
+        ("<call>f", "<think></think>\n\n"),
+        ("\n<call>f", "<think></think>\n"),
+        ('"', "<think></think>\n"),
+    ],
+)
+def test_markup_in_place_of_reasoning_is_not_repeated(following: str, instead: str) -> None:
+    opening = Opening("", "", "<think></think>\n", "<think></think>\n\n<call>")
+    assert opening.instead_of_reasoning(following) == instead
 
 
 def test_template_whose_generation_prompt_contradicts_history_is_unusable() -> None:

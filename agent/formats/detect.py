@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,8 +74,8 @@ def load_format(
             template = ChatTemplate(source, renderer, begin=begin, end=end)
             if name != AUTO:
                 return MarkupFormat(SYNTAXES[name], vocabulary, template)
-            syntax = _configured_syntax(path, response_template)
-            return MarkupFormat(syntax or find_syntax(source, template), vocabulary, template)
+            syntax = _configured_syntax(path, response_template, find_syntax(source, template))
+            return MarkupFormat(syntax, vocabulary, template)
     except UnusableTemplateError as error:
         log.warning("the model's chat template is not used: %s", error)
     syntax = SYNTAXES.get(name) or known_syntax(source if isinstance(source, str) else "")
@@ -101,10 +103,26 @@ def template_format(source: str) -> MarkupFormat:
 
 
 def _configured_syntax(
-    path: Path, response_template: dict[str, Any] | None
-) -> MessageSyntax | None:
-    """The syntax of models.toml's response template, or of the one of the model's repository."""
-    return None
+    path: Path, response_template: dict[str, Any] | None, derived: MessageSyntax
+) -> MessageSyntax:
+    """The syntax of models.toml's response template, or of the one of the model's repository; else the
+    derived one. Raises EngineError if models.toml's is invalid."""
+    from agent.formats.markup.response_template import load_response_template
+
+    template, source = response_template, "models.toml"
+    try:
+        if template is None:
+            source = "repository"
+            template = json.loads(response_template_path(path).read_bytes())
+        syntax = load_response_template(template, source)
+    except (ValueError, RecursionError, OSError, AttributeError, TypeError) as error:
+        if response_template is not None:
+            raise EngineError(f"models.toml: {error}.") from error
+        if not isinstance(error, FileNotFoundError):
+            log.warning("the repository's response template is not used: %s", error)
+        return derived
+    ends = tuple(dict.fromkeys((*syntax.ends, *derived.ends)))
+    return replace(syntax, ends=ends, turns=derived.turns, end_space=derived.end_space)
 
 
 def response_template_path(model_path: Path) -> Path:

@@ -21,8 +21,11 @@ from typing import Any
 
 from agent.formats.markup.chat_template import ChatTemplate
 from agent.formats.markup.known import SYNTAXES, described_calls
+from agent.formats.markup.parser import MarkupParser, TokenClasses
 from agent.formats.markup.syntax import ANY, NAMESPACE, CallSyntax, MessageSyntax, tags_of
 from agent.formats.markup.template_process import UnusableTemplateError
+from agent.formats.markup.vocabulary import ByteVocabulary, MarkupEncoder
+from agent.formats.protocol import Delta, Opened, SegmentKind
 from agent.util.prefix import common_prefix_length
 
 Render = Callable[..., str]
@@ -109,8 +112,33 @@ class Derivation:
                 }
                 last -= {*call.openings, *call.closings, *syntax.ends, *ignored}
                 ends = (*syntax.ends, *sorted(last))
-                return replace(syntax, calls=(call,), bare_calls=bare, code_tag=tag, ends=ends)
+                found = replace(syntax, calls=(call,), bare_calls=bare, code_tag=tag, ends=ends)
+                return found if self._is_read_back(found, text) else syntax
         return syntax
+
+    def _is_read_back(self, syntax: MessageSyntax, text: str) -> bool:
+        """Whether the parser finds the calls in a message that the template wrote."""
+        vocabulary = ByteVocabulary(syntax.specials)
+        parser = MarkupParser(TokenClasses(vocabulary, syntax))
+        names: list[str | None] = []
+        arguments: list[str] = []
+        for event in parser.feed(MarkupEncoder(vocabulary).encode_markup(text)) + parser.finish():
+            match event:
+                case Opened(SegmentKind.TOOL, _, name):
+                    names.append(name)
+                    arguments.append("")
+                case Delta(piece) if names and names[-1] is not None:
+                    arguments[-1] += piece
+                case Opened():
+                    names.append(None)
+                    arguments.append("")
+        read = [
+            (n, _arguments_of(a)) for n, a in zip(names, arguments, strict=True) if n is not None
+        ]
+        written = [
+            pair for pair in zip(self._names, self._arguments, strict=True) if pair[0] in text
+        ]
+        return read == written
 
     def _message(self, answer: str, calls: int = 0, thought: bool = False) -> str | None:
         """Render an assistant's message with its header; None if the template refuses it."""
@@ -162,7 +190,10 @@ class Derivation:
                     : len(behind) - len(close) - len(behind[len(close) :].lstrip())
                 ]
             return tag, end, before[before.rindex(tag) :], close
-        for tag, end in (("<|inner_prefix|>", "<|inner_suffix|>"), ("<|channel>thought", "<channel|>")):
+        for tag, end in (
+            ("<|inner_prefix|>", "<|inner_suffix|>"),
+            ("<|channel>thought", "<channel|>"),
+        ):
             if tag.removesuffix("thought") in self._source and end in self._source:
                 return tag, end, tag + "\n" * tag.endswith("thought"), end
         for name, upper in _THINK_TAGS.findall(self._source):

@@ -29,7 +29,8 @@ CALLS = (
 FRAGMENT = re.compile(r"<[^<>\s]*>|\[[A-Z_]+\]|\]<\]minimax\[>\[|\w+|\s+|.")
 """A tag, a word or another character of a family's text."""
 CALL_ID = re.compile(
-    r"\[CALL_ID\].*?\[ARGS\]|<\|tool_call:begin\|>.*?<\|tool_call:name\|>|(?<=index=)\"[^\"]*",
+    r"\[CALL_ID\].*?\[ARGS\]|<\|tool_call:begin\|>.*?<\|tool_call:name\|>"
+    r'|(?:(?<=index=)|(?<="id": ))"[^"]*',
     re.DOTALL,
 )
 """The identifiers of calls, which are no content."""
@@ -114,6 +115,19 @@ def test_random_markup_holds_invariants(name: str, count: int) -> None:
         except Exception as error:
             raise AssertionError(f"{name}: {''.join(stream)!r}") from error
         count -= len(stream)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<|tool_call_start|>h<|tool_call_end|>Monday",
+        "<|tool_call_start|>(<|tool_call_start|>Monday",
+    ],
+)
+def test_text_after_malformed_call_is_not_lost(text: str) -> None:
+    """Random markup with other seeds has been cut down to these."""
+    parser = harness("LFM2.5-8B-A1B")
+    check_stream(parser, parser.format.encode_markup(text), random.Random(text))
 
 
 @pytest.mark.parametrize("name", CALLING)

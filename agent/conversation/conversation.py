@@ -145,6 +145,8 @@ class Conversation:
     """The ids before the first message: tools, effort, instructions."""
     _ending: Entry | None = None
     """The closing entry of a message that came in parts; a further part is put before it."""
+    _call: Entry | None = None
+    """Its last part, if that is a call."""
     _results: Entry | None = None
     """The entry with the latest results; a further one of the same generation is appended to it."""
 
@@ -222,6 +224,7 @@ class Conversation:
 
     def add(self, form: Format, message: Message) -> None:
         """Add a message that the model did not generate here."""
+        form = next_format(form, self.entries)
         match message:
             case User(text) | Steering(text):
                 ids = form.user_message(text)
@@ -243,7 +246,7 @@ class Conversation:
         if isinstance(form, SingleMessageFormat) and isinstance(
             message, Assistant | ReasoningMessage | ToolCallMessage
         ):
-            self._add_part(form, ids, isinstance(message, ReasoningMessage))
+            self._add_part(form, ids, message)
         else:
             entry = Entry(ids, isinstance(message, ReasoningMessage), role=role_of(message))
             self.entries.append(entry)
@@ -293,7 +296,7 @@ class Conversation:
         last = self.entries[-1] if self.saved_count < len(self.entries) else None
         return last is not None and last is entry
 
-    def _add_part(self, form: SingleMessageFormat, ids: list[int], reasoning: bool) -> None:
+    def _add_part(self, form: SingleMessageFormat, ids: list[int], message: Message) -> None:
         """Add reasoning, a text or a call to the last message, if it is the assistant's, or begin one.
 
         ``ids`` are a whole message: header, body, ending. The message is kept as the entries header,
@@ -301,21 +304,26 @@ class Conversation:
 
             [header][body 1][ending]  ->  [header][body 1][separator + body 2][ending]
         """
-        header, ending = form.message_header(), form.message_end()
+        is_reasoning, is_call = (
+            isinstance(message, k) for k in (ReasoningMessage, ToolCallMessage)
+        )
+        header, ending = form.message_header(), form.message_end(call=is_call)
         body = ids[len(header) : len(ids) - len(ending)]
         if not body:
             return
-        if ids[: len(header)] != header or ids[len(ids) - len(ending) :] != ending:
-            self.entries.append(Entry(ids, reasoning, role="assistant"))
-            return
         if self._is_last_unsaved(self._ending):
             self.entries.pop()
-            if not self.entries[-1].reasoning:
+            last = self.entries[-1]
+            if last is self._call and is_call:
+                last.ids, body = form.join_calls(last.ids, body)
+            elif not last.reasoning:
                 body = form.part_separator() + body
         else:
+            header = header if is_reasoning else form.without_reasoning(header, body)
             self.entries.append(Entry(header, role="assistant"))
-        self._ending = Entry(ending, role="part")
-        self.entries += [Entry(body, reasoning, role="part"), self._ending]
+        self._ending, part = Entry(ending, role="part"), Entry(body, is_reasoning, role="part")
+        self._call = part if is_call else None
+        self.entries += [part, self._ending]
 
     def _add_generated_parts(
         self, form: Format, header: list[int], ids: Sequence[int], spans: Sequence[Span]

@@ -289,7 +289,12 @@ class SingleMessageFormat(Protocol):
         segment.
         """
 
-    def message_end(self) -> list[int]: ...
+    def message_end(self, *, call: bool = False) -> list[int]:
+        """Return the end of a message; ``call``: one that ends with a call."""
+
+    def join_calls(self, call: list[int], following: list[int]) -> tuple[list[int], list[int]]:
+        """Return two imported calls as they follow each other in a message."""
+
     def after_result(self) -> Format:
         """Return the format of a generation after a tool result, which may continue the message."""
 

@@ -190,6 +190,7 @@ class ChatTemplate:
         except UnusableTemplateError:
             self._no_tools = []  # some templates test for tools, others iterate over them
             self.frames = self._derive_frames()
+        self.has_thinking = self.has_thinking or self._renders_reasoning()
         self.keeps_reasoning = {tools: self._keeps_reasoning(tools) for tools in (False, True)}
         """Whether the template leaves reasoning in finished turns, without and with tools."""
 
@@ -248,6 +249,12 @@ class ChatTemplate:
         return Opening(
             prompt, header, answer[len(header) :], call[len(header) :] if is_begun else ""
         )
+
+    def _renders_reasoning(self) -> bool:
+        called = [_message("user", self._x), self._called(self._v) | self._thought]
+        with suppress(UnusableTemplateError):
+            return self._reasoning in self._render([*called, *self._results(self._y)])
+        return False
 
     def _keeps_reasoning(self, tools: bool) -> bool:
         answer = _message("assistant", self._y) | self._thought

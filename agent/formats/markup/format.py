@@ -55,7 +55,11 @@ class MarkupFormat:
         self._token_classes = TokenClasses(vocabulary, syntax)
         self.stop_ids = frozenset(self._token_classes.stop_ids)
         self._message_end = self.encoder.encode_markup(template.frames.assistant.after)
-        self._call_end = self.encoder.encode_markup(template.frames.results.call_end)
+        call_end = template.frames.results.call_end
+        self._call_end = self.encoder.encode_markup(call_end)
+        closing = "".join(each.close + each.section_close for each in syntax.calls[:1])
+        written = (n for n in range(len(call_end), -1, -1) if closing.endswith(call_end[:n]))
+        self._closed_call_end = self.encoder.encode_markup(call_end[next(written) :])
         self._variants: dict[tuple[Effort, bool], MarkupFormat] = {}
         self._open("medium", after_result=False)
         self._variants["medium", False] = self
@@ -191,8 +195,8 @@ class MarkupFormat:
         """Return the beginning of an assistant message without what opens reasoning."""
         return list(self._message_header)
 
-    def message_end(self) -> list[int]:
-        return list(self._message_end)
+    def message_end(self, *, call: bool = False) -> list[int]:
+        return list(self._closed_call_end if call else self._message_end)
 
     def part_separator(self) -> list[int]:
         return self.encoder.encode_markup("\n")
@@ -205,9 +209,7 @@ class MarkupFormat:
             if body[-1] in message_end:
                 return body + message_end[message_end.index(body[-1]) + 1 :]
             body.pop()
-            if call:  # it has been closed
-                stops = (at for at, token in enumerate(message_end) if token in self.stop_ids)
-                message_end = message_end[next(stops, len(message_end)) :]
+            message_end = self.message_end(call=call)  # a call has been closed
         return body + message_end
 
     def encode_markup(self, text: str) -> list[int]:
@@ -272,20 +274,29 @@ class MarkupFormat:
         self, text: str, *, phase: Literal["commentary", "final_answer"]
     ) -> list[int]:
         """Render an assistant's message; the template does not distinguish phases."""
-        return self.encoder.encode_framed(self.template.frames.assistant, text)
+        return self._message_header + self.encoder.encode_text(text) + self._message_end
 
     def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
         """Render a call; code becomes the argument ``code``."""
         arguments = arguments if json else code_arguments(arguments)
-        frame, markup = self.template.frames.assistant, self.encoder.encode_markup
         call = (self._syntax.calls or (HERMES,))[0].encode(self.encoder, recipient, arguments)
-        return markup(frame.before) + call + markup(frame.after)
+        return self._message_header + call + self._closed_call_end
+
+    def join_calls(self, call: list[int], following: list[int]) -> tuple[list[int], list[int]]:
+        syntax, markup = (self._syntax.calls or (HERMES,))[0], self.encoder.encode_markup
+        opening, closing = markup(syntax.section_open), markup(syntax.section_close)
+        if closing and call[-len(closing) :] == closing and following[: len(opening)] == opening:
+            call, following = call[: -len(closing)], following[len(opening) :]
+        return call, markup(syntax.separator) + following
 
     def reasoning_message(self, text: str) -> list[int]:
         """Render reasoning within ``<think>``; empty if the template knows none."""
-        if not self.template.has_thinking:
+        opening, closing = self._syntax.think_open, self._syntax.think_close
+        if not (self.template.has_thinking and opening):
             return []
-        before, after = self.template.frames.message_header, self.template.frames.assistant.after
-        return self.encoder.encode_framed(
-            MessageFrame(before + self._syntax.think_open, self._syntax.think_close + after), text
-        )
+        think = self._syntax.think
+        if think and self._opening.header.endswith(think):
+            opening = opening.partition(think)[2]
+        frame = MessageFrame(opening, closing)
+        body = self.encoder.encode_framed(frame, text)
+        return self._message_header + body + self._message_end

@@ -245,7 +245,10 @@ class CallSyntax:
             ids += markup(self.key_open) + text(key)
             ids += markup(self.key_close.replace(ANY, _type_word(self.key_close, value)))
             value = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            ids += text(value) + markup(self.value_close)
+            last = key == list(values)[-1]
+            twice = last and self.close.startswith("\n")  # it begins another value, too
+            ids += text(value)
+            ids += markup(self.value_close.removesuffix("\n") if twice else self.value_close)
         return ids
 
     def _encode_json(self, value: Any, encoder: MarkupEncoder) -> list[int]:

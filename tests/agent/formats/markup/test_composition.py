@@ -1,5 +1,6 @@
 """Histories composed of frames, as a conversation grows, against the template's own rendering."""
 
+import json
 import re
 from collections.abc import Sequence
 from datetime import date
@@ -8,7 +9,14 @@ from typing import Any
 import pytest
 
 from agent.conversation.conversation import Conversation, Span, next_format
-from agent.conversation.messages import Developer, User
+from agent.conversation.messages import (
+    Assistant,
+    Developer,
+    ReasoningMessage,
+    ToolCallMessage,
+    ToolResultMessage,
+    User,
+)
 from agent.formats.detect import find_syntax
 from agent.formats.markup.chat_template import ChatTemplate, KnownTemplate
 from agent.formats.markup.format import MarkupFormat
@@ -312,8 +320,8 @@ FAMILIES = {
     ),
     "calls end otherwise": family(CALLEND="<|calls|>"),
     "calls in a list": family(
-        CALLS="{% if m.tool_calls %}[{% for c in m.tool_calls %}{{ c.function | tojson }}"
-        "{{ ', ' if not loop.last }}{% endfor %}]{% endif %}"
+        CALLS="{% if m.tool_calls %}<calls>[{% for c in m.tool_calls %}{{ c.function | tojson }}"
+        "{{ ', ' if not loop.last }}{% endfor %}]</calls>{% endif %}"
     ),
     "results continue the message": family(
         CALLEND="{% if loop.last %}<|result|>{% endif %}", RESULT="<|result|>{{ m.content }}<|/result|>"
@@ -335,3 +343,70 @@ def test_composed_history_equals_template(name: str, history: str) -> None:
     messages, tools = HISTORIES[history]
     rendered = form.template._render(messages, TOOLS if tools else [], DAY, generate=True)
     assert difference(compose(form, messages, tools), rendered) == ("", "")
+
+
+def imported(form: MarkupFormat, history: list[dict[str, Any]], tools: bool) -> str:
+    """Compose a history that a client sends."""
+    conversation = Conversation("c")
+    functions = FUNCTIONS if tools else ()
+    conversation.set_header(
+        form, PromptHeader(DAY.isoformat(), instructions=SYSTEM["content"], functions=functions)
+    )
+    for each in history[1:]:
+        match each["role"]:
+            case "system":
+                conversation.add(form, Developer(each["content"]))
+            case "user":
+                conversation.end_turn(form)
+                conversation.add(form, User(each["content"]))
+            case "tool":
+                conversation.add(form, ToolResultMessage(each["name"], each["content"]))
+            case _:
+                conversation.add(form, ReasoningMessage(each["reasoning_content"]))
+                if each["content"]:
+                    conversation.add(form, Assistant(each["content"]))
+                for made in each.get("tool_calls", []):
+                    function = made["function"]
+                    arguments = json.dumps(function["arguments"])
+                    conversation.add(form, ToolCallMessage(function["name"], arguments))
+    ids = conversation.prompt(form)
+    return b"".join(form.token_bytes(token) for token in ids).decode()
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_imported_history_equals_template(name: str, history: str) -> None:
+    form = new_format(FAMILIES[name])
+    messages, tools = HISTORIES[history]
+    rendered = form.template._render(messages, TOOLS if tools else [], DAY, generate=True)
+    assert difference(imported(form, messages, tools), rendered) == ("", "")
+
+
+IMPORTED_OTHERWISE = {
+    "numbers calls": {
+        *("Cohere2MoE", "CohereForAI-c4ai-command-r7b-12-2024-tool_use", "Kimi-K2-Instruct"),
+        *("Kimi-K2-Thinking", "Kimi-K3", "Mistral-Small-3.2-24B-Instruct-2506"),
+        *("moonshotai-Kimi-K2", "upstage-Solar-Open-100B"),
+    },
+    "has white space or brackets of its own around calls or reasoning": {
+        *("Bielik-11B-v3.0-Instruct", "GLM-4.6", "GigaChat3-10B-A1.8B", "GigaChat3.1-10B-A1.8B"),
+        *("LFM2.5-8B-A1B", "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "NVIDIA-Nemotron-Nano-v2"),
+        *("Reka-Edge", "StepFun3.5-Flash"),
+    },
+    "has a header for each part": {"muse-glimmer", "openai-gpt-oss-120b"},
+}
+"""Real templates by what is not imported exactly."""
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("name", SOURCES)
+def test_imported_history_equals_real_template(name: str, history: str) -> None:
+    if (name, history) in KNOWN or any(name in names for names in IMPORTED_OTHERWISE.values()):
+        pytest.skip("it differs")
+    form = new_format(SOURCES[name])
+    messages, tools = HISTORIES[history]
+    try:
+        rendered = form.template._render(messages, TOOLS if tools else [], DAY, generate=True)
+    except UnusableTemplateError as error:
+        pytest.skip(f"the template refuses this history: {error}")
+    assert difference(imported(form, messages, tools), rendered) == ("", "")

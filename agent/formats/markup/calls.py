@@ -607,12 +607,12 @@ class PythonReader(CallReader):
                 count += 1
                 if not end:
                     self._segments.delta(json.dumps(value)[:-1])
-                    return None
+                    return (yield from self._read_end(False))
                 self._segments.delta(_python_value(value))
             elif value.strip():
                 self._unexpected.append(value)
             if not end:
-                return None
+                return (yield from self._read_end(False))
             if end == ")":
                 self._segments.delta("}" if count else "{}")
                 return (yield from self._read_end())

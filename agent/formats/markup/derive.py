@@ -32,8 +32,7 @@ Render = Callable[..., str]
 """Renders messages: ``render(messages, tools, generate=False)``. Raises UnusableTemplateError."""
 
 _THINK_TAGS = re.compile(r"<([\w:|.-]*think(?:ing)?[\w:|.-]*)>|\[(THINK)\]", re.IGNORECASE)
-_MARKER = re.compile(r"<[^<>\s]{1,40}>|\[[A-Z_/]{2,20}\]|\[e~\[")
-_ID = re.compile(r"(?<![\w.-])(?:call0000\d|\d{1,2})(?![\w.-])")
+_LAST_TAG = re.compile(r"(<[^<>\s]+>|\[[^\[\]\s]+\])\s*\Z")
 
 
 @dataclass(frozen=True)
@@ -107,13 +106,11 @@ class Derivation:
             if call is not None:
                 bare = call.body == "object" and not call.openings
                 tag = "<|python_tag|>" if "<|python_tag|>" in self._source else ""
-                last = {
-                    tag for one in calls for tag in tags_of(one)[-1:] if self._answer not in tag
-                }
+                last = {match[1] for one in calls if (match := _LAST_TAG.search(one))}
                 last -= {*call.openings, *call.closings, *syntax.ends, *ignored}
                 ends = (*syntax.ends, *sorted(last))
                 found = replace(syntax, calls=(call,), bare_calls=bare, code_tag=tag, ends=ends)
-                return found if self._is_read_back(found, text) else syntax
+                return found if any(self._is_read_back(found, one) for one in calls) else syntax
         return syntax
 
     def _is_read_back(self, syntax: MessageSyntax, text: str) -> bool:

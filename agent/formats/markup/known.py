@@ -124,6 +124,7 @@ _PYTHON = CallSyntax(
 _CALLS = {
     "<|tool_call_start|>": _PYTHON,
     "<|tool_list_start|>": _PYTHON,
+    "List of tools: ": _PYTHON,
     "<|tool_call|>": CallSyntax(section_open="<|tool_call|>[", section_close="]", separator=", "),
     "functools[": CallSyntax(section_open=" functools[", section_close="]", separator=", "),
     "Action:": CallSyntax(
@@ -138,7 +139,6 @@ _CALLS = {
         close="\n```<｜tool▁call▁end｜>",
         section_close="<｜tool▁calls▁end｜>",
     ),
-    "xml_tools": HERMES,
     "<function=": TAGGED,
     "<tool_call>": HERMES,
 }  # fmt: skip

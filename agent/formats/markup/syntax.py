@@ -50,7 +50,7 @@ def flexible(text: str, different: str = r"(?=[\w.:-]*?[\dA-Z])[\w.:-]*?") -> st
     an id may be missing. ``different``: the expression of what differs, by default an id."""
     pattern = ""
     for tag in tags_of(text):
-        escaped = regex.escape(tag).replace(regex.escape(ANY), different)
+        escaped = regex.escape(tag).replace(regex.escape(ANY), rf"\s*{different}\s*")
         pattern += rf"(?:{escaped})?\s*" if tag.endswith(ANY) else rf"{escaped}\s*"
     return pattern.removesuffix(r"\s*")
 

@@ -164,8 +164,11 @@ class MarkupFormat:
         return list(self._generation_prompt)
 
     def open_answer(self) -> list[int]:
-        """Return the end of the reasoning, where the generation prompt begins one."""
-        return self.encoder.encode_markup(self._syntax.think_close) if self._starts_thinking else []
+        """Return the end of the reasoning, after its beginning if the generation prompt has none."""
+        if not (self._starts_thinking or self.template.has_thinking):
+            return []
+        opening = "" if self._starts_thinking else self._syntax.think_open
+        return self.encoder.encode_markup(opening + self._syntax.think_close)
 
     def begin_message(self, reasoning: str | None, answer: str | None) -> list[int]:
         """Return the reasoning within ``<think>``, which the generation prompt may have begun, and the

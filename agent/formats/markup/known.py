@@ -44,15 +44,10 @@ SYNTAXES = {
 """The syntaxes by the names that ``format =`` in models.toml has."""
 
 
-def _think(tag: str, end: str, **fields: Any) -> dict[str, Any]:
-    """The fields of a syntax whose reasoning has these exact tags."""
-    return {
-        "think": tag.strip(),
-        "think_end": end.strip(),
-        "think_open": tag,
-        "think_close": end,
-        **fields,
-    }
+def _think(tag: str, close: str, end: str = "") -> dict[str, Any]:
+    """The fields of a syntax whose reasoning is between these texts; ``end``: the tag in ``close``."""
+    tags = {"think": tag.strip(), "think_end": end or close.strip()}
+    return tags | {"think_open": tag, "think_close": close}
 
 
 _TABLE = {
@@ -105,7 +100,7 @@ _TABLE = {
         ends=("<|eot|>",),
         ignored=("<|eom|>",),
         header=("<|start|>assistant", "<|message|>", "=self"),
-        **_think("", "<|eom|>"),
+        **_think("", "<|eom|><|start|>assistant to=user<|message|>", end="<|eom|>"),
     ),
     ">>>all": MessageSyntax(
         "functionary",

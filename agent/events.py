@@ -222,17 +222,10 @@ class WebSearchCallItem(WireModel):
 
 
 Item = Annotated[
-    ReasoningItem
-    | MessageItem
-    | FunctionCallItem
-    | McpCallItem
-    | McpListToolsItem
-    | McpApprovalRequestItem
-    | CustomToolCallItem
-    | CodeInterpreterCallItem
-    | WebSearchCallItem,
+    ReasoningItem | MessageItem | FunctionCallItem | McpCallItem | McpListToolsItem
+    | McpApprovalRequestItem | CustomToolCallItem | CodeInterpreterCallItem | WebSearchCallItem,
     Field(discriminator="type"),
-]
+]  # fmt: skip
 
 
 # --- response ---
@@ -985,62 +978,21 @@ TokenEvent = AgentPrompt | AgentTokens
 """Events that come only where a listener asked for them."""
 
 Event = Annotated[
-    ResponseCreated
-    | ResponseQueued
-    | ResponseInProgress
-    | ResponseCompleted
-    | ResponseIncomplete
-    | ResponseFailed
-    | OutputItemAdded
-    | OutputItemDone
-    | ContentPartAdded
-    | ContentPartDone
-    | ReasoningTextDelta
-    | ReasoningTextDone
-    | ReasoningSummaryPartAdded
-    | ReasoningSummaryTextDelta
-    | ReasoningSummaryTextDone
-    | ReasoningSummaryPartDone
-    | OutputTextDelta
-    | OutputTextAnnotationAdded
-    | OutputTextDone
-    | FunctionCallArgumentsDelta
-    | FunctionCallArgumentsDone
-    | McpCallInProgress
-    | McpCallArgumentsDelta
-    | McpCallArgumentsDone
-    | McpCallCompleted
-    | McpCallFailed
-    | McpListToolsInProgress
-    | McpListToolsCompleted
-    | McpListToolsFailed
-    | CustomToolCallInputDelta
-    | CustomToolCallInputDone
-    | CodeInterpreterCallInProgress
-    | CodeInterpreterCallCodeDelta
-    | CodeInterpreterCallCodeDone
-    | CodeInterpreterCallInterpreting
-    | CodeInterpreterCallCompleted
-    | WebSearchCallInProgress
-    | WebSearchCallSearching
-    | WebSearchCallCompleted
-    | AgentStart
-    | AgentLoad
-    | AgentPrefill
-    | AgentPrompt
-    | AgentTokens
-    | AgentReasoning
-    | AgentToolProgress
-    | AgentToolOutputDelta
-    | AgentFileChanges
-    | AgentApprovalRequested
-    | AgentApprovalResolved
-    | AgentElicitationRequested
-    | AgentElicitationResolved
-    | AgentRepair
-    | AgentSteered
-    | AgentNotice
-    | AgentContext
+    ResponseCreated | ResponseQueued | ResponseInProgress | ResponseCompleted
+    | ResponseIncomplete | ResponseFailed | OutputItemAdded | OutputItemDone | ContentPartAdded
+    | ContentPartDone | ReasoningTextDelta | ReasoningTextDone | ReasoningSummaryPartAdded
+    | ReasoningSummaryTextDelta | ReasoningSummaryTextDone | ReasoningSummaryPartDone
+    | OutputTextDelta | OutputTextAnnotationAdded | OutputTextDone | FunctionCallArgumentsDelta
+    | FunctionCallArgumentsDone | McpCallInProgress | McpCallArgumentsDelta
+    | McpCallArgumentsDone | McpCallCompleted | McpCallFailed | McpListToolsInProgress
+    | McpListToolsCompleted | McpListToolsFailed | CustomToolCallInputDelta
+    | CustomToolCallInputDone | CodeInterpreterCallInProgress | CodeInterpreterCallCodeDelta
+    | CodeInterpreterCallCodeDone | CodeInterpreterCallInterpreting
+    | CodeInterpreterCallCompleted | WebSearchCallInProgress | WebSearchCallSearching
+    | WebSearchCallCompleted | AgentStart | AgentLoad | AgentPrefill | AgentPrompt | AgentTokens
+    | AgentReasoning | AgentToolProgress | AgentToolOutputDelta | AgentFileChanges
+    | AgentApprovalRequested | AgentApprovalResolved | AgentElicitationRequested
+    | AgentElicitationResolved | AgentRepair | AgentSteered | AgentNotice | AgentContext
     | AgentStats,
     Field(discriminator="type"),
-]
+]  # fmt: skip

@@ -207,7 +207,6 @@ class BatchProgress:
         self._task = self._bar.add_task("Loading the model", total=1.0, note="")
 
     def load(self, share: float) -> None:
-        """Show the progress of the model's load, 0 to 1."""
         self._bar.update(self._task, completed=share)
 
     def begin(self, done: int) -> None:

@@ -80,7 +80,6 @@ def _latest_context(store: Store, record: ExportRecord) -> AgentContext:
 
 
 def _load_format(vocabulary: str) -> Format:
-    """The format that reads a vocabulary's tokens. Raises UserError."""
     from agent.engine.protocol import EngineError
     from agent.models.loader import ModelLoader
     from agent.models.resolve import resolve_model

@@ -102,7 +102,6 @@ def _python(paths: Paths) -> Iterator[Check]:
 
 
 def _surroundings(paths: Paths) -> Iterator[Check]:
-    """Report properties of this system that have consequences."""
     hardware = Hardware()
     if hardware.wsl == 1:
         name = os.environ.get("WSL_DISTRO_NAME", "NAME")

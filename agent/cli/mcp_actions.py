@@ -231,7 +231,6 @@ def call(
 
 
 def _missing_tool_reason(state: ServerState, tool: str) -> str:
-    """Return the predicate of a sentence: why a server has not got a tool."""
     if state.status == "disabled":
         return "is disabled"
     if state.status == "failed" and state.error:
@@ -329,7 +328,6 @@ def _split_command(command: list[str]) -> list[str]:
 
 
 def env_and_headers(env: list[str], headers: list[str]) -> dict[str, dict[str, str]]:
-    """Read --env and --header. Raises UserError."""
     return {"env": _key_value_pairs(env, "="), "headers": _key_value_pairs(headers, ":")}
 
 

@@ -82,7 +82,6 @@ def _load_format(format: str, model: str | None) -> Format:
 
 
 def _derive_format(path: Path) -> Format:
-    """The format of the chat template in a file. Raises UserError."""
     from agent.formats import detect
     from agent.formats.markup.template_process import UnusableTemplateError
 

@@ -118,7 +118,6 @@ def _null_device(mode: Literal["r", "w"]) -> TextIO:
 
 
 def _has_folder() -> bool:
-    """Whether the working folder is still there."""
     try:
         return bool(Path.cwd())
     except FileNotFoundError:
@@ -126,7 +125,6 @@ def _has_folder() -> bool:
 
 
 def _explain(error: Exception) -> tuple[str, int]:
-    """The sentence and the exit code of an exception."""
     # Imported only now: a start that succeeds needs none of it.
     import logging
     import sqlite3

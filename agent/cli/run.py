@@ -131,7 +131,6 @@ def main(request: RunRequest, launch: LaunchOptions) -> int:
 
 
 def _refuse_contradictions(request: RunRequest, launch: LaunchOptions) -> None:
-    """Raise UserError where one option would silently undo another."""
     if request.continue_latest and request.resume is not None:
         raise UserError("--continue and --resume exclude each other.")
     if request.json_events and request.quiet:
@@ -162,7 +161,6 @@ class OutputThread:
         self._written = 0
 
     async def follow(self, log: EventLog) -> None:
-        """Write all events of a turn. Raises OSError."""
         loop = asyncio.get_running_loop()
         async for batch in log.follow():
             await loop.run_in_executor(self._thread, self._show, batch)

@@ -239,7 +239,6 @@ def _open_store() -> Store:
 
 
 def _find(store: Store, session: str) -> str:
-    """The full id of a conversation. Raises UserError."""
     from agent.store.conversations import StoreError
 
     try:

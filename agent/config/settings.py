@@ -161,7 +161,6 @@ def parse_settings(path: Path, text: str) -> Settings:
 
 
 def settings_file(paths: Paths) -> Path:
-    """Where config.toml is, or would be."""
     return paths.config / "config.toml"
 
 

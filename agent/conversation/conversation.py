@@ -104,7 +104,6 @@ class Span:
 
     @property
     def is_call(self) -> bool:
-        """Whether it is a complete call."""
         return self.complete and self.kind in (SegmentKind.TOOL, SegmentKind.TOOL_UNKNOWN)
 
 
@@ -119,7 +118,6 @@ def affinity_tokens(header_ids: Sequence[int], entries: Sequence[Entry]) -> int:
 
 
 def next_format(form: Format, entries: Sequence[Entry]) -> Format:
-    """The format of a generation behind these entries."""
     after_result = bool(entries) and entries[-1].role == "result"
     return form.after_result() if after_result and isinstance(form, SingleMessageFormat) else form
 
@@ -367,7 +365,6 @@ class Conversation:
                 self.entries[at] = replace(entry, omitted=omitted)
 
     def truncate(self, mark: int) -> None:
-        """Remove the entries from index ``mark`` on."""
         del self.entries[mark:]
         self.on_change_from(mark)
 

@@ -59,7 +59,6 @@ def toggle_pinned(form: Format, conversation: Conversation, turn: int) -> None:
 
 
 def _turn_span(form: Format, conversation: Conversation, turn: int) -> range:
-    """The indexes of a turn's entries. Raises PromptChoiceError."""
     starts = [*turn_starts(form, conversation.entries), len(conversation.entries)]
     if not 1 <= turn < len(starts):
         raise PromptChoiceError(f"There is no turn {turn}.")

@@ -143,7 +143,6 @@ class _Closer:
 
 
 def _path_of(reference: object) -> _Path | None:
-    """Return the path of a reference within the schema; None if it is not one."""
     if not isinstance(reference, str) or not (reference + "/").startswith("#/"):
         return None
     names = unquote(reference).split("/")[1:]
@@ -171,7 +170,6 @@ def _excludes(open_branch: Any, closed_branch: Any) -> bool:
 
 
 def _values(schema: Any) -> list[Any]:
-    """The values that a subschema enumerates; empty: it does not."""
     if not isinstance(schema, Mapping):
         return []
     if "const" in schema:

@@ -214,7 +214,6 @@ def read_script(path: Path, encode: Encode) -> list[ScriptLine]:
 
 
 def _parse_line(text: str, encode: Encode) -> ScriptLine:
-    """Parse one line. Raises ValueError."""
     try:
         fields = json.loads(text)
     except json.JSONDecodeError as error:

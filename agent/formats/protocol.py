@@ -147,12 +147,10 @@ class FunctionTool:
 
     @property
     def model_name(self) -> str:
-        """The name under which the model sees the tool."""
         return qualified_name(self.name, self.namespace)
 
     @property
     def argument_schema(self) -> dict[str, Any]:
-        """The JSON Schema that the arguments of a call must match."""
         return self.parameters or {"type": "object", "properties": {}}
 
 

@@ -60,7 +60,6 @@ def _normalised(name: str) -> str:
 
 
 def _letters(name: str) -> str:
-    """Return the name's letters and digits in lower case."""
     return "".join(filter(str.isalnum, name)).lower()
 
 
@@ -94,7 +93,6 @@ class Recipients:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """The arguments that make the same recipients."""
         return {"declared": self.declared, "aliases": self._aliases, "schemas": self._schemas}
 
     def resolve(self, raw: str) -> str | None:

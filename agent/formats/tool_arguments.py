@@ -185,7 +185,6 @@ def _rejected(text: str, problem: str) -> ToolArguments:
 
 
 def _parse(text: str) -> tuple[Any, str | None]:
-    """Return the JSON value, or None and the problem."""
     try:
         value = from_json(text, allow_inf_nan=False)
         if _EXPONENT.search(text):  # pydantic takes 1e999, which no server could be sent
@@ -196,7 +195,6 @@ def _parse(text: str) -> tuple[Any, str | None]:
 
 
 def _type_name(value: object) -> str:
-    """Name the type of a value other than an object, for an error message."""
     match value:
         case None:
             return "null"

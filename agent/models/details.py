@@ -29,7 +29,6 @@ QUANTISATION_NAMES = {
 
 
 def row_model(row: ModelRow, paths: Paths) -> Model:
-    """The model of a listed row. Raises EngineError."""
     return load_catalog(paths).get(row.name) or Model(row.name, path=Path(row.path or row.name))
 
 

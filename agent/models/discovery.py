@@ -107,7 +107,6 @@ def is_same_model(discovered: DiscoveredModel, model: Model) -> bool:
 
 
 def _base_name(name: str) -> str:
-    """A model's name without its quantisation, punctuation and case."""
     name = SPLIT.sub("", name)
     return re.sub(r"[^a-z0-9]", "", QUANTISATION.sub("", name).lower())
 

@@ -219,7 +219,6 @@ class PullEstimate:
     fit: FitEstimate
 
     def require_disk_space(self) -> None:
-        """Raise PullError where what remains would fill the disk."""
         _require_disk_space(self.folder, self.remaining, self.free_disk)
 
     @property

@@ -63,7 +63,6 @@ class ModelLoader:
 
     @property
     def is_local(self) -> bool:
-        """Whether the model is loaded into this process."""
         return self.engine_name == LOCAL_ENGINE
 
     @property
@@ -233,7 +232,6 @@ class ModelLoader:
         return engine, self.create_format
 
     def create_format(self) -> Format:
-        """The format of the model. Raises EngineError."""
         path = None if self.model.endpoint is not None else self.model.path
         return self.other_format() or self._harmony_format(path, keep_calls=self.model.keep_calls)
 

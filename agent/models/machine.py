@@ -81,7 +81,6 @@ def inspect_machine() -> Machine:
 
 
 def estimate_fit(name: str, size: int, machine: Machine) -> FitEstimate:
-    """Estimate a model from its name and the bytes of its files."""
     needed = int(size * (1 + CONTEXT_SHARE))
     memory = needed + PROGRAM_BYTES
 
@@ -111,7 +110,6 @@ def active_share(name: str) -> float:
 
 
 def free_disk(folder: Path) -> int:
-    """Bytes that are free where ``folder`` is or will be made."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return shutil.disk_usage(folder).free

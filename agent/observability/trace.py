@@ -88,7 +88,6 @@ class Trace:
     # --- Trace Event Format ---
 
     def instant(self, row: int, name: str, args: dict[str, Any]) -> None:
-        """Write an event without a duration."""
         self._write("i", name, row, args, s="t")
 
     def begin(self, kind: str, name: str, id: str, args: dict[str, Any] | None = None) -> None:

@@ -63,7 +63,6 @@ class IdleTimers:
         self._probing = asyncio.create_task(self._probe())
 
     def cancel(self) -> None:
-        """Stop waiting, and stop a probe that runs."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()

@@ -54,7 +54,6 @@ class EngineProvider:
         """The format of the chosen model, once that is known not to be Harmony."""
 
     def choose(self, model: Model, context: int | None) -> None:
-        """Provide another model from now on."""
         self.loader = replace(self.loader, model=model, context=context)
         self.context_length, self.knows_context = context or model.context, context is not None
         self.placement_plan, self.is_placed, self.other_format = None, False, None

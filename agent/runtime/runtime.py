@@ -184,7 +184,6 @@ class Runtime:
             self.end_turn()
 
     async def close(self) -> None:
-        """End the MCP servers and the engine."""
         await self.idle_timers.close()
         await self.host.close()
         for callback in self.on_close:
@@ -196,7 +195,6 @@ class Runtime:
     # --- generations ---
 
     def generate(self, request: Request) -> Generation:
-        """Start a generation on the loaded model. Raises EngineError."""
         if request.auxiliary:
             self.restart_idle_timers()  # someone looks at tokens
         elif self.running_turns <= 1:
@@ -245,7 +243,6 @@ class Runtime:
         self.typing_pause.hurry()
 
     def end_turn(self) -> None:
-        """Undo one `begin_turn`."""
         self.running_turns -= 1
         self.typing_pause.relax()
         self.restart_idle_timers()
@@ -340,7 +337,6 @@ class Runtime:
         return loaded
 
     def _adopt(self, engine: Engine) -> LoadedModel:
-        """Take a loaded engine as this program's."""
         form = self.format
         assert form is not None
         self.provider.note_loaded(engine)

@@ -273,7 +273,6 @@ class HttpServer:
 
 
 async def open_store(runtime: Runtime, options: ServerOptions) -> ResponseStore | None:
-    """The store where responses are to be stored. Raises UserError."""
     if not options.store:
         return None
     settings = load_settings(runtime.paths)

@@ -59,7 +59,6 @@ def describe(error: Exception) -> str:
 
 
 def is_disk_full(folder: Path) -> bool:
-    """Whether a file of a page cannot be made there."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(OPENING_BYTES))
@@ -69,7 +68,6 @@ def is_disk_full(folder: Path) -> bool:
 
 
 def explain(store: Path, error: Exception) -> str:
-    """Why a store cannot be used, and what to do about it."""
     what = f"The store {store} cannot be used: {describe(error)}."
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     # SQLite calls a full disk an I/O error where it cannot make the files next to the store.

@@ -205,7 +205,6 @@ def _item(item: ev.Item) -> Iterator[Block]:
 
 
 def _arguments(arguments: str) -> str:
-    """A call of code as the code."""
     try:
         value = json.loads(arguments)
     except ValueError:

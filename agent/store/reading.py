@@ -89,7 +89,6 @@ class StoreReader:
             return None
 
     def summaries(self) -> list[ConversationSummary]:
-        """All conversations, the latest first."""
         return list(self._summaries("", ()))
 
     def summary(self, name: str) -> ConversationSummary | None:
@@ -270,7 +269,6 @@ class StoreReader:
         stored: str,
         events: bytes | None,
     ) -> ServedTurn:
-        """Raises one of `READ_ERRORS`."""
         conversation, served = self.read(name), json.loads(stored)
         if not isinstance(served, dict) or (served and not served.keys() >= SERVED_FIELDS):
             raise ValueError("fields of its request are missing")

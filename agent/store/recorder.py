@@ -227,7 +227,6 @@ class _Recording:
         self._turn.log.release(seen)
 
     def _drain(self, events: list[ev.Event]) -> list[str]:
-        """Lines of the events that came since the last call."""
         seconds = time.monotonic() - self._began
         lines = [encode_line(seconds, event) for event in merge_deltas(events[self._seen :])]
         self._seen = len(events)

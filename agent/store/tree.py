@@ -358,7 +358,6 @@ class ConversationTree:
 
 
 def _read_ids(blob: object) -> list[int]:
-    """Token ids of a row. Raises ValueError."""
     if not isinstance(blob, bytes):
         raise ValueError("its tokens are missing")
     ids = ids_from_blob(blob)

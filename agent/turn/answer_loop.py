@@ -170,7 +170,6 @@ class AnswerLoop:
             raise
 
     async def _emit_context(self) -> None:
-        """Emit what fills the context, where a person reads it."""
         context, generations = self._context, self._generations
         if not self._reports_context or not generations.decoders:
             return

@@ -357,7 +357,6 @@ class SearchWriter:
         self._close("completed")
 
     def _add_urls(self, cursor: int, output: str) -> None:
-        """Add the URL of the page, or those of a search's results, to the action."""
         if self._action["type"] != "search":
             self._action |= {"url": self._url(cursor) or self._action["url"]}
         elif self._include_sources:

@@ -137,7 +137,6 @@ class TurnConstraints:
             return None, str(error)
 
     def warn_answer_form(self) -> None:
-        """Emit a notice of what is not enforced of the answer's form."""
         answer = self._options.answer_form
         if self._answer_gap is not None and answer is not None:
             self._warn_once(ANSWER_SUBJECT, self._answer_gap, checked=True)

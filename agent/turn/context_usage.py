@@ -167,13 +167,11 @@ def part_name(part: ev.ContextPart) -> str:
 
 
 def part_note(part: ev.ContextPart) -> str:
-    """The change of this part alone, in words."""
     words = {"folded": "folded", "omitted": "left out"}
     return f"{words[part.state]}, of {part.full_tokens:,}" if part.state in words else ""
 
 
 def turn_note(parts: Sequence[ev.ContextPart]) -> str:
-    """The change of a whole turn with these parts, in words."""
     notes: list[str] = [part.state for part in parts if part.state in ("dropped", "summarised")]
     if any(part.pinned for part in parts):
         notes.append("pinned")

@@ -136,7 +136,6 @@ class GenerationDecoder:
         return guard.loops(self.ids, lambda: writer.text)
 
     def finish(self) -> None:
-        """The generation has ended: close what is open."""
         if self.is_cut:
             return
         for event in self._parser.finish():

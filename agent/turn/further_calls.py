@@ -42,12 +42,10 @@ class FurtherCall:
 
     @property
     def is_call(self) -> bool:
-        """Whether it is a further call for certain."""
         return self.state == "call"
 
     @property
     def undecided_tokens(self) -> int:
-        """Number of tokens that are held back."""
         return len(self._ids)
 
     def feed(

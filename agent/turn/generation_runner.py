@@ -164,7 +164,6 @@ class GenerationRunner:
         return is_new and decoder.open_kind is SegmentKind.REASONING
 
     def _call_may_follow(self, stage: GenerationStage) -> bool:
-        """Whether a call may come in place of the answer."""
         choice, tools = self._context.options.tool_choice, self._calls.declared.recipients.declared
         has_to = choice == "must" and stage.first
         return bool(tools) and choice != "none" and (has_to or not self._context.answers_now)
@@ -295,7 +294,6 @@ class GenerationRunner:
         begun_tokens: int,
         further: FurtherCall | None,
     ) -> EndReason:
-        """Add a generation that has finished to the turn's usage; why it ended."""
         usage, options = self._context.usage, self._context.options
         if options.count_cached is not None:
             end = options.count_cached(end, request.prompt, decoder.ids)

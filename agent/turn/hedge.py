@@ -22,6 +22,5 @@ class Hedge:
         self.is_unsure = False
 
     def watch(self, logprobs: Sequence[Logprob | None]) -> None:
-        """Take the log probabilities of the next tokens."""
         if not self.is_unsure:
             self.is_unsure = any(row and row.logprob < self._below for row in logprobs)

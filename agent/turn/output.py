@@ -33,7 +33,6 @@ class Output:
 
     @property
     def answer(self) -> ev.MessageItem | None:
-        """The last final message."""
         for item in reversed(self.items):
             if isinstance(item, ev.MessageItem) and item.phase == "final_answer":
                 return item

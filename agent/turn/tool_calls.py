@@ -193,18 +193,15 @@ class ToolCall:
 
     @property
     def is_cut_for_client(self) -> bool:
-        """Whether the client was to run it, but the model cut it off."""
         return self.cut and isinstance(self.writer, FunctionCallWriter | CustomCallWriter)
 
     @property
     def server_writer(self) -> CallWriter:
-        """The writer of a call that this process runs."""
         assert not isinstance(self.writer, FunctionCallWriter | CustomCallWriter)
         return self.writer
 
     @cached_property
     def approval_gate(self) -> ApprovalGate:
-        """Asks for the approval of a call that this process runs."""
         return ApprovalGate(self._context, self.server_writer)
 
     def abort_text(self, why: str) -> str:
@@ -299,7 +296,6 @@ class ToolCall:
 
     @property
     def _own_argument(self) -> str | None:
-        """The single argument of one of gpt-oss's own tools."""
         if (tool := self.tool) is None:
             return None
         is_shell = tool.model_name == "container.exec"
@@ -308,7 +304,6 @@ class ToolCall:
         return argument if tool.model_parameters.get("required") == [argument] else None
 
     def _is_invalid(self) -> bool:
-        """Whether the call cannot run anyway, so that no question is needed."""
         invalid = self._constraints.validate_arguments(self.recipient, self.arguments)
         return bool(self.error or invalid)
 
@@ -365,7 +360,6 @@ class ToolCallRunner:
 
     @property
     def awaits_client(self) -> bool:
-        """Whether a pending call is the client's to run or to approve."""
         return any(call.runs_on_client for call in self.pending)
 
     @property

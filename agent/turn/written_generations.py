@@ -176,7 +176,6 @@ def continue_with_token(
 
 
 def _count_items(form: Format, entries: Sequence[Entry]) -> int:
-    """Number of items of the model's messages."""
     if isinstance(form, SingleMessageFormat):  # header, parts, ending
         return sum(end - first - 2 for first, end in _runs(entries))
     return sum(entry.role == "assistant" for entry in entries)

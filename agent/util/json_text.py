@@ -23,7 +23,6 @@ class StringSkipper:
 
 
 def json_type(value: object) -> str:
-    """The name of a parsed value's type in JSON Schema."""
     match value:
         case None:
             return "null"

@@ -68,7 +68,6 @@ def search_path() -> str:
 
 
 def open_in_browser(url: str) -> None:
-    """Open a page in the person's browser, in the background."""
 
     def run() -> None:
         with suppress(OSError):

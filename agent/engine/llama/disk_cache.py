@@ -146,7 +146,6 @@ class StoredSegment:
 
     @property
     def end(self) -> int:
-        """Length of the prefix up to this segment's end."""
         return self.start + len(self.ids)
 
     def read(self) -> tuple[bytearray, dict[int, memoryview]] | None:
@@ -306,7 +305,6 @@ class DiskCache:
                 temporary.unlink()
 
     def _remove_shorter(self, segment: MissingSegment) -> None:
-        """Remove shorter files of the same prefix, which this one replaces."""
         before = segment.path.name[: len(_ROOT)]
         for path in list(self.folder.glob(f"{before}-*{_SUFFIX}")):
             other = None if path == segment.path else _read_header(path, segment.start)
@@ -314,7 +312,6 @@ class DiskCache:
                 path.unlink(missing_ok=True)
 
     def _trim(self) -> None:
-        """Remove the least recently used files of all models beyond the limit."""
         files = cache_files(self.folder.parent)
         excess = sum(stat.st_size for _, stat in files) - self.max_bytes
         for path, stat in files:

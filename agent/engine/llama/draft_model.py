@@ -107,7 +107,6 @@ class DraftModel:
         return len(job.ids) - len(sequence.ids) <= MAX_LAG_TOKENS
 
     def _drop_rejected(self, followed: _Followed, ids: list[int]) -> None:
-        """Remove from a sequence what was drafted and is not in the job's ids."""
         sequence, count = followed.sequence, followed.confirmed
         limit = min(len(sequence.ids), len(ids) - 1)
         while count < limit and sequence.ids[count] == ids[count]:

@@ -163,7 +163,6 @@ class LlamaModel:
                 raise EngineError(f"llama.cpp failed with code {code}{logged_reason()}.")
 
     def _decode_balanced(self, balance: ThreadBalance) -> int:
-        """Decode the batch, and record the time of a single token."""
         began_at = time.perf_counter()
         is_token = self._batch.native.n_tokens == 1
         if not is_token:
@@ -295,7 +294,6 @@ def _vocabulary_overrides(path: Path) -> object:
 
 
 def _load_failure(path: Path) -> EngineError:
-    """Explain a failed load by what llama.cpp has logged."""
     reasons = " ".join(log_errors)
     if "unknown model architecture" in reasons:
         return EngineError(

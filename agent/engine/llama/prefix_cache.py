@@ -96,7 +96,6 @@ class KvSequence:
 
     @property
     def checkpoint_lengths(self) -> list[int]:
-        """Lengths that have a checkpoint, ascending."""
         return sorted(self._checkpoints)
 
     def reusable(self, count: int) -> int:
@@ -247,7 +246,6 @@ class PrefixCache:
 
     @property
     def free_sequences(self) -> list[KvSequence]:
-        """The sequences that no job has."""
         return [s for s in self.sequences if not s.busy]
 
     def reusable(self, prompt: list[int]) -> int:
@@ -259,7 +257,6 @@ class PrefixCache:
         )
 
     def contains(self, prompt: list[int]) -> bool:
-        """Whether all tokens of a prompt are in the cache."""
         return any(s.ids[: len(prompt)] == prompt for s in self.sequences)
 
     def acquire(self, prompt: list[int], draft: bool = False) -> AcquiredSequence:

@@ -67,7 +67,6 @@ def power_saving(system_folder: Path = SYSTEM_FOLDER) -> str | None:
 
 
 def _run_command(*command: str) -> str:
-    """Return the output of a system command; empty if it is missing or fails."""
     if (program := find_program(command[0])) is None:
         return ""
     try:

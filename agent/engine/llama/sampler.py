@@ -117,7 +117,6 @@ class Sampler:
         return int(allowed[scores.argmax() if self._greedy else self._sample_index(scores)])
 
     def _sample_index(self, logits: Logits) -> int:
-        """Sample the index of one of these logits, (n,) float32."""
         best = int(logits.argmax())
         peak = float(logits[best])
         if not math.isfinite(peak):
@@ -157,7 +156,6 @@ class Sampler:
                 return token
 
     def _measure_logprob(self, logits: Logits, token: int, alternatives: int) -> Logprob:
-        """Compute log probabilities in the model's own distribution."""
         peak = float(logits.max())
         total = peak + math.log(self._mass(logits, peak, temperature=1.0))
         top = np.flatnonzero(logits >= _kth_best(logits, alternatives)) if alternatives else ()

@@ -81,13 +81,11 @@ class GenerationJob:
 
     @property
     def seq_id(self) -> int:
-        """Id of the job's sequence; it must have one."""
         assert self.sequence is not None
         return self.sequence.seq_id
 
     @property
     def position(self) -> int:
-        """Tokens in the KV cache."""
         return len(self.sequence.ids) if self.sequence else 0
 
     @property
@@ -275,7 +273,6 @@ class Scheduler:
         return min(later, default=len(job.ids) - 1) - position
 
     def step_done(self, shares: list[StepShare], seconds: float) -> None:
-        """Record that a step was computed, and how long it took."""
         if (tokens := sum(share.tokens for share in shares)) >= MIN_CHUNK_TOKENS:
             self._seconds_per_token += (seconds / tokens - self._seconds_per_token) / 2
         for job, count in shares:
@@ -318,7 +315,6 @@ class Scheduler:
         queue.appendleft(job)
 
     def remove(self, job: GenerationJob) -> None:
-        """Remove a job from wherever it is, and release its sequence."""
         if job.restoring:
             job.restoring.close()
             job.restoring = None

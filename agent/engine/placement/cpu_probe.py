@@ -142,7 +142,6 @@ def _cache_file(cache_folder: Path) -> Path:
 
 
 def _cache_key(types: Iterable[int]) -> str:
-    """Hash this build of llama.cpp, this processor and these types of weights."""
     import llama_cpp  # here, since it loads the native library
 
     library = Path(llama_cpp.__file__).parent / "lib"

@@ -161,7 +161,6 @@ def _write_model(path: Path, types: list[int]) -> None:
 
 
 def _can_quantise(kind: int) -> bool:
-    """Whether ggml can quantise to this type without an importance matrix."""
     from agent.engine.placement.devices import ggml_function
 
     return not ggml_function("ggml_quantize_requires_imatrix", ctypes.c_bool, ctypes.c_int)(kind)

@@ -81,7 +81,6 @@ def _is_running(marker: Path) -> bool:
 
 
 def _read_marker(marker: Path) -> tuple[list[int], bool]:
-    """Return the types, and whether they were being repacked."""
     try:
         fields = json.loads(marker.read_text())
         return [int(kind) for kind in fields["types"]], bool(fields["repacked"])

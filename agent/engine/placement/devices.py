@@ -27,7 +27,6 @@ class Device:
 
     @property
     def shares_memory(self) -> bool:
-        """Whether its memory is the CPU's own."""
         return self.kind == "igpu" or self.name.startswith(("Metal", "MTL"))
 
 

@@ -143,14 +143,12 @@ class _HeaderReader:
         )
 
     def _counts(self) -> tuple[int, int]:
-        """Read the file's beginning: the number of tensors, and that of pairs."""
         magic, version, tensors, pairs = self._unpack("<4sIQQ")
         if magic != b"GGUF" or version not in (2, 3):
             raise ValueError
         return tensors, pairs
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
-        """Read a tensor's name, shape, type and offset in the data."""
         name = self._string().decode("utf-8", "replace")
         shape = self._unpack(f"<{self._unpack('<I')[0]}Q")
         kind, start = self._unpack("<IQ")

@@ -50,7 +50,6 @@ class Hardware:
     machine: str = platform.machine()
 
     def text(self, path: str) -> str:
-        """A file's text; empty where there is none."""
         try:
             return (self.root / path).read_text(errors="replace").strip()
         except OSError:
@@ -78,7 +77,6 @@ class Hardware:
 
     @property
     def gpus(self) -> list[Vendor]:
-        """The vendors of the GPUs that llama.cpp has a backend for."""
         if self.system == "Darwin":
             return ["Apple"] if self.machine == "arm64" else []
         vendors: dict[Vendor, None] = {}

@@ -58,7 +58,6 @@ class ModelSizes:
 
     @property
     def weights(self) -> int:
-        """Bytes of all tensors of the file."""
         layers = sum(layer.weights + layer.experts for layer in self.layers)
         return self.embedding + self.output + layers
 

@@ -273,7 +273,6 @@ def _context_candidates(budget: _Budget, start: Placement, request: PlacementReq
 
 
 def _refusal(name: str, budget: _Budget, start: Placement, request: PlacementRequest) -> str:
-    """Say what does not fit, and what would."""
     memory = f"{format_bytes(budget.memory)} of memory is free"
     if budget.gpus:
         free = ", ".join(f"{format_bytes(gpu.free)} on {gpu.name}" for gpu in budget.gpus)
@@ -324,7 +323,6 @@ def longest_context(
 def _reasons(
     sizes: ModelSizes, placement: Placement, gpus: list[Device], request: PlacementRequest
 ) -> Iterator[str]:
-    """Explain a placement in sentences without a full stop."""
     all_layers = len(sizes.layers) + 1
     names = " + ".join(gpu.name for gpu in gpus)
     if placement.tensor_split:

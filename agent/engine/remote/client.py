@@ -141,7 +141,6 @@ class RemoteClient:
     async def _request_json(
         self, http: httpx2.AsyncClient, method: str, path: str, body: Json | None = None
     ) -> Json:
-        """Request a JSON object. Raises EngineError."""
         response = await self._request(http, method, path, body)
         try:
             answer = response.json() if response else None

@@ -93,7 +93,6 @@ class SharedEngine:
             progress(1.0)
 
     async def load_own(self) -> Engine:
-        """Load the model in this process. Raises EngineError."""
         if self.own is None:
             # Who waits for it may be cancelled; others still wait.
             self._loading = self._loading or asyncio.create_task(self._take_over())

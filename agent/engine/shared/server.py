@@ -134,7 +134,6 @@ class EngineServer:
     async def _generate(
         self, message: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Run a generation for a client. Raises EngineError."""
         spec = message["constraint_spec"]
         # Making a constraint may wait for grammars that are being compiled.
         constraint = None

@@ -78,7 +78,6 @@ def is_private(folder: Path) -> bool:
 
 
 def is_same_user(peer: socket.socket) -> bool:
-    """Whether the process at the other end is ours."""
     if (option := getattr(socket, "SO_PEERCRED", None)) is not None:
         raw = peer.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size)
         return bool(_CREDENTIALS.unpack(raw)[1] == os.getuid())
@@ -87,7 +86,6 @@ def is_same_user(peer: socket.socket) -> bool:
 
 
 async def send(writer: asyncio.StreamWriter, message: object) -> None:
-    """Write a line. Raises OSError."""
     writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
     await writer.drain()
 
@@ -102,7 +100,6 @@ async def receive(reader: asyncio.StreamReader) -> Any:
 
 
 def request_message(request: Request) -> dict[str, Any]:
-    """A request as JSON, with the spec of its constraint."""
     return {
         "op": "generate",
         "prompt": list(request.prompt),

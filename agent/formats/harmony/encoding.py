@@ -84,7 +84,6 @@ def _cache_file(file: Path, folder: Path) -> None:
 
 
 def _load_from(folder: Path) -> HarmonyEncoding:
-    """Load the file in ``folder``. Raises HarmonyError."""
     # Here for the same reason as in `_load`.
     from openai_harmony import HarmonyEncodingName, load_harmony_encoding
 

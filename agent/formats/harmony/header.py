@@ -112,7 +112,6 @@ class MessageHeader:
 
     @property
     def is_call(self) -> bool:
-        """Whether the recipient is a tool, declared or not."""
         return self.raw_recipient is not None and self.raw_recipient not in NON_TOOL_RECIPIENTS
 
     def holds_message(self, ended: int | None) -> bool:

@@ -66,7 +66,6 @@ class SegmentBody:
 
     @property
     def is_streaming(self) -> bool:
-        """Whether text becomes deltas at once."""
         return self._mode is _Mode.STREAM
 
     def add(self, text: str, out: list[ParseEvent]) -> None:

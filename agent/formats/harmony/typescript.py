@@ -223,7 +223,6 @@ class _Writer:
         return f"{text}{indent}}}"
 
     def _property(self, key: str, name: str, value: object, parent: _Node, indent: str) -> str:
-        """Write the lines of a property: comments, then its type."""
         node = self._node(value, parent)
         schema = node.schema
         deeper = indent if _alternatives(schema) and not _choices(schema) else f"{indent}    "

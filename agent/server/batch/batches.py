@@ -199,7 +199,6 @@ class BatchQueue:
         return self._batches.path(batch["id"], "results")
 
     def _discard_work(self, batch: Json) -> None:
-        """Delete what only a batch needs that is worked at."""
         for path in (self._results(batch), self._input(batch)):
             path.unlink(missing_ok=True)
 
@@ -322,7 +321,6 @@ class BatchQueue:
 
 
 def _status_of_line(line: bytes) -> int | None:
-    """Return the status of a result; None if the line is not one."""
     try:
         return status_of(json.loads(line))
     except (ValueError, LookupError, TypeError, AttributeError):

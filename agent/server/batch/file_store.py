@@ -28,7 +28,6 @@ class ObjectFolder:
         self.folder, self._kind = folder, kind
 
     def write(self, entry: Json) -> None:
-        """Write an object, or write it again. Raises OSError."""
         path = self.path(entry["id"], "json")
         private_files.make_folder(path.parent)
         private_files.write_text(path, json.dumps(entry))
@@ -54,7 +53,6 @@ class ObjectFolder:
         return [public_fields(entry) for entry in self.load_all() if owns(entry.get("owner", ""))]
 
     def load_all(self) -> list[Json]:
-        """All objects that can be read, the oldest first."""
         found = []
         for path in self.folder.glob(f"{self._kind}_*.json"):
             try:
@@ -78,7 +76,6 @@ class ObjectFolder:
 
 
 def public_fields(entry: Json) -> Json:
-    """An object as clients see it."""
     return {name: value for name, value in entry.items() if name != "owner"}
 
 
@@ -124,7 +121,6 @@ class FileStore:
         return self._objects.path(name, "bytes")
 
     def delete(self, name: str) -> None:
-        """Delete a file. Raises ApiError, 404."""
         self.find(name)
         self._objects.path(name, "json").unlink()
         self.content(name).unlink(missing_ok=True)

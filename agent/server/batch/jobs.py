@@ -109,7 +109,6 @@ def _custom_id(value: Json) -> str:
 
 
 def _target(value: Json, endpoints: tuple[str, ...]) -> tuple[str, Json]:
-    """The URL and the body of a line. Raises ApiError."""
     if value.get("method", "POST") != "POST":
         raise invalid("method", "'method' must be POST.")
     url, body = value.get("url"), value.get("body")
@@ -268,7 +267,6 @@ class ResultLog:
         return [line for line in lines if line.custom_id not in self._final]
 
     def add(self, result: Json) -> None:
-        """Write a result. Raises OSError."""
         assert self._file is not None
         self.failed += status_of(result) != 200
         text = json.dumps(result, ensure_ascii=False)

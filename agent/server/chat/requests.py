@@ -324,7 +324,6 @@ def _refuse(chat: ChatRequest, has_browser: bool, ignored: list[str] | None) -> 
 def _input_items(
     messages: Sequence[ChatMessage], ignored: list[str] | None
 ) -> list[dict[str, Any]]:
-    """Translate messages into input items. Raises ApiError."""
     items: list[dict[str, Any]] = []
     parts = _PartReader(ignored, _newest_prompt(messages))
     legacy_calls: dict[str, str] = {}
@@ -391,14 +390,11 @@ def _message_items(message: ChatMessage, index: int, parts: _PartReader) -> list
 
 
 class _PartReader:
-    """Translates the contents of messages."""
-
     def __init__(self, ignored: list[str] | None, newest: int) -> None:
         """``ignored``: gets paths; None: refuse. ``newest``: index of the message to be answered."""
         self._ignored, self.newest, self._dropped = ignored, newest, (*(ignored or ()),)
 
     def pass_over(self, param: str, error: ApiError) -> None:
-        """Note what is passed over, or raise the error."""
         if self._ignored is None:
             raise error
         self._ignored.append(client_param(param, self._dropped))
@@ -439,7 +435,6 @@ class _PartReader:
 
 
 def _tools(chat: ChatRequest) -> list[dict[str, Any]]:
-    """All tools, as the Responses API declares them. Raises ApiError."""
     tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(chat.tools or ())]
     tools += [{"type": "function", **one.model_dump()} for one in chat.functions or ()]
     if (search := chat.web_search_options) is not None:
@@ -463,7 +458,6 @@ def _tool(tool: dict[str, Any], param: str) -> dict[str, Any]:
 
 
 def _tool_choice(chat: ChatRequest) -> Any:
-    """The choice as the Responses API writes it. Raises ApiError."""
     if chat.functions:
         legacy = chat.function_call
         return (

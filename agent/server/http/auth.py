@@ -18,7 +18,6 @@ PATHS_WITHOUT_KEY = frozenset({"/", "/health"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address reaches this machine only."""
     name = host.strip("[]").rstrip(".").lower()
     if name == "localhost":
         return True

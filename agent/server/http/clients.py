@@ -56,7 +56,6 @@ class Client:
     prompts: OwnPrompts | None = field(default=None, compare=False)
 
     def owns(self, owner: str) -> bool:
-        """Whether an object with this mark is the client's."""
         return owner == self.name or (not owner and self.has_unowned)
 
 
@@ -65,7 +64,6 @@ _current: ContextVar[Client] = ContextVar("client", default=EVERYBODY)
 
 
 def current_client() -> Client:
-    """The client of the request that is being answered."""
     return _current.get()
 
 

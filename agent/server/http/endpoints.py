@@ -59,6 +59,5 @@ def route_of(function: Any) -> Route:
 
 
 def routes_of(handlers: object) -> list[Route]:
-    """The routes of an object's declared methods."""
     methods = [getattr(handlers, name) for name in vars(type(handlers))]
     return [route_of(method) for method in methods if hasattr(method, "declared")]

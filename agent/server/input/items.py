@@ -419,7 +419,6 @@ class ItemReader:
         self.history.messages.append(Developer(text))
 
     def _message_text(self, item: InputMessage, param: str, refuse_unseen: bool) -> str:
-        """The text of a message. Raises ApiError for content that is refused."""
         return _content_text(
             item.content,
             f"{param}.content",

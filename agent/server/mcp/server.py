@@ -342,7 +342,6 @@ class AgentMcpServer(Server[Any]):
 
 
 def _export(store: Store, name: str) -> str | None:
-    """A conversation as Markdown; None if there is none."""
     if (summary := store.summary(name)) is None:
         return None
     return markdown(ExportRecord(summary, store.read(name), store.turns(name)))

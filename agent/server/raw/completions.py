@@ -124,7 +124,6 @@ def route(service: ResponseService, record: RecordCompletion) -> Route:
 
 
 def _refuse(body: CompletionRequest, service: ResponseService, ignored: Sequence[str]) -> None:
-    """Refuse what cannot be done, but for what is ignored. Raises ApiError."""
     resolve_model_name(body.model, service.runtime)
     if body.suffix and "suffix" not in ignored:
         raise unsupported("suffix", "Inserting text before a suffix")
@@ -146,7 +145,6 @@ def _refuse(body: CompletionRequest, service: ResponseService, ignored: Sequence
 
 
 def _prompts(prompt: Any) -> list[str | list[int]]:
-    """The prompts, each as text or ids. Raises ApiError."""
     match prompt:
         case None | "" | []:
             raise invalid("prompt", "'prompt' is empty: send a text or token ids.")
@@ -313,7 +311,6 @@ class CompletionAnswer(Response):
         return CompletionPlan(choices, count, body.n or 1, head, prompt_tokens)
 
     def _settings(self) -> ChoiceSettings:
-        """Raises ApiError."""
         body = self._body
         fields = {
             name: value for name in SAMPLING_FIELDS if (value := getattr(body, name)) is not None

@@ -309,7 +309,6 @@ class Conversations:
 
     @asynccontextmanager
     async def _model(self, conversation: Conversation) -> AsyncIterator[LoadedModel]:
-        """The loaded model, which renders messages for this conversation."""
         async with AsyncExitStack() as stack:
             try:
                 loaded = await stack.enter_async_context(self._runtime.in_use())

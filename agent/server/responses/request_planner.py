@@ -129,7 +129,6 @@ class TurnPlan:
         return self._inputs
 
     def served(self, response: ev.Response) -> dict[str, Any]:
-        """Return the data that the store keeps with the response."""
         size, owner = self.request.origin.sent_bytes, self.client.name
         return served_json(self.history_after(response), self.inputs, size, owner)
 
@@ -395,7 +394,6 @@ def resolve_model_name(name: str | None, runtime: Runtime) -> str:
 
 
 def with_text_format(request: CreateResponse, history: InputHistory) -> CreateResponse:
-    """The request with the form of the answer that an item has set."""
     if history.text_format is None:
         return request
     text = (request.text or RequestText()).model_copy(update={"format": history.text_format})
@@ -403,7 +401,6 @@ def with_text_format(request: CreateResponse, history: InputHistory) -> CreateRe
 
 
 def refuse_contradictions(request: CreateResponse) -> None:
-    """Refuse fields that exclude each other. Raises ApiError."""
     if request.background and request.store is False:
         raise invalid("background", "A background response has to be stored ('store': true).")
     if request.conversation is not None and request.previous_response_id is not None:
@@ -417,7 +414,6 @@ def refuse_contradictions(request: CreateResponse) -> None:
 async def _previous_response(
     request: CreateResponse, cache: ResponseCache, current_vocabulary: str
 ) -> StoredResponse | None:
-    """The response that the request continues. Raises ApiError."""
     previous_id = request.previous_response_id
     if previous_id is None:
         return None

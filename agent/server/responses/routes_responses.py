@@ -175,7 +175,6 @@ def _wants_stream(request: Request) -> bool:
 
 
 def _snapshot(turn: Turn) -> ev.Response:
-    """A running response with the output that it has so far."""
     return turn.response.model_copy(update={"output": turn.items})
 
 
@@ -184,7 +183,6 @@ def _response_body(response: ev.Response, headers: Mapping[str, str] | None = No
 
 
 def _final_json(responses: Sequence[ev.Response]) -> bytes:
-    """The only response of a request. Raises ApiError if it failed."""
     (response,) = responses
     if response.error is not None:
         raise failed(response.error.code, response.error.message)

@@ -90,11 +90,9 @@ class ResponseService:
 
     @property
     def has_browser(self) -> bool:
-        """Whether a request can ask for a web search."""
         return "browser" in self._exposure.servers()
 
     def stop_all(self) -> None:
-        """Stop every running response; each ends as cancelled."""
         for turn in list(self.running):
             turn.stop()
 

@@ -97,7 +97,6 @@ class WebSocketConnection:
                 await asyncio.wait(self._requests)
 
     async def _accept(self, body: bytes) -> None:
-        """Queue the request in a message, or refuse it."""
         stream_id, share = None, BodyShare(self._service.body_budget)
         try:
             if len(body) > self._service.options.max_body_bytes:
@@ -213,7 +212,6 @@ class WebSocketConnection:
 
 
 def _stream_id(value: dict[str, Any]) -> str | None:
-    """Raises ApiError."""
     match value.get("stream_id"):
         case None:
             return None

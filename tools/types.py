@@ -91,7 +91,6 @@ class ToolResult:
 
     @property
     def model_text(self) -> str:
-        """The text as the model reads it."""
         return error_text(self.text) if self.failed else self.text
 
 

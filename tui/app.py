@@ -201,11 +201,9 @@ class AgentApp(Guarded, CommandContext):
             self.notify(address, title="Not opened: no web address", markup=False)
 
     def open_url(self, url: str, *, new_tab: bool = True) -> None:
-        """Open a page in the person's browser, as `open_in_browser` does."""
         open_in_browser(url)
 
     async def action_steer(self) -> None:
-        """Give the prompt's text to the running turn."""
         await self.chat.steer(self.prompt.take_text())
 
     async def action_leave(self) -> None:
@@ -225,7 +223,6 @@ class AgentApp(Guarded, CommandContext):
             self._leave_if_repeated("Ctrl-C")
 
     def action_leave_if_repeated(self) -> None:
-        """End the app at the second press of the key for that."""
         self._leave_if_repeated(self.key_bindings.label("quit"))
 
     def _leave_if_repeated(self, key: str) -> None:
@@ -263,7 +260,6 @@ class AgentApp(Guarded, CommandContext):
         await self.served_tabs.show_next(by)
 
     def action_redraw(self) -> None:
-        """Paint all of the screen, over what another program has written there."""
         self.screen.refresh(layout=True)
         self._display(self.screen, self.screen._compositor.render_update(full=True))
 

@@ -57,7 +57,6 @@ class AppContext(KeymapApp):
         raise NotImplementedError
 
     def report(self, error: Exception) -> None:
-        """Show an error to the person and continue."""
         raise NotImplementedError
 
     async def action_open_screen(self, name: ScreenName) -> None:

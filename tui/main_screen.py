@@ -167,7 +167,6 @@ class MainScreen(BaseScreen):
             await self.mount(SearchBar(transcript), before=self._queue_bar)
 
     def action_move(self, target: Literal["page_up", "page_down", "home", "end"]) -> None:
-        """Scroll the visible transcript by a page or to an edge."""
         transcript: Transcript = self._owner.live.visible_transcript
         match target:
             case "page_up":

@@ -100,7 +100,6 @@ class Session:
 
     @property
     def options(self) -> TurnOptions:
-        """The settings of a turn, which commands change."""
         return self.next_prompt.options
 
     @options.setter

@@ -79,7 +79,6 @@ class SessionStorage:
         return self._store.damage.take() if self._store else []
 
     async def turns(self, conversation_id: str) -> list[StoredTurn]:
-        """A conversation's turns; empty without a store."""
         return await self.read(lambda store: store.turns(conversation_id)) if self._store else []
 
     async def turn(self, conversation_id: str, response_id: str) -> StoredTurn | None:

@@ -105,7 +105,6 @@ class WrittenTurn:
 
     @cached_property
     def generations(self) -> list[WrittenGeneration]:
-        """Return the model's generations, token by token."""
         return written_generations(self._form, self.entries, self.events)
 
     def prompt(self, generation: WrittenGeneration) -> list[int]:

@@ -206,7 +206,6 @@ class Matcher:
         return rest if len(rest) or self.complete else ids
 
     def _grammar_ids(self) -> TokenIds:
-        """Return the ids that the grammar allows, from llguidance's mask of one bit per id."""
         import numpy as np
 
         if self._matcher.is_stopped():

@@ -175,7 +175,6 @@ class ScriptGeneration:
         yield Finished(reason, total, cached, len(sequence) - total, 0.0, seconds)
 
     def _logprobs(self, token: int) -> list[Logprob | None] | None:
-        """Each token of a script is certain."""
         if self._request.logprobs is None:
             return None
         known = (1, 1.0, (1.0,)) if self._request.probabilities else ()

@@ -39,7 +39,6 @@ class ReplicaCollector(Collector):
         self._replicas = replicas
 
     def collect(self) -> Iterator[Metric]:
-        """Yield one family for each number, with a sample for each server."""
         gauge, counter = GaugeMetricFamily, CounterMetricFamily
         kinds = (
             (gauge, "up", "1 while requests go to this server.", "is_usable"),

@@ -81,14 +81,12 @@ class ApiConversationStore:
     def create(
         self, conversation: Conversation, metadata: dict[str, str], model: str, owner: str = ""
     ) -> None:
-        """Write an empty conversation of a client. Raises sqlite3.Error."""
         with self._db:
             self._db.execute("begin immediate")
             self.store.tree.add(conversation, "", model, "http", owner)
             self.set_metadata(conversation.id, metadata)
 
     def find(self, conversation_id: str) -> ApiConversation | None:
-        """A conversation by its full id; None if there is none. Raises sqlite3.Error."""
         row = self._db.execute(
             "select id, created, metadata, owner from conversations where id = ? and not hidden",
             (conversation_id,),

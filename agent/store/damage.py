@@ -45,7 +45,6 @@ class DamageLog:
         self._sentences.append(sentence)
 
     def take(self) -> list[str]:
-        """The sentences that were not taken yet."""
         sentences, self._sentences = self._sentences, []
         return sentences
 

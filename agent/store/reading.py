@@ -72,7 +72,6 @@ class StoreReader:
         return None
 
     def _unanswered(self, conversation: Conversation) -> list[Any]:
-        """The client's calls with which a conversation ends."""
         row = self.db.execute(
             "select id, response from turns where conversation = ? and upto = ?"
             " order by created desc, rowid desc limit 1",

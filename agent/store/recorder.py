@@ -265,7 +265,6 @@ class _Recording:
         _write(self._store, self._turn.conversation, work, self._on_finished)
 
     def _write_end(self, event: ev.Terminal, conversation: Conversation) -> None:
-        """Write the turn as it ended, in the store's thread. Raises sqlite3.Error."""
         turn, response, store = self._turn, event.response, self._store
         # Nothing was generated, and the conversation is as it was: there is nothing to continue.
         never_began = response.status == "failed" and turn.first_entry == len(conversation.entries)

@@ -30,7 +30,6 @@ def add(path: Path, entries: Mapping[str, Any], *, replace: bool = False) -> Non
 
 
 def remove(path: Path, name: str) -> None:
-    """Remove a server's entry. Raises ConfigError."""
     with _changing(path) as servers:
         if servers.pop(name, None) is None:
             known = ", ".join(servers) or "none"

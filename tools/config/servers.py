@@ -123,7 +123,6 @@ class ServerConfig:
     """Why it cannot even be tried: the predicate of a sentence."""
 
     def offers(self, tool: str) -> bool:
-        """Return whether the settings let the model see this tool."""
         enabled = self.enabled_tools is None or tool in self.enabled_tools
         return enabled and tool not in self.disabled_tools
 

@@ -50,7 +50,6 @@ class BearerAuth(OAuthClientProvider):
 
     @property
     def granted_scopes(self) -> frozenset[str]:
-        """The scopes of the current token, as far as they are known."""
         tokens = self.context.current_tokens
         return frozenset(((tokens and tokens.scope) or "").split())
 

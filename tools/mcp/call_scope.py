@@ -87,7 +87,6 @@ class CallScope:
 
     @property
     def sent_elicitations(self) -> bool:
-        """Whether the server has asked the person something."""
         return self._elicitations > 0
 
     # --- notifications of the server ---

@@ -222,7 +222,6 @@ class Form:
         return any(field.required and not field.initial for field in self.fields)
 
     def resolve_titles(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an answer with the titles of choices in it replaced by their values."""
         fields = {field.name: field for field in self.fields}
         return {
             name: fields[name].resolve_titles(value) if name in fields else value

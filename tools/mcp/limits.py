@@ -58,7 +58,6 @@ class MessageLimitError(AgentError):
 
 
 def check_size(size: int) -> None:
-    """Raise MessageLimitError if a message of ``size`` bytes is too long."""
     if size > MAX_MESSAGE_BYTES:
         raise MessageLimitError(f"it sent a message of more than {MAX_MESSAGE_BYTES >> 20} MiB")
 

@@ -113,18 +113,15 @@ class ApprovalStore:
         return ToolDefinition(text) if isinstance(text, str) else None
 
     def approve(self, server: str, tool: str, definition: ToolDefinition) -> None:
-        """Approve a tool for good; raises OSError."""
         with self._changed() as data:
             tools = self._folder(data).setdefault("tools", {})
             tools.setdefault(server, {})[tool] = definition.text
 
     def rules(self) -> frozenset[str]:
-        """Return the rules that the person gave for good in this folder."""
         subjects = _subjects(self._folder(self._read()))
         return frozenset(subject for kind, subject in subjects if kind == "rule")
 
     def add_rules(self, rules: Sequence[str]) -> None:
-        """Give rules for good; raises OSError."""
         with self._changed() as data:
             stored = self._folder(data).setdefault("rules", [])
             stored += [rule for rule in rules if rule not in stored]

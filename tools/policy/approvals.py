@@ -291,7 +291,6 @@ class Policy:
     # --- looking at it, and taking it back ---
 
     def approvals(self) -> list[StoredApproval]:
-        """Return what the person approved: for this process, then what is stored."""
         session = [StoredApproval(SESSION_FOLDER, "rule", r) for r in sorted(self._session_rules)]
         session += [
             StoredApproval(SESSION_FOLDER, "tool", f"{server} · {tool}")
@@ -300,7 +299,6 @@ class Policy:
         return session + (self._store.approvals() if self._store is not None else [])
 
     def revoke(self, approval: StoredApproval) -> None:
-        """Take an approval back; raises OSError."""
         if approval.folder != SESSION_FOLDER:
             assert self._store is not None
             self._store.revoke(approval)

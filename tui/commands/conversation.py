@@ -60,7 +60,6 @@ async def compact(app: CommandContext, _: str) -> None:
 
 
 async def retry(app: CommandContext, number: str) -> None:
-    """Answer a message once more, in a branch."""
     message = _message(app, number)
     await app.chat.resubmit(message, message.raw_prompt)
 
@@ -145,7 +144,6 @@ def edit_written(
 
 
 async def branch(app: CommandContext, number: str) -> None:
-    """Continue in a copy of the conversation: all of it, or only what precedes a message."""
     if number:
         message = _message(app, number)
         assert message.start is not None
@@ -157,7 +155,6 @@ async def branch(app: CommandContext, number: str) -> None:
 
 
 def _message(app: CommandContext, number: str) -> TurnView:
-    """The message with this number, counted from 1, or the last. Raises UserError."""
     messages = app.transcript.own_turns
     if not messages:
         raise UserError("There are no messages yet.")
@@ -250,7 +247,6 @@ async def export(app: CommandContext, argument: str) -> None:
 
 
 def _unused_file_name(folder: Path, title: str, file_format: str) -> str:
-    """A file name from the title that does not exist in the folder yet."""
     title = re.sub(r"\W+", "-", title[:40]).strip("-").lower() or "talk"
     names = (f"{title}{f'-{n}' if n > 1 else ''}.{file_format}" for n in range(1, 1000))
     return next(name for name in names if not (folder / name).exists())
@@ -271,7 +267,6 @@ async def _exported(app: CommandContext, file_format: str) -> str:
 
 
 async def _summary(app: CommandContext) -> ConversationSummary:
-    """The conversation in the store. Raises UserError if it has no messages."""
     name = app.session.conversation.id
     if (summary := await app.session.storage.read(lambda store: store.summary(name))) is None:
         raise UserError("There are no messages yet.")

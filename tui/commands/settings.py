@@ -129,7 +129,6 @@ async def system(app: CommandContext, text: str) -> None:
 
 
 async def tools(app: CommandContext, names: str) -> None:
-    """Select the tools that the model may use, by names with commas; list the result."""
     available, selection = app.session.runtime.host.tools(), app.session.next_prompt.tool_selection
     if names:
         selection.select(names, available)

@@ -57,7 +57,6 @@ async def answer(app: CommandContext, _: str) -> None:
 
 
 async def stop(app: CommandContext, _: str) -> None:
-    """Stop the visible turn, another program's too."""
     tab = app.live.tab
     turn = app.turn if tab is None else tab.turn
     if turn is None:

@@ -20,7 +20,6 @@ class Appearance:
         self._app, self._picker, self._save_setting = app, picker, save_setting
 
     def choose_theme(self, name: str = "") -> None:
-        """Set a theme, by default the next of the app's own."""
         app = self._app
         app.theme = name or themes.next_theme(app.theme)
         app.clear_notifications()  # the one that names the theme before

@@ -51,7 +51,6 @@ class ChatController:
         """Commands, and the reading of files, which may take long."""
 
     def make_completion(self) -> PromptCompleter:
-        """Create the completion of the prompt: commands, their arguments, files."""
         from tui.state.completion import PromptCompleter
         from tui.util.file_index import FileIndex
 
@@ -116,7 +115,6 @@ class ChatController:
         await self.ask_or_replace(text)
 
     async def ask_or_replace(self, text: str) -> None:
-        """Start a turn with this prompt, in place of the one that is being edited if there is one."""
         text += self.shell.take_outputs()
         if (turn := self.editing) is None:
             await self.ask(text)
@@ -237,7 +235,6 @@ class ChatController:
         self._first_in_branch = view if in_branch else None
 
     async def show_turn(self, turn: RunningTurn, view: TurnView) -> None:
-        """Show a started turn until it ends."""
         app, conversation_id = self._app, turn.conversation.id
         self._own.running = self._own.latest = turn
         app.prompt.hints.set_turn_running(True)

@@ -34,7 +34,6 @@ class MessagePicker:
             await self._pick(focused.turn)
 
     async def handle_key(self, key: str) -> None:
-        """Handle a key that was pressed on the picked message: one of ``PICK_KEYS``."""
         from tui.widgets.user_message import BRANCH_KEYS, COMMAND_KEYS, STEP_KEYS, UserMessage
 
         app, turns = self._app, self._app.transcript.own_turns

@@ -220,7 +220,6 @@ class Navigator:
     # --- models ---
 
     async def models(self) -> None:
-        """Open the list of models: known, on this machine, downloadable."""
         from agent.models.details import describe_model, row_model
         from agent.models.listing import list_models
         from tui.screens.models import ModelsScreen
@@ -247,7 +246,6 @@ class Navigator:
         await self._push(screen, on_close)
 
     def _apply_model_action(self, action: ModelAction) -> None:
-        """Carry out what the person does on the list of models without leaving it."""
         match action:
             case "pull", name:
                 self.pull(name)

@@ -26,7 +26,6 @@ class AppReplay(TurnReplay):
         self._app = app
 
     def steer(self, text: str) -> None:
-        """Queue the message: it is sent when the replay is over."""
         self._app.queue.add(text)
 
 

@@ -25,11 +25,7 @@ class Startup:
     """``begin()`` starts everything once; ``with_progress()`` loads a model whenever one changes."""
 
     def __init__(
-        self,
-        app: AppContext,
-        chat: ChatController,
-        served_tabs: ServedTabs,
-        titles: TitleWriter,
+        self, app: AppContext, chat: ChatController, served_tabs: ServedTabs, titles: TitleWriter
     ) -> None:
         self._app, self._chat, self._served_tabs = app, chat, served_tabs
         self._titles = titles

@@ -54,7 +54,6 @@ class TitleWriter:
             self.task.cancel()
 
     def _is_wanted(self) -> bool:
-        """Whether the conversation has had a turn here, and no title of the model."""
         turn = self._app.own_turn.latest
         if turn is None or not self._app.session_ready:
             return False

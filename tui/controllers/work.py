@@ -40,7 +40,6 @@ class BackgroundWork:
         return bool(self._running)
 
     async def close(self) -> None:
-        """Cancel what runs, and start nothing after it."""
         self._closed = True
         if self.cancel():
             await asyncio.wait(self._running, timeout=CLOSING_SECONDS)

@@ -35,14 +35,7 @@ from typing import ClassVar
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import (
-    CodeBlock,
-    Heading,
-    Markdown,
-    MarkdownElement,
-    Paragraph,
-    TableElement,
-)
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, Paragraph, TableElement
 from rich.segment import Segment
 from rich.style import Style
 from rich.syntax import ANSISyntaxTheme, Syntax
@@ -183,7 +176,6 @@ def _to_row(line: Sequence[Segment]) -> RenderedRow:
 
 
 def _wrap_text(text: Text, width: int) -> Iterator[Text]:
-    """Wrap a text into rows that carry their separators."""
     for line in text.split("\n", allow_blank=True):
         line.end = ""
         *wrapped, (start, end) = wrap_line(line.plain, width)

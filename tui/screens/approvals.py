@@ -21,9 +21,7 @@ class ApprovalsScreen(ListScreen[None]):
     HEADING = "Approvals"
     KEY_HINT = "Ctrl-D revoke · Esc back"
     EMPTY_TEXT = "No approvals are stored. When a call asks, a (session) and A (always) store one."
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+d", "revoke", show=False, priority=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+d", "revoke", show=False, priority=True)]
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
@@ -51,7 +49,6 @@ class ApprovalsScreen(ListScreen[None]):
         """Do nothing: an approval can only be revoked."""
 
     async def action_revoke(self) -> None:
-        """Revoke the highlighted approval, if the person confirms it."""
         if (approval := self._approvals.get(self.highlighted_id or "")) is None:
             return
 

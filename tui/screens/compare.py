@@ -119,7 +119,6 @@ def _item_text(item: ItemView) -> Content:
 
 
 def _facts(turn: TurnView) -> str:
-    """Tokens, time and speed of a turn, as far as they are known."""
     seconds = 0.0 if turn.ended is None else turn.ended - turn.began
     words = [
         "" if not turn.running else turn.activity,

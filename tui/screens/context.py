@@ -173,13 +173,7 @@ class ContextScreen(ListScreen[None]):
                 yield self._row(f"off {server}", name, [], "switched off")
 
     def _row(
-        self,
-        row_id: str,
-        name: str,
-        parts: list[ContextPart],
-        note: str,
-        *,
-        head: bool = False,
+        self, row_id: str, name: str, parts: list[ContextPart], note: str, *, head: bool = False
     ) -> ListRow:
         context = self._measured
         self._parts[row_id] = parts

@@ -79,8 +79,6 @@ Quit
 
 
 def _key_section(bindings: KeyBindings) -> str:
-    """The page's text with the keys as they are bound now."""
-
     def fill_row(match: re.Match[str]) -> str:
         label, *more = map(key_label, bindings.keys(match[1]))
         others = f" (also {', '.join(more)})" if more else ""

@@ -134,7 +134,6 @@ class ListScreen(GuardedScreen[Result]):
         self.show_details()
 
     def show_details(self) -> None:
-        """Show the details of the highlighted row from their top."""
         row_id = self.highlighted_id
         empty = "No matches." if self.search_text else self.EMPTY_TEXT
         text = Content(empty) if row_id is None else self.row_details(row_id, self.search_text)

@@ -169,7 +169,6 @@ class SessionsScreen(ListScreen[str]):
             self.dismiss(name)
 
     async def action_delete(self) -> None:
-        """Delete the highlighted conversation, if the person confirms it."""
         if (summary := self._summaries.get(self.highlighted_id or "")) is None:
             return
         if summary.id == self._current and self._is_answering:
@@ -204,7 +203,6 @@ def _excerpt(text: str, search: str) -> str:
 
 
 def _highlight_matches(content: Content, search: str) -> Content:
-    """Show every match of the search in reverse video."""
     for start, end in find_folded(content.plain, search.casefold()):
         content = content.stylize("reverse", start, end)
     return content

@@ -86,7 +86,6 @@ class TextEditor(GuardedDialog[Result | None]):
         area.focus()
 
     def action_save(self) -> None:
-        """Close the screen with the text as it is now, if it is accepted."""
         try:
             self.dismiss(self._accept(self.query_one(EditorArea).text))
         except UserError as error:

@@ -76,7 +76,6 @@ class Commands:
         return next(iter(begins or close), None)
 
     def unknown_message(self, name: str) -> str:
-        """The sentence for an unknown command, with a suggestion."""
         nearest = self.nearest(name)
         hint = f"Did you mean /{nearest}?" if nearest else "/help lists all."
         return f"There is no command /{name}. {hint}"

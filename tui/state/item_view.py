@@ -112,7 +112,6 @@ class ItemView:
 
 
 def open_item(builder: ItemBuilder, now: float) -> ItemView:
-    """Create the view of an item that has just been added to the response."""
     item = builder.item
     match item:
         case ev.ReasoningItem():

@@ -33,7 +33,6 @@ class TimeSpan:
 
     @property
     def label(self) -> str:
-        """A name of a few words."""
         return f"{self.kind} {self.name}".strip()
 
 

@@ -32,8 +32,7 @@ class ColouredTexts:
 
 
 def colour_texts(
-    items: Sequence[ev.Item],
-    pieces: Sequence[tuple[bytes, float | None]],
+    items: Sequence[ev.Item], pieces: Sequence[tuple[bytes, float | None]]
 ) -> ColouredTexts:
     """Colour the texts of reasoning and messages that ``pieces`` have: the bytes of the turn's tokens,
     in order, with their probabilities (None: not known)."""

@@ -171,7 +171,6 @@ class TurnView:
         self.activity = f"running {view.title.rpartition(' · ')[2]}"
 
     def _count_tokens(self, count: int) -> None:
-        """Update tokens and speed after ``count`` more were generated."""
         self.tokens, now = self.tokens + count, self.clock()
         if self._prefilled:  # else they were begun for the model
             self.token_times.append((now - self.began, count))

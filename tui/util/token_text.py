@@ -16,7 +16,6 @@ SURPRISING_PROBABILITY = 0.1
 
 
 def probability_style(probability: float) -> str:
-    """The style of text by the probability of its token; empty for likely ones."""
     step = sum(probability < bound for bound in PROBABILITY_STEPS)
     return f"chance{step}" if step else ""
 

@@ -113,7 +113,6 @@ class AssistantMessage(Guarded, Widget):
             self.refresh()
 
     def _render_next(self) -> None:
-        """Render a small job at once, a large one in a thread."""
         if self._is_rendering:
             return
         job = self._markdown.next_job()

@@ -110,7 +110,6 @@ class ElicitationForm(Guarded, Vertical):
         return await self._decided
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Go on to the next field; from the last one, send."""
         event.stop()
         if event.input is list(self._widgets.values())[-1]:
             self.action_send()
@@ -205,7 +204,6 @@ def _default_text(field: FormField) -> str:
 
 
 def _field_content(field: FormField, widget: FieldWidget) -> dict[str, Any]:
-    """Return what was filled in, by the field's name. Raises FormError."""
     match widget:
         case Checkbox():
             return field.filled(widget.value)

@@ -32,7 +32,6 @@ class FoldingArea(WrappedArea):
 
     @property
     def full_text(self) -> str:
-        """The text with folded pastes unfolded."""
         return self._paste_folder.unfold(self.text)
 
     @property
@@ -111,7 +110,6 @@ class FoldingArea(WrappedArea):
 
     @property
     def selected_text(self) -> str:
-        """The selected text, with folded pastes unfolded."""
         start, end = sorted(map(self._index, self.selection))
         return self._paste_folder.unfold(self.text, start, end)
 

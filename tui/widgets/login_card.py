@@ -63,7 +63,6 @@ class LoginCard(Guarded, VerticalScroll):
         self.border_subtitle = UNFOCUSED_HINT
 
     def enter(self) -> None:
-        """Move the focus to what the person would do next."""
         self.query_one(Input if self.began else "#login").focus()
 
     async def answer(self) -> bool:
@@ -93,7 +92,6 @@ class LoginCard(Guarded, VerticalScroll):
         return False
 
     def withdraw(self) -> None:
-        """Take the offer back, unless the person has agreed already."""
         if not self.began:
             self._choices.put_nowait(False)
 
@@ -112,7 +110,6 @@ class LoginCard(Guarded, VerticalScroll):
         event.input.clear()
 
     def action_decline(self) -> None:
-        """Do not log in, or not any more."""
         self._choices.put_nowait(False)
 
     def _show_page(self, url: str, code: str) -> None:

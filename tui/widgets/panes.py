@@ -39,7 +39,6 @@ class AnswerPane(VerticalScroll):
     """As ``AssistantMessage.virtual_size``: set by a layout without asking for another one."""
 
     def follow(self) -> None:
-        """Stay scrolled to the end, once there is more than fits."""
         if self.max_scroll_y and not self.is_anchored:
             self.anchor()
 

@@ -28,7 +28,6 @@ class QueueBar(Static):
         queue.on_change = self._update_lines
 
     def _update_lines(self) -> None:
-        """Show what waits; hidden where nothing does."""
         waiting = [("to this turn", text) for text in self._queue.steering] + [
             ("queued", text) for text in self._queue.prompts
         ]

@@ -112,7 +112,6 @@ class BaseSearchBar(Guarded, Horizontal):
         self.enter()
 
     def enter(self) -> None:
-        """Take the focus, for the query."""
         self.screen.set_focus(self.query_one(Input))  # before the next key
 
     # --- for subclasses to define ---

@@ -92,7 +92,6 @@ class ServedConversation:
         self.update()
 
     def update(self) -> None:
-        """Bring the widgets of running turns up to date."""
         for view in self._streaming:
             self.transcript.follow(view)
         self._streaming = [view for view in self._streaming if view.running]

@@ -104,7 +104,6 @@ class TextStream(Guarded, ScrollView, can_focus=True):
         self.write_runs([(text, style)])
 
     def write_runs(self, runs: Iterable[StyledRun]) -> None:
-        """Append styled texts to the last line."""
         changed = max(0, len(self.lines) - 1)
         for text, style in runs:
             self._append(text, style)
@@ -121,7 +120,6 @@ class TextStream(Guarded, ScrollView, can_focus=True):
             self.lines[-1].add(line, style)
 
     def write_line(self, text: str, style: str = "") -> None:
-        """Append text on lines of its own."""
         self.write_lines([(text, style)])
 
     def write_lines(self, runs: Iterable[StyledRun]) -> None:

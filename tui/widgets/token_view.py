@@ -273,7 +273,6 @@ class TokenView(Guarded, Vertical):
             self.post_message(self.Taken(position, message.token))
 
     def close_panel(self) -> None:
-        """Take the cursor away, and the panel with it."""
         self._awaited = None
         self._stream.move_cursor_to(None)
         self._stream.anchor()

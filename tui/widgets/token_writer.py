@@ -57,7 +57,6 @@ class TokenWriter:
         self.turn = self.conversation = None
 
     def write_events(self) -> None:
-        """Write the tokens that the turn has generated since the last call."""
         if self.turn is not None and self.form is not None:
             self._write(self.turn.log.events[self._events_read :], self.form)
             self._events_read = len(self.turn.log.events)
@@ -78,7 +77,6 @@ class TokenWriter:
         return is_shown
 
     def _rewrite_turn(self, turn: RunningTurn) -> None:
-        """Write what follows the turn's first prompt once more, as it looks now."""
         assert self.form is not None, "it has written the turn"
         start = self.log.generations[0].start
         self._stream.truncate(self._turn_mark)
@@ -112,7 +110,6 @@ class TokenWriter:
         self._write_tokens(new)
 
     def _rewrite_generation(self, form: Format) -> None:
-        """Write the last generation once more, as it looks now."""
         written = self.log.generations[-1]
         self._stream.truncate(self._generation_mark)
         renderer = self._restart_generation(form)

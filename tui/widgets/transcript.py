@@ -47,12 +47,10 @@ class Transcript(VirtualScroll):
 
     @property
     def turns(self) -> list[TurnView]:
-        """All turns, those of other programs included."""
         return [section.turn for section in self._sections if section.turn is not None]
 
     @property
     def own_turns(self) -> list[TurnView]:
-        """The turns of this conversation, which can be picked."""
         return [turn for turn in self.turns if turn.start is not None]
 
     @property
@@ -109,7 +107,6 @@ class Transcript(VirtualScroll):
             self.schedule_fill()
 
     def add_notice(self, text: str, *, error: bool = False) -> None:
-        """Add a line of the program itself below the last turn."""
         self.add_section(NoticeEntries(text, error=error))
 
     def add_section(self, section: NoticeEntries) -> None:
@@ -224,7 +221,6 @@ class Transcript(VirtualScroll):
         return False
 
     async def toggle_view(self) -> None:
-        """Show running turns item by item instead of as panes, or as panes again."""
         self.shows_panes, newest = not self.shows_panes, self.newest_exchange
         if newest is not None and newest.turn.running:
             await self._show_newest_as(panes=self.shows_panes)
@@ -277,7 +273,6 @@ class Transcript(VirtualScroll):
             newest.fit_panes(self.size.height - sum(map(self.entry_height, below)))
 
     async def clear(self) -> None:
-        """Remove all turns, notices and other children."""
         async with self.mount_lock:
             self._sections.clear()
             await self.remove_all()

@@ -49,7 +49,6 @@ class TurnFooter(Static):
 
 
 def _usage_text(turn: TurnView) -> str:
-    """Return time, tokens and speed of a turn, as far as they are known."""
     spent = reasoning_seconds(turn.items)
     words = [
         f"thought for {format_seconds(spent)}" if spent >= 0.05 else "",

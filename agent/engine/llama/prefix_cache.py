@@ -105,7 +105,6 @@ class KvSequence:
         return max((length for length in self._checkpoints if length <= count), default=0)
 
     def _window_intact(self, count: int) -> bool:
-        """Whether the sliding layers still have the window before position `count`."""
         return count == len(self.ids) or self._has_window(count)
 
     def _has_window(self, count: int) -> bool:
@@ -249,7 +248,6 @@ class PrefixCache:
         return [s for s in self.sequences if not s.busy]
 
     def reusable(self, prompt: list[int]) -> int:
-        """Return how many tokens of a prompt need not be computed."""
         limit = len(prompt) - 1
         return max(
             s.reusable(min(common_prefix_length(s.ids, prompt), limit))
@@ -329,7 +327,6 @@ class PrefixCache:
 
     @property
     def unsaved(self) -> bool:
-        """Whether anything in memory may have to be written to disk."""
         return self._disk is not None and any(s.unsaved for s in self.free_sequences)
 
     def save_step(self) -> None:
@@ -348,7 +345,6 @@ class PrefixCache:
         self._disk = None
 
     def flush(self, seconds: float) -> None:
-        """Wait until all that was written is on disk, but not longer than this."""
         if self._disk is not None:
             self._disk.flush(seconds)
 

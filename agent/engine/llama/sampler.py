@@ -88,7 +88,6 @@ class Sampler:
         return token
 
     def _adjusted(self, logits: Logits) -> AbstractContextManager[None]:
-        """Apply the penalties and biases to the logits until the context ends."""
         return nullcontext() if self._penalties is None else self._penalties.applied(logits)
 
     def _sample_constrained(self, logits: Logits) -> int:

@@ -100,7 +100,6 @@ class GenerationJob:
 
     @property
     def forced_tokens(self) -> ForcedTokens | None:
-        """The constraint that gives its tokens, if it has one."""
         constraint = self.request.constraint
         return constraint if isinstance(constraint, ForcedTokens) else None
 
@@ -267,7 +266,6 @@ class Scheduler:
         return shares
 
     def _tokens_to_checkpoint(self, job: GenerationJob) -> int:
-        """Return the tokens up to the next position where the job saves a checkpoint."""
         position = job.position
         later = (at for at in job.checkpoints_at if at > position)
         return min(later, default=len(job.ids) - 1) - position

@@ -123,7 +123,6 @@ class Drafter:
         return draft
 
     def observe(self, token: int) -> None:
-        """Compare the draft with a token that was sampled."""
         if self._compared is None:
             return
         draft, acceptance = self._compared

@@ -124,7 +124,6 @@ class EngineWorker(threading.Thread):
             self.join(timeout=5)
 
     def run(self) -> None:
-        """Load the model, run steps until the shutdown, and free the model."""
         try:
             loaded = self._load()
         except Exception as error:

@@ -151,7 +151,6 @@ def _cache_key(types: Iterable[int]) -> str:
 
 
 def processor_id() -> str:
-    """Describe this processor: its name and its instruction sets."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

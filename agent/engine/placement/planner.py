@@ -180,7 +180,6 @@ class _Budget:
     overcommit: bool
 
     def fit(self, placement: Placement) -> Placement | None:
-        """Return the placement with its split over the GPUs; None where it does not fit."""
         if placement.gpu_layers:
             loads, _ = _layer_loads(self.sizes, placement)
             reserved = work_bytes(self.sizes, placement) + GPU_RESERVE_BYTES

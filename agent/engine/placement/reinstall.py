@@ -13,7 +13,6 @@ WHEEL_INDEX = "https://abetlen.github.io/llama-cpp-python/whl"
 
 
 def compile_command(options: str) -> str:
-    """The command that compiles llama.cpp with these options of CMake."""
     fresh = "--reinstall-package llama-cpp-python"
     return f'CMAKE_ARGS="{options}" {_install("--force-reinstall --no-cache-dir", fresh)}'
 

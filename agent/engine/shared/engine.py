@@ -53,7 +53,6 @@ async def find_shared_engine(
 
 
 async def _connect(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to the engine of a process of ours. Raises OSError."""
     if not wire.is_private(path.parent):
         raise PermissionError("others can enter the folder")
     reader, writer = await asyncio.open_unix_connection(path, limit=wire.LINE_BYTES)

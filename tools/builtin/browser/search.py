@@ -91,7 +91,6 @@ class ToolSearch:
 
 
 def _find_list(answer: Any) -> Any:
-    """Return the list of results in a tool's JSON; raises TypeError."""
     if isinstance(answer, list):
         return answer
     if isinstance(answer, dict):

@@ -118,7 +118,6 @@ class BrowserServer(BuiltinServer):
             await asyncio.to_thread(shutil.rmtree, self._temporary, ignore_errors=True)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
-        """Search, open or find; raises ToolError."""
         # Imported when it is first used: other runs do not pay for it.
         await asyncio.to_thread(import_module, "tools.builtin.browser.search")
         await asyncio.to_thread(import_module, "tools.safe_fetch")
@@ -255,7 +254,6 @@ class BrowserServer(BuiltinServer):
         return cursor
 
     def _page(self, cursor: int) -> Page:
-        """Load a page of the current conversation; raises ToolError."""
         # Imported here: listing the tools needs no page.
         from tools.builtin.browser.page import Page
 
@@ -302,7 +300,6 @@ def _decoded(text: str) -> str:
 
 
 def _parse_answer(answer: bytes, url: str, source: bool) -> Page:
-    """Make a page from extract.py's answer; raises ToolError."""
     from tools.builtin.browser.page import text_page
 
     try:

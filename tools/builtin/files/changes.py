@@ -35,7 +35,6 @@ class FileChange:
 
 
 def plan_write(root: RootFolder, path: str, content: str) -> list[FileChange]:
-    """Plan to write a file; raises ToolError."""
     data = content.encode("utf-8", "replace")
     if len(data) > root.max_file_bytes:
         raise ToolError(f"more than {root.max_file_bytes // 1_000_000} MB")

@@ -91,7 +91,6 @@ def _parse_header(line: str, files: list[FilePatch]) -> bool:
 
 
 def _parse_line(line: str, number: int, files: list[FilePatch]) -> None:
-    """Take a line of the last file; raises ToolError."""
     if not files:
         if line.strip():
             raise ToolError(f"line {number} of the patch is before any file: {line}")

@@ -108,7 +108,6 @@ class RootFolder:
             return None
 
     def is_folder(self, real: Path) -> bool:
-        """Return whether a real path is a folder; raises OSError, ToolError."""
         entry = self.entry(real)
         return entry is not None and stat.S_ISDIR(entry.st_mode)
 

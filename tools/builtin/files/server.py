@@ -152,7 +152,6 @@ class FilesServer(BuiltinServer):
             await asyncio.to_thread(shutil.rmtree, self._temporary, ignore_errors=True)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
-        """Run a tool in a thread; raises ToolError."""
         try:
             if name in READ_TOOLS:
                 return await self._read(name, arguments)

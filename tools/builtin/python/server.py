@@ -113,7 +113,6 @@ class PythonServer(BuiltinServer):
         await asyncio.to_thread(self.isolation)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
-        """Run code in the conversation's session; raises ToolError."""
         await self.start()
         if self._closed:
             raise ToolError("python is closed")

@@ -228,7 +228,6 @@ class CodeRunner:
         return ""
 
     def _save_figures(self) -> None:
-        """Save matplotlib's open figures as pictures in the working folder."""
         plots = sys.modules.get("matplotlib.pyplot")
         if plots is None:
             return
@@ -325,7 +324,6 @@ def read_requests(
 
 
 def main() -> None:
-    """Read requests from stdin and run them, until stdin ends."""
     if sys.platform == "linux":
         # PR_SET_PDEATHSIG: the parent stops this process between runs, so it cannot see stdin end.
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)

@@ -62,7 +62,6 @@ class BackgroundCommand:
 
     @property
     def description(self) -> str:
-        """One line for a person."""
         reach = f", may reach {', '.join(self.network.hosts)}" if self.network.hosts else ""
         return f"{self.id}: {self.line}{reach}{f'  {self.ended}' if self.ended else ''}"
 
@@ -118,7 +117,6 @@ class BackgroundCommands:
             command.link.close()
 
     def find(self, id: str, conversation: str) -> BackgroundCommand:
-        """Return a command of a conversation; raises ToolError."""
         entry = self._commands.get(id)
         if entry is None or entry.conversation != conversation:
             names = ", ".join(each.id for each in self.listed(conversation))
@@ -135,7 +133,6 @@ class BackgroundCommands:
         return entry.take_output()
 
     async def stop(self, entry: BackgroundCommand) -> str:
-        """End a command; return its last output."""
         if entry.command is not None:
             entry.command.link.close()
         if entry.ending is not None:

@@ -225,7 +225,6 @@ class ShellServer(BuiltinServer):
         return self.background.find(arguments["id"], conversation_id.get())
 
     def _network(self, arguments: dict[str, Any]) -> NetworkAccess:
-        """Return what a command is to reach; raises ToolError."""
         named = arguments.get("network") or []
         has_isolation = self._isolation is not None and self._isolation.name == NETWORK_ISOLATION
         if not named:
@@ -274,7 +273,6 @@ class ShellServer(BuiltinServer):
         return {entry.id: entry.description for entry in self.background.listed()}
 
     async def stop_running(self, id: str) -> bool:
-        """Stop a command in the background, whichever conversation's."""
         entry = next((each for each in self.background.listed() if each.id == id), None)
         if entry is not None:
             await self.background.stop(entry)
@@ -335,7 +333,6 @@ class ShellServer(BuiltinServer):
     def _line(
         self, command: SandboxedCommand, folder: Path, guard: CommandGuard, network: NetworkAccess
     ) -> list[str]:
-        """Return the command line that runs a command in the sandbox."""
         assert self._isolation is not None
         return sandbox.shell_command(
             self._isolation.name,
@@ -428,7 +425,6 @@ class ShellServer(BuiltinServer):
         return {"input": rebase_paths(patch, folder) if folder != self.files.root.path else patch}
 
     def _folder(self, path: str) -> Path:
-        """Resolve the folder to run a command in; raises ToolError."""
         try:
             folder = (self.root / path).resolve()
         except (OSError, ValueError, RuntimeError):  # a NUL, a loop of links

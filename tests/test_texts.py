@@ -51,7 +51,7 @@ def texts(source: str) -> Iterator[str]:
             case ast.Call(func=func) if _CALLS_FOR_NO_READER.fullmatch(ast.unparse(func)):
                 left_out.update(ast.walk(node))
             case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
-                if ast.unparse(target).endswith("CSS"):
+                if ast.unparse(target).endswith(("CSS", "_COLOURS")):
                     left_out.update(ast.walk(node))
             case ast.JoinedStr(values=values):
                 left_out.update(value for value in values if isinstance(value, ast.Constant))

@@ -125,7 +125,8 @@ def build_toolbox(options: ToolboxOptions = ToolboxOptions()) -> Toolbox:
     policy = Policy.parse(options.approve, servers, settings=approve, store=store, audit=audit)
 
     def list_named_files() -> NamedFiles:
-        named = server_files(folder, [*servers, *_running_servers(host)])
+        running = (host.server_config(state.name) for state in host.server_states())
+        named = server_files(folder, [*servers, *filter(None, running)])
         rules = rule_files(folder, policy.granted_rules())
         paths = (*options.settings_files, *named.paths, *rules)
         return NamedFiles(paths, named.modules, (*options.own_folders, *named.folders))
@@ -187,11 +188,6 @@ def _require_home_allowed(folder: Path, store: ApprovalStore, allow: bool) -> No
         store.allow_home()
     except OSError as error:
         raise ConfigError(f"{store.path} cannot be written: {error.strerror}") from error
-
-
-def _running_servers(host: Host) -> list[ServerConfig]:
-    configs = (host.server_config(state.name) for state in host.server_states())
-    return [config for config in configs if config is not None]
 
 
 async def _call_search_tool(toolbox: Toolbox, tool: Tool, arguments: dict[str, Any]) -> ToolResult:

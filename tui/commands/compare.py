@@ -112,10 +112,9 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
     command = partial(app_command, app)
     return (
         command(
-            "compare",
+            "compare [MODEL] [effort=…] [NAME=VALUE …]",
             "answer the last prompt again with other settings, next to the first answer",
             compare,
-            "[MODEL] [effort=…] [NAME=VALUE …]",
             settings,
             runnable_models,
             waits_for_turn=True,

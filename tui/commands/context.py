@@ -34,15 +34,15 @@ class CommandContext(AppContext):
 
 def app_command(
     app: CommandContext,
-    name: str,
+    usage: str,
     summary: str,
     run: Callable[[CommandContext, str], Coroutine[Any, Any, None]],
-    arguments: str = "",
     choices: Callable[[CommandContext, str], Iterable[CompletionItem]] | None = None,
     read_choices: Callable[[CommandContext], Iterable[CompletionItem]] | None = None,
     **flags: bool,
 ) -> Command:
-    """Make a `Command`, all of whose functions get the app first."""
+    """Make a `Command`, all of whose functions get the app first. ``usage``: name and arguments."""
+    name, _, arguments = usage.partition(" ")
     return Command(
         name,
         summary,

@@ -283,32 +283,25 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
     return (
         after_turn("new", "start a new conversation; this one is kept", new_conversation),
         after_turn("clear", "the same as /new", new_conversation),
-        command("rename", "change this conversation's title", rename, "[TITLE]"),
+        command("rename [TITLE]", "change this conversation's title", rename),
         after_turn("compact", "replace earlier turns by a summary", compact),
-        after_turn("retry", "answer a message once more", retry, "[N]", message_numbers),
-        after_turn("edit", "edit and resend a message", edit, "[N]", message_numbers),
+        after_turn("retry [N]", "answer a message once more", retry, message_numbers),
+        after_turn("edit [N]", "edit and resend a message", edit, message_numbers),
         after_turn(
-            "thought",
-            "edit what the model wrote and let it continue",
-            thought,
-            "[N]",
-            message_numbers,
+            "thought [N]", "edit what the model wrote and let it continue", thought, message_numbers
         ),
         after_turn(
-            "times", "show where a turn's time went, or hide it", times, "[N]", message_numbers
+            "times [N]", "show where a turn's time went, or hide it", times, message_numbers
         ),
         after_turn(
-            "probs",
+            "probs [N|SCALE]",
             "colour texts by the probability of their tokens, or no longer",
             probs,
-            "[N|SCALE]",
             probs_arguments,
         ),
-        after_turn("branch", "branch here, or before message N", branch, "[N]"),
+        after_turn("branch [N]", "branch here, or before message N", branch),
+        command("copy [N|code|all]", "copy an answer, by default the last", copy, copy_arguments),
         command(
-            "copy", "copy an answer, by default the last", copy, "[N|code|all]", copy_arguments
-        ),
-        command(
-            "export", "write the conversation to a file", export, "[FORMAT] [FILE]", export_formats
+            "export [FORMAT] [FILE]", "write the conversation to a file", export, export_formats
         ),
     )

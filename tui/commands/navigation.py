@@ -113,21 +113,18 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             "import MCP servers from other apps",
             lambda app, _: app.navigator.import_servers(),
         ),
-        command("safety", "show what the model can do here, and has done", safety, "[reach HOST]"),
-        command(
-            "ps", "list or stop commands in the background", background, "[stop ID]", running_ids
-        ),
+        command("safety [reach HOST]", "show what the model can do here, and has done", safety),
+        command("ps [stop ID]", "list or stop commands in the background", background, running_ids),
         command(
             "models",
             "list known, local and downloadable models",
             lambda app, _: app.navigator.models(),
         ),
-        after_turn("model", "switch the model", model, "[NAME|PATH]", read_choices=runnable_models),
+        after_turn("model [NAME|PATH]", "switch the model", model, read_choices=runnable_models),
         command(
-            "pull",
+            "pull [NAME|OWNER/REPO]",
             "download a model in the background",
             pull,
-            "[NAME|OWNER/REPO]",
             read_choices=downloadable_models,
         ),
         command(
@@ -136,6 +133,6 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             lambda app, _: app.navigator.sessions(),
         ),
         after_turn(
-            "resume", "open an earlier conversation", resume, "[ID]", read_choices=conversations
+            "resume [ID]", "open an earlier conversation", resume, read_choices=conversations
         ),
     )

@@ -153,20 +153,15 @@ def tool_names(app: CommandContext, written: str) -> Iterable[CompletionItem]:
 def commands(app: CommandContext) -> tuple[Command, ...]:
     command = partial(app_command, app)
     return (
-        command("effort", "set how long the model thinks", effort, "[low|medium|high]", efforts),
+        command("effort [low|medium|high]", "set how long the model thinks", effort, efforts),
         command(
-            "sampling",
+            "sampling [NAME=VALUE …]",
             "set temperature, top_p, top_k, min_p or seed, or show them",
             sampling,
-            "[NAME=VALUE …]",
             sampling_values,
         ),
         command(
-            "tools",
-            "choose the tools that the model may use",
-            tools,
-            "[all|none|NAME,…]",
-            tool_names,
+            "tools [all|none|NAME,…]", "choose the tools that the model may use", tools, tool_names
         ),
-        command("system", "set or show the system instructions", system, "[TEXT|@FILE|off]"),
+        command("system [TEXT|@FILE|off]", "set or show the system instructions", system),
     )

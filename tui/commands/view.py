@@ -71,7 +71,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
     command = partial(app_command, app)
     for_tab = partial(command, for_visible_tab=True)
     return (
-        for_tab("theme", "change the theme", theme, "[NAME]", themes),
+        for_tab("theme [NAME]", "change the theme", theme, themes),
         for_tab(
             "view",
             "switch between live panes and conversation",
@@ -83,7 +83,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             "show the tokens that the model reads and writes",
             lambda app, _: app.tokens.toggle_view(),
         ),
-        for_tab("served", "next API client tab, or tab N", served, "[N]", tabs),
+        for_tab("served [N]", "next API client tab, or tab N", served, tabs),
         for_tab("close", "close this API client's tab", lambda app, _: app.served_tabs.close()),
         for_tab("answer", "end the reasoning in this tab and have the answer now", answer),
         for_tab("stop", "stop the turn in this tab", stop),

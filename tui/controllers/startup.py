@@ -148,6 +148,7 @@ class Startup:
     async def _load_model(self) -> None:
         """Load the model while the person already types; then report on the MCP servers."""
         from agent.engine.protocol import EngineError
+        from tui.controllers.server_prompts import add_prompt_commands
 
         app = self._app
         app.session.runtime.host.subscribe_logins(self._on_login_wanted)
@@ -158,7 +159,7 @@ class Startup:
         # Present objects stay for good. Not at a switch of models: by then there are conversations.
         gc.freeze()
         self._report_failed_servers()
-        self._add_prompt_commands()
+        add_prompt_commands(self._app, self._chat)
 
     async def with_progress(self, work: Callable[[Callable[[float], None]], Awaitable[T]]) -> T:
         """Await ``work``, which loads a model, and show the fraction that it reports as progress."""
@@ -180,11 +181,6 @@ class Startup:
                 host = app.session.runtime.host
                 if host.withheld and host.server_states():
                     app.transcript.add_notice(host.withheld)
-
-    def _add_prompt_commands(self) -> None:
-        from tui.controllers.server_prompts import add_prompt_commands
-
-        add_prompt_commands(self._app, self._chat)
 
     async def _add_custom_commands(self) -> None:
         """Add the slash commands of files, and a notice for each that cannot be used."""

@@ -256,7 +256,10 @@ class _Table(TableElement):
             table.add_row(*texts)
         document.cell_widths = ()
         columns = zip(heads, *rows, strict=False)
-        widths = tuple(max(map(_text_width, column)) for column in columns)
+        widths = tuple(
+            max(cell_len(line) for text in column for line in text.plain.split("\n"))
+            for column in columns
+        )
         document.table_cell_widths.append(widths)
         yield table
 
@@ -278,10 +281,6 @@ def _break_lines(cell: Text, code: Style) -> Text:
 
 def _has_colours(style: str | Style, code: Style) -> bool:
     return isinstance(style, Style) and (style.color, style.bgcolor) == (code.color, code.bgcolor)
-
-
-def _text_width(text: Text) -> int:
-    return max(map(cell_len, text.plain.split("\n")))
 
 
 class _Document(Markdown):

@@ -87,10 +87,6 @@ def _key_section(bindings: KeyBindings) -> str:
     return re.sub(r"^  @(\w+) +(.+)$", fill_row, PAGE_TEXT, flags=re.MULTILINE)
 
 
-def _command_section(commands: Sequence[Command]) -> str:
-    return "\n".join(["", "Commands", *map(_command_line, commands)])
-
-
 def _command_line(command: Command) -> str:
     """Describe a command in two columns, the second wrapped within its own."""
     name = f"  {f'/{command.name} {command.arguments}':28} "
@@ -121,7 +117,8 @@ class HelpScreen(PageScreen):
     ) -> None:
         """``instruction_files``: the AGENTS.md files that the model reads."""
         files = "\n".join(f"  {name}" for name in instruction_files or ("no AGENTS.md",))
+        lines = "\n".join(map(_command_line, commands))
         page = _style_page(
-            f"{_key_section(bindings)}\nProject instructions\n{files}\n{_command_section(commands)}"
+            f"{_key_section(bindings)}\nProject instructions\n{files}\n\nCommands\n{lines}"
         )
         super().__init__("Keys and commands", "Esc back", Static(page, markup=False))

@@ -43,9 +43,7 @@ def calls_report(items: Iterable[Item]) -> dict[str, list[str]]:
 class SafetyScreen(PageScreen):
     """Shows headings with their lines."""
 
-    DEFAULT_CSS = """
-    SafetyScreen .line { padding-left: 2; }
-    """
+    DEFAULT_CSS = "SafetyScreen .line { padding-left: 2; }"
 
     def __init__(self, report: Mapping[str, Sequence[str]], mcp_key: str) -> None:
         parts: list[Static] = []

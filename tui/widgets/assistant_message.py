@@ -32,12 +32,7 @@ class AssistantMessage(Guarded, Widget):
     """One message of the model, a single widget of closed blocks. Where the complete text comes out
     differently (a late reference, some nested lists), it is rendered once more at the end."""
 
-    DEFAULT_CSS = """
-    AssistantMessage {
-        height: auto;
-        &.-commentary { color: $text-muted; }
-    }
-    """
+    DEFAULT_CSS = "AssistantMessage { height: auto; &.-commentary { color: $text-muted; } }"
 
     virtual_size = Reactive(Size(0, 0), repaint=False)
     """Set by a layout; Textual's own reactive would ask for another one, and each costs a paint."""

@@ -27,9 +27,7 @@ class NoticeEntries:
 class FieldsTable(Widget):
     """A heading, and names with their texts in two columns; each text is wrapped within its own."""
 
-    DEFAULT_CSS = """
-    FieldsTable { height: auto; padding: 0 1; margin-bottom: 1; max-width: 120; }
-    """
+    DEFAULT_CSS = "FieldsTable { height: auto; padding: 0 1; margin-bottom: 1; max-width: 120; }"
 
     def __init__(self, heading: str, fields: Mapping[str, str]) -> None:
         super().__init__()

@@ -64,9 +64,7 @@ class StatusFields:
 class StatusLine(Static):
     """Shows ``status``, as much of it as fits into one line."""
 
-    DEFAULT_CSS = """
-    StatusLine { height: 1; padding: 0 1; color: $text-muted; }
-    """
+    DEFAULT_CSS = "StatusLine { height: 1; padding: 0 1; color: $text-muted; }"
 
     def __init__(self, tab_key: str) -> None:
         super().__init__("", markup=False)

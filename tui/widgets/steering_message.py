@@ -11,9 +11,7 @@ from tui.state.item_view import ItemView
 class SteeringMessage(Static):
     """Shows one steering message."""
 
-    DEFAULT_CSS = """
-    SteeringMessage { height: auto; color: $text; text-style: bold; }
-    """
+    DEFAULT_CSS = "SteeringMessage { height: auto; color: $text; text-style: bold; }"
 
     def __init__(self, item: ItemView) -> None:
         super().__init__(Content(f"❯ {(item.final_text or '').strip()}"), markup=False)

@@ -73,9 +73,7 @@ class TabBar(Guarded, Static):
     """Paints the tabs in one line, and posts which of them is clicked."""
 
     ALLOW_SELECT = False
-    DEFAULT_CSS = """
-    TabBar { height: 1; padding: 0 1; color: $text-muted; }
-    """
+    DEFAULT_CSS = "TabBar { height: 1; padding: 0 1; color: $text-muted; }"
 
     @dataclass
     class Pressed(Message):

@@ -152,15 +152,13 @@ class TokenBrowser(TextStream):
 
     def on_focus(self) -> None:
         if self.cursor is None:
-            self.move_cursor_to(self._token_in_row(self._last_visible_row(), None))
+            bottom = self.scroll_offset.y + self.scrollable_content_region.height
+            row = max(0, min(bottom, len(self._rows)) - 1)
+            self.move_cursor_to(self._token_in_row(row, None))
         self._refresh_cursor()
 
     def on_blur(self) -> None:
         self._refresh_cursor()
-
-    def _last_visible_row(self) -> int:
-        bottom = self.scroll_offset.y + self.scrollable_content_region.height
-        return max(0, min(bottom, len(self._rows)) - 1)
 
     def on_resize(self) -> None:
         super().on_resize()

@@ -130,9 +130,6 @@ class TokenPanel(Guarded, Container):
     def has_alternatives(self) -> bool:
         return self.choices is not None and bool(self.choices.alternatives)
 
-    def focus_alternatives(self) -> None:
-        self.alternatives.focus()
-
     def show_token(self, facts: TokenFacts, state: str) -> None:
         """Show a token as long as its probabilities are not known. ``state``: why they are not."""
         self._facts, self.choices = facts, None

@@ -249,7 +249,7 @@ class TokenView(Guarded, Vertical):
         message.stop()
         match message.request:
             case "alternatives" if self._panel.has_alternatives:
-                self._panel.focus_alternatives()
+                self._panel.alternatives.focus()
             case "search":
                 await self._open_search()
             case "leave":

@@ -27,9 +27,7 @@ NAME_COLUMNS, SECONDS_COLUMNS = 34, 13
 class TurnTimes(Widget):
     """Shows the spans of a turn as bars in the width that there is."""
 
-    DEFAULT_CSS = """
-    TurnTimes { height: auto; padding: 0 1; margin-bottom: 1; }
-    """
+    DEFAULT_CSS = "TurnTimes { height: auto; padding: 0 1; margin-bottom: 1; }"
 
     def __init__(self, timeline: Timeline) -> None:
         super().__init__()

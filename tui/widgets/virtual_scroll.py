@@ -59,9 +59,7 @@ MOUNT_BATCH = 4
 class Spacer(Widget):
     """Takes the room of entries that have no widgets."""
 
-    DEFAULT_CSS = """
-    Spacer { height: 0; }
-    """
+    DEFAULT_CSS = "Spacer { height: 0; }"
 
 
 class VirtualScroll(Guarded, VerticalScroll, can_focus=False):

@@ -30,9 +30,7 @@ class WelcomeBanner(Static):
 
     app: KeymapApp
 
-    DEFAULT_CSS = """
-    WelcomeBanner { width: 1fr; height: auto; padding: 1 2; color: $text-muted; }
-    """
+    DEFAULT_CSS = "WelcomeBanner { width: 1fr; height: auto; padding: 1 2; color: $text-muted; }"
 
     def __init__(self) -> None:
         super().__init__("", markup=False)

@@ -19,17 +19,15 @@ so that the call fails::
 
 from __future__ import annotations
 
-import ast
 import json
-from collections.abc import Callable, Generator, Mapping
-from enum import Enum, auto
-from typing import Any
+from collections.abc import Callable, Container, Generator, Mapping
+from typing import Any, Literal
 
 import regex
 
 from agent.formats.markup import coerce
 from agent.formats.markup.segments import SegmentWriter
-from agent.formats.markup.syntax import CallSyntax
+from agent.formats.markup.syntax import CallSyntax, to_json
 from agent.formats.markup.text_buffer import TokenTextBuffer
 from agent.formats.protocol import Opened, SegmentKind
 from agent.formats.recipients import PYTHON_TOOL, Recipients
@@ -55,14 +53,8 @@ _PYTHON_CONSTANTS = {word: constant for constant, word in _CONSTANTS.items()}
 
 Steps = Generator[None, None, Any]
 """A generator that yields where it needs more text; returns a result."""
-
-
-class CallOutcome(Enum):
-    """The outcome of reading a call."""
-
-    ENDED = auto()
-    PROSE = auto()
-    """Not a call; the reader's ``raw`` is prose."""
+Outcome = Literal["ended", "prose"]
+"""The outcome of reading a call; prose: it was none, and the reader's ``raw`` is prose."""
 
 
 class CallReader:
@@ -92,23 +84,21 @@ class CallReader:
         """JSON that ends the arguments if the call ends here; nothing where they are incomplete."""
         if name is not None:
             self._open_segment(name)
-        self._steps = self._read()
+        self._steps = self._run()
 
-    def read(self, final: bool) -> CallOutcome | None:
+    def read(self, final: bool) -> Outcome | None:
         """Read the buffer; None if more text is needed. ``final``: no more will come."""
         self._final = final
-        try:
-            next(self._steps)
-        except StopIteration as stop:
-            outcome: CallOutcome | None = stop.value
-            return outcome
-        return None
+        return next(self._steps, None)
+
+    def _run(self) -> Generator[Outcome | None, None, None]:
+        yield (yield from self._read())
 
     def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
         """End the call; ``complete``: by the model. Positions are those of `SegmentWriter.close`."""
         if not self._is_open:
             self._open_segment("")
-        self._segments.delta(self._ending if complete or self._ending else "")
+        self._segments.delta(self._ending)
         if unexpected := "".join(self._unexpected).strip():
             self._segments.repair("call_text", self.start, unexpected)
         self._segments.close(complete, content_end=content_end, end=end)
@@ -117,11 +107,11 @@ class CallReader:
         raise NotImplementedError
         yield
 
-    def _open_segment(self, name: str) -> None:
+    def _open_segment(self, name: str, *, json: bool = True) -> None:
         self._is_open = True
         self._recipient = self._recipients.resolve_recipient(name) if name else None
         kind = SegmentKind.TOOL if self._recipient else SegmentKind.TOOL_UNKNOWN
-        self._segments.open(Opened(kind, self._recipient, name or None, json=True), self.start)
+        self._segments.open(Opened(kind, self._recipient, name or None, json=json), self.start)
 
     # --- text -------------------------------------------------------------------------------------
 
@@ -160,20 +150,21 @@ class CallReader:
     def _take(self, count: int) -> str:
         return self._buffer.take(count)
 
+    def _take_until(self, stops: Container[str]) -> str:
+        """Take the first character and those up to the next one of ``stops``."""
+        text = self._buffer.text
+        return self._take(next((i for i, c in enumerate(text) if i and c in stops), len(text)))
+
     def _at_tag(self) -> Steps:
         """Whether one of the call's tags begins here; a tag that is cut off is taken."""
-        while True:
-            text = self._buffer.text
-            if text.startswith(self._tags):
-                return True
-            if not text or text[0] not in self._tag_starts:
-                return False
-            if not any(tag.startswith(text) for tag in self._tags):
+        while not (text := self._buffer.text).startswith(self._tags):
+            if not text or not any(tag.startswith(text) for tag in self._tags):
                 return False
             if self._final:
                 self._unexpected.append(self._take(len(text)))
                 return True
             yield
+        return True
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -186,7 +177,7 @@ class CallReader:
         braces = 0 if isinstance(self, ObjectReader) else self.syntax.close.count("}")
         if not own and not braces:
             self.ended_by_tag = True
-            return CallOutcome.ENDED
+            return "ended"
         while text := (yield from self._skip_space()):
             if text[0] == "}" and braces:
                 braces -= 1
@@ -204,13 +195,13 @@ class CallReader:
             else:
                 break
             if self.ended_by_tag:
-                return CallOutcome.ENDED
+                return "ended"
         text = self._buffer.text
         if not text.strip():
             return None
         if not text.startswith(self.syntax.openings or ("{",)) and text[0] != "{":
             self._segments.repair("call_unclosed", self._buffer.next_position)
-        return CallOutcome.ENDED
+        return "ended"
 
 
 class JsonReader(CallReader):
@@ -254,15 +245,11 @@ class JsonReader(CallReader):
                 write('"')
             elif text[0] in "}],:" and not depth:
                 return True
-            elif text[0] in "{[":
-                depth += 1
-                write(self._take(1))
-                continue
-            elif text[0] in "}]":
-                depth -= 1
+            elif text[0] in "{[}]":
+                depth += 1 if text[0] in "{[" else -1
                 write(self._take(1))
             elif syntax.bare_keys and (key := (yield from self._match(_BARE_KEY))):
-                write(json.dumps(key[1], ensure_ascii=False))
+                write(to_json(key[1]))
                 self._take(len(key[1]))
             else:
                 found = _TOKEN.match(self._buffer.text)
@@ -281,27 +268,23 @@ class JsonReader(CallReader):
             if text.startswith(quote):
                 self._take(len(quote))
                 return True
-            if text[0] in self._tag_starts and self._is_tagged:
-                if (yield from self._match(syntax.end, syntax.last_end)):
+            if text[0] in self._tag_starts:
+                if (yield from self._match(*syntax.string_ends)):
                     return False
                 text = self._buffer.text
             if quote != '"':
                 if quote.startswith(text) and not self._final:
                     yield
                     continue
-                at = next((i for i, c in enumerate(text) if i and c in syntax.stops), len(text))
-                write(json.dumps(self._take(at), ensure_ascii=False)[1:-1])
+                write(to_json(self._take_until(syntax.stops))[1:-1])
             elif text[0] == "\\":
                 if len(text) == 1 and not self._final:
                     yield
                     continue
                 write(self._take(2))
             else:
-                run = syntax.string_run.match(text)
-                write(self._take(run.end() if run else 1))
+                write(self._take_until(syntax.stops + '"\\'))
         return False
-
-    _is_tagged = True
 
 
 class ObjectReader(JsonReader):
@@ -317,7 +300,7 @@ class ObjectReader(JsonReader):
         """Arguments that came before the name."""
         self._has_arguments = self._is_read = False
         if on_confirmed is not None:
-            self._tags, self._tag_starts, self._is_tagged = (), frozenset(), False
+            self._tags, self._tag_starts = (), frozenset()
 
     def _take(self, count: int) -> str:
         text = super()._take(count)
@@ -331,8 +314,8 @@ class ObjectReader(JsonReader):
         self._is_read = True
         if self._on_confirmed is not None:
             if not self._is_open:
-                return CallOutcome.PROSE
-            return CallOutcome.ENDED if complete else None
+                return "prose"
+            return "ended" if complete else None
         return (yield from self._read_end(complete))
 
     def _read_object(self) -> Steps:
@@ -398,15 +381,12 @@ class ObjectReader(JsonReader):
             self._early_arguments.append(text)
 
     def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
-        if self._is_open:
-            super().close(complete, content_end=content_end, end=end)
-        elif complete:
-            # A call without a name: its result will say so.
-            self._segments.open(Opened(SegmentKind.TOOL_UNKNOWN, json=True), self.start)
-            self._segments.delta(self.raw)
-            self._segments.close(complete, content_end=content_end, end=end)
-        else:
+        if not self._is_open and not complete:
             self._segments.repair("call_cut", self.start, self.raw)
+            return
+        if not self._is_open:  # a call without a name: its result will say so
+            self._ending, self._unexpected = self.raw, []
+        super().close(complete, content_end=content_end, end=end)
 
 
 class TagReader(CallReader):
@@ -414,6 +394,8 @@ class TagReader(CallReader):
 
     def _read(self) -> Steps:
         schema = self._recipients.argument_schema(self._recipient or "")
+        properties = schema.get("properties")
+        declared = properties if isinstance(properties, Mapping) else {}
         seen: set[str] = set()
         self._ending = "{}"
         while text := (yield from self._skip_space()):
@@ -421,13 +403,13 @@ class TagReader(CallReader):
             if key is not None:
                 self._take(key.end())
                 name = key[1].strip().strip("\"'")
-                self._segments.delta(f"{', ' if seen else '{'}{_quoted(name)}: ")
+                self._segments.delta(f"{', ' if seen else '{'}{to_json(name)}: ")
                 seen.add(name)
-                types = coerce.property_types(schema, name)
+                types = coerce.schema_types(declared.get(name), schema)
                 if len(key.groups()) > 1 and (word := key[2]):
-                    types = _STRING if word in ("true", "string") else _JSON
+                    types = _STRING if word in ("true", "string") else coerce.WRITTEN
                 self._ending = ""
-                if not (yield from self._read_value(types, schema, seen)):
+                if not (yield from self._read_value(types, declared.keys() - seen)):
                     break
                 self._ending = "}"
             elif (text := self._buffer.text).startswith(self._tags):
@@ -442,18 +424,12 @@ class TagReader(CallReader):
             elif (yield from self._at_tag()):
                 break
             else:
-                text = self._buffer.text
-                cut = next(
-                    (i for i, c in enumerate(text) if i and c in self._tag_starts), len(text)
-                )
-                self._unexpected.append(self._take(cut))
+                self._unexpected.append(self._take_until(self._tag_starts))
         if self._ending == "{}" and not self._buffer.text:
             self._ending = ""  # not a tag so far
         return (yield from self._read_end())
 
-    def _read_value(
-        self, types: frozenset[str], schema: Mapping[str, Any], seen: set[str]
-    ) -> Steps:
+    def _read_value(self, types: coerce.Types, next_names: Container[str]) -> Steps:
         """Read a value to its end; return False if the call's end or the generation's cut it off."""
         syntax = self.syntax
         # A value that is a string for certain is its text itself, and can stream.
@@ -465,34 +441,28 @@ class TagReader(CallReader):
 
         def write(text: str) -> None:
             if buffered is None:
-                self._segments.delta(_quoted(text)[1:-1])
+                self._segments.delta(to_json(text)[1:-1])
             else:
                 buffered.append(text)
 
         if syntax.key_close.endswith("\n") and (yield from self._more()).startswith("\n"):
             self._take(1)
-        wrapped = bool(syntax.wrap[0] and (yield from self._match(syntax.wrap_pattern)))
-        if wrapped:
-            self._take(len(syntax.wrap[0]))
+        before = yield from self._match(regex.compile(regex.escape(syntax.wrap[0])))
+        wrapped = bool(before and self._take(before.end()))
         while text := (yield from self._more()):
             end = None
             if text[0] in syntax.stops:
-                end = yield from self._match(
-                    syntax.value_end(False, wrapped), syntax.value_end(True, wrapped)
-                )
+                end = yield from self._match(*syntax.value_ends[wrapped])
                 text = self._buffer.text
-            if end is not None and (name := end["key"]) is not None:
-                declared = schema.get("properties") or {}
-                if not (pending and name in declared and name not in seen):
-                    end = None
+            if end and (name := end["key"]) is not None and not (pending and name in next_names):
+                end = None
             if end is not None:
-                self._ending = "" if buffered is not None or end["cut"] else '"'
                 if end["cut"] is not None:
                     break
                 if buffered is None:
                     self._segments.delta('"')
                 else:
-                    self._segments.delta(_coerced("".join(buffered), types))
+                    self._segments.delta(coerce.coerce_value("".join(buffered), types))
                 if end["value"] is not None:
                     self._take(len(end["value"]))
                 else:
@@ -501,18 +471,14 @@ class TagReader(CallReader):
             if self._final and any(tag.startswith(text) for tag in (syntax.value_tag, *self._tags)):
                 self._unexpected.append(self._take(len(text)))
                 break
-            if text[0] == "\n" and syntax.drops_newline:
+            if text[0] == "\n" and syntax.value_close.startswith("\n"):
                 write(pending)
                 pending = self._take(1)
             else:
-                run = syntax.value_run.match(text)
-                write(pending + self._take(run.end() if run else 1))
+                write(pending + self._take_until(syntax.stops + "\n"))
                 pending = ""
-        else:
-            self._ending = ""
         if buffered is not None:
             self._segments.delta(json.dumps("".join(buffered))[:-1])
-        self._ending = ""
         return False
 
 
@@ -539,15 +505,13 @@ class NestedReader(CallReader):
             self._take(opening.end())
             start = "[" if items else "{"
             self._segments.delta(
-                (", " if count else start) + ("" if items else f"{_quoted(name)}: ")
+                (", " if count else start) + ("" if items else f"{to_json(name)}: ")
             )
             count += 1
-            inner = (
-                (schema.get("items") if items else (schema.get("properties") or {}).get(name))
-                if isinstance(schema, Mapping)
-                else None
-            )
-            types = coerce.property_types({"properties": {"x": inner}}, "x")
+            inner = None
+            if isinstance(schema, Mapping):
+                inner = schema.get("items") if items else (schema.get("properties") or {}).get(name)
+            types = coerce.schema_types(inner, {})
             if not (yield from self._read_value(name, inner, types, depth)):
                 return None
         text = self._buffer.text
@@ -556,7 +520,7 @@ class NestedReader(CallReader):
         self._segments.delta(("]" if items else "}") if count else "{}")
         return True
 
-    def _read_value(self, name: str, schema: Any, types: frozenset[str], depth: int) -> Steps:
+    def _read_value(self, name: str, schema: Any, types: coerce.Types, depth: int) -> Steps:
         closing = self.syntax.value_close.replace("\0", name)
         pieces: list[str] = []
         opening = yield from self._match(self.syntax.key_pattern)
@@ -576,12 +540,9 @@ class NestedReader(CallReader):
                 if at < 0:
                     yield
             text = "".join(pieces)
-            empty = (
-                {"array": "[]", "object": "{}"}.get(next(iter(types), ""))
-                if len(types) == 1
-                else ""
-            )
-            self._segments.delta(empty if empty and not text.strip() else _coerced(text, types))
+            if not text.strip() and types in (_ARRAY, _OBJECT):
+                text = "[]" if types == _ARRAY else "{}"
+            self._segments.delta(coerce.coerce_value(text, types))
         yield from self._skip_space()
         while closing.startswith(self._buffer.text) and self._buffer.text != closing:
             if self._final:
@@ -603,7 +564,7 @@ class PythonReader(CallReader):
                 self._take(keyword.end())
             value, end = yield from self._read_value()
             if keyword is not None:
-                self._segments.delta(f"{', ' if count else '{'}{_quoted(keyword[1])}: ")
+                self._segments.delta(f"{', ' if count else '{'}{to_json(keyword[1])}: ")
                 count += 1
                 if not end:
                     self._segments.delta(json.dumps(value)[:-1])
@@ -650,9 +611,9 @@ class MalformedReader(CallReader):
                 self._ending = self._take(end)
                 self._take(len(ends[0]))
                 self.ended_by_tag = True
-                return CallOutcome.ENDED
+                return "ended"
             if self._final or next_call >= 0 or len(text) > MAX_UNDECIDED_CHARS or not ends:
-                return CallOutcome.PROSE
+                return "prose"
             yield
 
 
@@ -660,10 +621,7 @@ class CodeReader(CallReader):
     """Reads code for the python tool; only the end of the generation ends it."""
 
     def _read(self) -> Steps:
-        recipient = self._recipients.resolve_recipient(PYTHON_TOOL)
-        kind = SegmentKind.TOOL if recipient else SegmentKind.TOOL_UNKNOWN
-        self._segments.open(Opened(kind, recipient, PYTHON_TOOL), self.start)
-        self._is_open = True
+        self._open_segment(PYTHON_TOOL, json=False)
         while True:
             self._segments.delta(self._take(len(self._buffer.text)))
             yield
@@ -673,23 +631,7 @@ READERS: Mapping[str, type[CallReader]] = {
     "json": JsonReader, "tags": TagReader, "nested": NestedReader, "python": PythonReader,
 }  # fmt: skip
 
-_STRING, _JSON = frozenset({"string"}), frozenset({"json"})
-_ARRAY, _OBJECT = frozenset({"array"}), frozenset({"object"})
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _coerced(text: str, types: frozenset[str]) -> str:
-    """A complete value as JSON; ``types``: of the schema, or `_JSON` for JSON as it is written."""
-    if types != _JSON:
-        return coerce.coerce_value(text, types)
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return _quoted(text)
-    return text
+_STRING, _ARRAY, _OBJECT = {"string"}, {"array"}, {"object"}
 
 
 def _python_value(text: str) -> str:
@@ -699,11 +641,10 @@ def _python_value(text: str) -> str:
         if word[0] in "'\"":
             word = word.replace("\n", "\\n").replace("\r", "\\r")
         words.append(_PYTHON_CONSTANTS.get(word, word))
-    literal = "".join(words)
     try:
-        return json.dumps(ast.literal_eval(literal.strip()), ensure_ascii=False, allow_nan=False)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return _quoted(text.strip())
+        return to_json(coerce.parse_literal("".join(words).strip()))
+    except ValueError:
+        return to_json(text.strip())
 
 
 def _parse_string(text: str) -> str | None:

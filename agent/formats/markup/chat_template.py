@@ -42,9 +42,9 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any, Protocol
+from typing import Any
 
 from agent.formats.markup.default_templates import TEMPLATES
 from agent.formats.markup.template_child import (
@@ -64,13 +64,6 @@ _CALL_IDS = ("call00000", "call00001")
 EFFORTS: tuple[Effort, ...] = ("low", "medium", "high")
 
 
-class TemplateRenderer(Protocol):
-    """Renders one template."""
-
-    def render(self, request: Mapping[str, Any]) -> str:
-        """Render; ``request`` has the parameters of `render_template`. Raises UnusableTemplateError."""
-
-
 class KnownTemplate:
     """Renders a template of ours in this process."""
 
@@ -82,6 +75,9 @@ class KnownTemplate:
             return render_template(self._template, **request)
         except TEMPLATE_ERRORS as error:
             raise UnusableTemplateError(error_text(error)) from error
+
+
+TemplateRenderer = KnownTemplate | TemplateProcess
 
 
 def start_renderer(source: str) -> TemplateRenderer:
@@ -113,10 +109,12 @@ class ResultFrames:
 
     def named(self, tool: str) -> ResultFrames:
         """Return the frames with a tool's name."""
-        frame, separator = self.frame, self.separator.replace(self.name, tool)
-        before, after = (text.replace(self.name, tool) for text in (frame.before, frame.after))
-        frame = MessageFrame(before, after, frame.escaped)
-        return ResultFrames(frame, separator, tool, self.call_end)
+        before, after, separator = (
+            text.replace(self.name, tool)
+            for text in (self.frame.before, self.frame.after, self.separator)
+        )
+        frame = MessageFrame(before, after, self.frame.escaped)
+        return replace(self, frame=frame, separator=separator, name=tool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,13 +282,13 @@ class ChatTemplate:
         """Derive all frames, as in the module's example. Raises UnusableTemplateError."""
         x, y, z = self._x, self._y, self._z
         user, assistant = _message("user", x), _message("assistant", y)
-        next_user = _message("user", z)
+        turn, following_user = [user, assistant], _message("user", z)
         self._derive_settings(user)
-        text = self._render([user, assistant, next_user])
+        text = self._render([*turn, following_user])
         prompt = _between(self._render([user], generate=True), x, None)
         user_after = _common_prefix(_between(text, x, y), self._ending([user], x, prompt))
         following = _between(text, y, z)
-        assistant_after = _common_prefix(following, self._ending([user, assistant], y, prompt))
+        assistant_after = _common_prefix(following, self._ending(turn, y, prompt))
         user_before = _common_suffix(text.partition(x)[0], following[len(assistant_after) :])
         user_frame = MessageFrame(user_before, user_after)
         assistant_frame = MessageFrame(
@@ -300,16 +298,23 @@ class ChatTemplate:
         beginning = _remove_suffix(text, f"{x}{_between(text, x, None)}")
         if (
             self._render([user], generate=True) != f"{beginning}{x}{prompt}"
-            or self._render([user, assistant, next_user], generate=True)
+            or self._render([*turn, following_user], generate=True)
             != f"{_remove_suffix(text, _between(text, z, None))}{prompt}"
         ):
             raise UnusableTemplateError("what it writes around a message depends on others")
+        developer = user_frame  # where the template knows no later instructions
+        for role in self._instruction_roles:
+            with suppress(UnusableTemplateError):
+                changed = self._render([*turn, _message(role, self._v), following_user])
+                developer = MessageFrame(
+                    _remove_prefix(_between(changed, y, self._v), assistant_frame.after),
+                    _remove_suffix(_between(changed, self._v, z), user_frame.before),
+                )
+                break
         return TemplateFrames(
             user=user_frame,
             assistant=assistant_frame,
-            developer=self._derive_developer_frame(
-                user_frame, assistant_frame, [user, assistant], next_user
-            ),
+            developer=developer,
             results=self._derive_result_frames(user_frame, assistant_frame, generation_prompt),
             generation_prompt=generation_prompt,
             message_header=_common_prefix(generation_prompt, assistant_frame.before),
@@ -370,13 +375,12 @@ class ChatTemplate:
         """Return a message with a call for each value."""
         if self._call_kind is None:
             return _message("assistant", values[0])
-        written = ({"k": value} for value in values)
-        arguments = (json.dumps(each) if self._call_kind is str else each for each in written)
-        functions = ({"name": self._name, "arguments": each} for each in arguments)
-        calls = [
-            {"id": _CALL_IDS[at], "type": "function", "function": function}
-            for at, function in enumerate(functions)
-        ]
+        calls = []
+        for call_id, value in zip(_CALL_IDS, values, strict=False):
+            arguments: Any = {"k": value}
+            arguments = json.dumps(arguments) if self._call_kind is str else arguments
+            function = {"name": self._name, "arguments": arguments}
+            calls.append({"id": call_id, "type": "function", "function": function})
         return _message("assistant", "") | {"tool_calls": calls}
 
     def _results(self, *texts: str) -> list[TemplateMessage]:
@@ -384,23 +388,6 @@ class ChatTemplate:
             _message("tool", text) | {"name": self._name, "tool_call_id": _CALL_IDS[at]}
             for at, text in enumerate(texts)
         ]
-
-    def _derive_developer_frame(
-        self,
-        user: MessageFrame,
-        assistant: MessageFrame,
-        before: list[TemplateMessage],
-        following: TemplateMessage,
-    ) -> MessageFrame:
-        """Derive the frame of later instructions, the user's where the template knows none."""
-        for role in self._instruction_roles:
-            with suppress(UnusableTemplateError):
-                text = self._render([*before, _message(role, self._v), following])
-                return MessageFrame(
-                    _remove_prefix(_between(text, self._y, self._v), assistant.after),
-                    _remove_suffix(_between(text, self._v, self._z), user.before),
-                )
-        return user
 
     def _render(
         self,
@@ -411,17 +398,12 @@ class ChatTemplate:
         generate: bool = False,
         effort: Effort = "medium",
     ) -> str:
-        return self._renderer.render(
-            {
-                "messages": [dict(message) for message in messages],
-                "tools": list(tools) or self._no_tools,
-                "day": day.isoformat(),
-                "generate": generate,
-                "begin": self._begin,
-                "end": self._end,
-                "variables": self._settings[effort],
-            }
-        )
+        return self._renderer.render({
+            "messages": [dict(message) for message in messages],
+            "tools": list(tools) or self._no_tools,
+            "day": day.isoformat(), "generate": generate, "begin": self._begin, "end": self._end,
+            "variables": self._settings[effort],
+        })  # fmt: skip
 
 
 def _thinking_variables(effort: Effort, *, switch: bool) -> dict[str, Any]:
@@ -457,8 +439,8 @@ def _common_prefix(first: str, second: str) -> str:
 
 
 def _common_suffix(first: str, second: str) -> str:
-    units = _UNIT.findall(first)[::-1]
-    return "".join(units[: common_prefix_length(units, _UNIT.findall(second)[::-1])][::-1])
+    units, others = (_UNIT.findall(text)[::-1] for text in (first, second))
+    return "".join(units[: common_prefix_length(units, others)][::-1])
 
 
 def _remove_prefix(text: str, begin: str) -> str:
@@ -468,9 +450,7 @@ def _remove_prefix(text: str, begin: str) -> str:
 
 
 def _remove_suffix(text: str, end: str) -> str:
-    if not text.endswith(end):
-        raise UnusableTemplateError("what it writes around a message depends on others")
-    return text[: len(text) - len(end)]
+    return _remove_prefix(text[::-1], end[::-1])[::-1]
 
 
 def tool_schema(name: str, description: str, parameters: Mapping[str, Any]) -> TemplateMessage:

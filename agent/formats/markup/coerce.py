@@ -11,25 +11,24 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from agent.formats.markup.syntax import to_json
 from agent.util.json_text import json_type
 
+Types = set[str]
+WRITTEN: Types = {"any"}
+"""The type of a value that is JSON as it is written."""
 _MAX_REFERENCE_DEPTH = 8
 """Nested references and unions that are followed for a type."""
 _MAX_LITERAL_CHARS = 20_000
 """Characters of a Python literal that is parsed: Python's own parser is slow, and recursive."""
 
 
-def property_types(schema: Mapping[str, Any], name: str) -> frozenset[str]:
-    """Return the JSON types that a property may have; empty if the schema does not define them."""
-    properties = schema.get("properties")
-    property_schema = properties.get(name) if isinstance(properties, Mapping) else None
-    return frozenset(_schema_types(property_schema, schema, 0))
-
-
-def _schema_types(schema: object, root: Mapping[str, Any], depth: int) -> set[str]:
+def schema_types(schema: object, root: Mapping[str, Any], depth: int = 0) -> Types:
+    """Return the JSON types that a value with this schema may have; empty if it does not say.
+    ``root``: the schema in which references are."""
     if not isinstance(schema, Mapping) or depth > _MAX_REFERENCE_DEPTH:
         return set()
-    out: set[str] = set()
+    out: Types = set()
     match schema.get("type"):
         case str(name):
             out.add(name)
@@ -38,11 +37,11 @@ def _schema_types(schema: object, root: Mapping[str, Any], depth: int) -> set[st
     if not out:
         match schema.get("$ref"):
             case str(ref) if ref.startswith("#/"):
-                out |= _schema_types(_resolve_path(root, ref[2:].split("/")), root, depth + 1)
+                out |= schema_types(_resolve_path(root, ref[2:].split("/")), root, depth + 1)
         for group in ("anyOf", "oneOf", "allOf"):
             if isinstance(options := schema.get(group), list):
                 for option in options:
-                    out |= _schema_types(option, root, depth + 1)
+                    out |= schema_types(option, root, depth + 1)
         if not out:
             values = schema.get("enum", [schema["const"]] if "const" in schema else [])
             out |= {json_type(value) for value in values if isinstance(values, list)}
@@ -56,7 +55,7 @@ def _resolve_path(root: Mapping[str, Any], path: list[str]) -> object:
     return value
 
 
-def coerce_value(text: str, types: frozenset[str]) -> str:
+def coerce_value(text: str, types: Types) -> str:
     """A complete value as JSON of one of the types: as it was written, or else a string."""
     plain = text.strip()
     if "null" in types and plain.lower() in ("null", "none"):
@@ -66,27 +65,31 @@ def coerce_value(text: str, types: frozenset[str]) -> str:
     try:
         value = from_json(plain, allow_inf_nan=False)
     except ValueError:
-        value = _parse_literal(plain) if types & {"array", "object"} else None
-        if value is None:
-            return json.dumps(text, ensure_ascii=False)
-        plain = json.dumps(value, ensure_ascii=False)
+        # Python's own parser is slow, and recursive.
+        if not types & {"array", "object"} or len(plain) > _MAX_LITERAL_CHARS:
+            return to_json(text)
+        try:
+            value = parse_literal(plain)
+        except ValueError:
+            return to_json(text)
+        if not isinstance(value, list | dict):
+            return to_json(text)
+        plain = to_json(value)
     kind = json_type(value)
-    if kind in types or (kind == "integer" and "number" in types):
-        return plain if kind != "string" else json.dumps(value, ensure_ascii=False)
+    if kind in types or types == WRITTEN or (kind == "integer" and "number" in types):
+        return plain if kind != "string" else to_json(value)
     if kind == "number" and "integer" in types and value.is_integer():  # JSON has no infinity
         return str(int(value))
-    return json.dumps(text, ensure_ascii=False)
+    return to_json(text)
 
 
-def _parse_literal(text: str) -> list[Any] | dict[Any, Any] | None:
-    """Parse a Python list or dict, which models write too; None for any other text."""
-    if len(text) > _MAX_LITERAL_CHARS or text[:1] not in ("[", "{"):
-        return None
+def parse_literal(text: str) -> Any:
+    """Parse a Python literal that JSON has too. Raises ValueError."""
     try:
         with warnings.catch_warnings():  # of odd literals, such as "1or 2"
             warnings.simplefilter("ignore")
             value = ast.literal_eval(text)
         json.dumps(value, allow_nan=False)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return None
-    return value if isinstance(value, list | dict) else None
+    except (TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError from error
+    return value

@@ -16,10 +16,12 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from contextlib import suppress
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from agent.formats.markup.chat_template import ChatTemplate
+from agent.formats.markup.chat_template import ChatTemplate, tool_schema
 from agent.formats.markup.known import SYNTAXES, described_calls
 from agent.formats.markup.parser import MarkupParser, TokenClasses
 from agent.formats.markup.syntax import ANY, NAMESPACE, CallSyntax, MessageSyntax, tags_of
@@ -35,8 +37,7 @@ _THINK_TAGS = re.compile(r"<([\w:|.-]*think(?:ing)?[\w:|.-]*)>|\[(THINK)\]", re.
 _LAST_TAG = re.compile(r"(<[^<>\s]+>|\[[^\[\]\s]+\])\s*\Z")
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Call(NamedTuple):
     """A call in a rendered message: where its parts are."""
 
     name: int
@@ -44,6 +45,19 @@ class _Call:
     name_end: int
     body: int
     end: int
+
+
+class _Place(NamedTuple):
+    """Where a call is looked for."""
+
+    number: int
+    name: int
+    name_end: int
+    last_value: int
+
+
+_Found = tuple[CallSyntax, int, int] | None
+"""The syntax of a call's arguments, their beginning and their end."""
 
 
 class Derivation:
@@ -61,17 +75,12 @@ class Derivation:
         k, v = self._keys, self._values
         self._arguments: list[dict[str, Any]] = [{k[0]: v[0], k[1]: v[1]}, {k[0]: v[2]}]
 
-    def derive(self, name: str) -> MessageSyntax:
+    def derive(self) -> MessageSyntax:
         """Derive the syntax, without calls where these cannot be derived."""
         answer = self._message(self._answer)
         with_thought = self._message(self._answer, thought=True)
-        calls = [
-            text
-            for arguments in (
-                (self._answer, 2, False), (self._answer, 1, False), ("", 1, True), ("", 1, False),
-            )
-            if (text := self._message(*arguments)) is not None
-        ]  # fmt: skip
+        shapes = ((self._answer, 2, False), (self._answer, 1, False), ("", 1, True), ("", 1, False))
+        calls = [text for shape in shapes if (text := self._message(*shape)) is not None]
         known = [text for text in (answer, with_thought, *calls, self._prompt) if text is not None]
         header = _up_to_tag(_common_prefix(known))
         if (tag := _last_think_tag(header)) and not tag[1:].startswith("/"):
@@ -90,17 +99,13 @@ class Derivation:
         if self._header and any(self._header in text for text in (with_thought or "", *calls)):
             ignored = (*ignored, self._header)
         syntax = MessageSyntax(
-            name, ends=ending[len(opening[:1]) :], ignored=ignored, source="chat template",
+            "chat template", ends=ending[len(opening[:1]) :], ignored=ignored, source="chat template",
             end_space=after[: len(after) - len(after.lstrip())] if ending else "",
         )  # fmt: skip
         if think:
-            syntax = replace(
-                syntax,
-                think=think[0],
-                think_end=think[1],
-                think_open=think[2],
-                think_close=think[3],
-            )
+            names = ("think", "think_end", "think_open", "think_close")
+            fields: dict[str, Any] = dict(zip(names, think, strict=True))
+            syntax = replace(syntax, **fields)
         for text in calls:
             call = self._derive_call(text, {*thinking, *ignored})
             if call is not None:
@@ -117,35 +122,22 @@ class Derivation:
         """Whether the parser finds the calls in a message that the template wrote."""
         vocabulary = ByteVocabulary(syntax.specials)
         parser = MarkupParser(TokenClasses(vocabulary, syntax))
-        names: list[str | None] = []
-        arguments: list[str] = []
+        segments: list[tuple[Opened, list[str]]] = []
         for event in parser.feed(MarkupEncoder(vocabulary).encode_markup(text)) + parser.finish():
-            match event:
-                case Opened(SegmentKind.TOOL, _, name):
-                    names.append(name)
-                    arguments.append("")
-                case Delta(piece) if names and names[-1] is not None:
-                    arguments[-1] += piece
-                case Opened():
-                    names.append(None)
-                    arguments.append("")
-        read = [
-            (n, _arguments_of(a)) for n, a in zip(names, arguments, strict=True) if n is not None
-        ]
-        written = [
-            pair for pair in zip(self._names, self._arguments, strict=True) if pair[0] in text
-        ]
-        return read == written
+            if isinstance(event, Opened):
+                segments.append((event, []))
+            elif isinstance(event, Delta):
+                segments[-1][1].append(event.text)
+        calls = [one for one in segments if one[0].kind is SegmentKind.TOOL]
+        read = [(call.raw_recipient, _arguments_of("".join(pieces))) for call, pieces in calls]
+        written = zip(self._names, self._arguments, strict=True)
+        return read == [(name, arguments) for name, arguments in written if name in text]
 
     def _message(self, answer: str, calls: int = 0, thought: bool = False) -> str | None:
         """Render an assistant's message with its header; None if the template refuses it."""
         message: dict[str, Any] = {"role": "assistant", "content": answer}
         if thought:
-            message |= {
-                "reasoning_content": self._thought,
-                "reasoning": self._thought,
-                "thinking": self._thought,
-            }
+            message |= dict.fromkeys(("reasoning_content", "reasoning", "thinking"), self._thought)
         if calls:
             message["tool_calls"] = [
                 {"id": f"call0000{i + 1}", "type": "function",
@@ -161,11 +153,8 @@ class Derivation:
 
     def _try(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
         properties = {key: {"type": "string"} for key in self._keys}
-        tools = [
-            {"type": "function", "function": {"name": name, "description": "x", "parameters": {
-                "type": "object", "properties": properties, "required": []}}}
-            for name in self._names
-        ]  # fmt: skip
+        parameters = {"type": "object", "properties": properties, "required": []}
+        tools = [tool_schema(name, "x", parameters) for name in self._names]
         try:
             return self._render(messages, tools)
         except UnusableTemplateError:
@@ -183,9 +172,8 @@ class Derivation:
             tag, end = tags_of(before)[-1], tags_of(behind)[0]
             close = behind[: behind.index(end) + len(end)]
             if text is answer:
-                close += behind[len(close) :][
-                    : len(behind) - len(close) - len(behind[len(close) :].lstrip())
-                ]
+                rest = behind[len(close) :]
+                close += rest[: len(rest) - len(rest.lstrip())]
             return tag, end, before[before.rindex(tag) :], close
         for tag, end in (
             ("<|inner_prefix|>", "<|inner_suffix|>"),
@@ -206,16 +194,26 @@ class Derivation:
         text = re.sub(r"call0000\d", ANY, text)
         for find in (self._as_object, self._as_json, self._as_quoted, self._as_python,
                      self._as_nested, self._as_tags):  # fmt: skip
-            found = find(text, 0)
-            if found is None:
-                continue
-            syntax, first = found
-            second = find(text, 1) if self._names[1] in text else None
-            return self._with_ends(syntax, text, first, second and second[1], known)
+            if found := self._locate(find, text, 0):
+                second = self._locate(find, text, 1) if self._names[1] in text else None
+                return self._with_ends(*found, second and second[1], text, known)
         return None
 
+    def _locate(
+        self, find: Callable[[str, _Place], _Found], text: str, number: int
+    ) -> tuple[CallSyntax, _Call] | None:
+        """Find the first or second call, as ``find`` reads calls."""
+        at, value = text.find(self._names[number]), self._values[1 + number]
+        place = _Place(number, at, at + len(self._names[number]), text.find(value, at))
+        if (found := find(text, place)) is None:
+            return None
+        syntax, body, end = found
+        is_object = syntax.body == "object"
+        spans = (body, body) if is_object else (place.name, place.name_end)
+        return syntax, _Call(*spans, body, end)
+
     def _with_ends(
-        self, syntax: CallSyntax, text: str, first: _Call, second: _Call | None, known: set[str]
+        self, syntax: CallSyntax, first: _Call, second: _Call | None, text: str, known: set[str]
     ) -> CallSyntax:
         """Add what is before, between and after calls."""
         head = text[: first.name]
@@ -237,8 +235,8 @@ class Derivation:
         rest = tail[len(closing) :]
         return replace(
             syntax, open=opening, after_name=after_name, close=closing,
-            section_open=section_open if tags_of(section_open) else "",
             separator=between[len(closing) : len(between) - len(opening)],
+            section_open=section_open if tags_of(section_open) else "",
             section_close=rest if tags_of(section_open) else "",
         )  # fmt: skip
 
@@ -247,91 +245,72 @@ class Derivation:
         ends = [text.index(tag) for tag in self._ending if tag in text]
         return text[: min(ends, default=len(text))]
 
-    def _as_object(self, text: str, index: int) -> tuple[CallSyntax, _Call] | None:
-        name, arguments = self._names[index], self._arguments[index]
-        for at, value, end in _json_values(text, "{", text.find(name)):
+    def _as_object(self, text: str, place: _Place) -> _Found:
+        name, arguments = self._names[place.number], self._arguments[place.number]
+        for at, value, end in _json_values(text, place.name):
             if not isinstance(value, dict) or name not in value.values():
                 continue
             keys = {key: one for key, one in value.items() if one not in (name, ANY)}
             found = [key for key, one in keys.items() if _arguments_of(one) == arguments]
-            if not found:
-                continue
-            name_key = next(key for key, one in value.items() if one == name)
-            further = tuple(key for key in value if key not in (name_key, found[0]))
-            syntax = CallSyntax(
-                "object", name_key=name_key, arguments_key=found[0], other_keys=further
-            )
-            return syntax, _Call(at, at, at, end)
+            if found:
+                name_key = next(key for key, one in value.items() if one == name)
+                further = tuple(key for key in value if key not in (name_key, found[0]))
+                syntax = CallSyntax("object", name_key=name_key, arguments_key=found[0],
+                                    other_keys=further)  # fmt: skip
+                return syntax, at, end
         return None
 
-    def _as_json(self, text: str, index: int) -> tuple[CallSyntax, _Call] | None:
-        at = text.find(self._names[index])
-        name_end = at + len(self._names[index])
-        for start, value, end in _json_values(text[name_end:], "{"):
-            if value == self._arguments[index]:
-                return CallSyntax("json"), _Call(at, name_end, name_end + start, name_end + end)
+    def _as_json(self, text: str, place: _Place) -> _Found:
+        start = place.name_end
+        for at, value, end in _json_values(text[start:]):
+            if value == self._arguments[place.number]:
+                return CallSyntax("json"), start + at, start + end
         return None
 
-    def _as_quoted(self, text: str, index: int) -> tuple[CallSyntax, _Call] | None:
+    def _as_quoted(self, text: str, place: _Place) -> _Found:
         """A JSON object whose strings have other quotes, and keys none."""
-        values = list(self._arguments[index].values())
-        at = text.find(self._names[index])
-        pattern = rf"\{{{self._keys[0]}: ?(?P<quote>[^\s\w]\S*?){values[0]}(?P=quote)"
-        if (match := re.compile(pattern).search(text, at)) is None:
+        value = self._values[2 * place.number]
+        pattern = rf"\{{{self._keys[0]}: ?(?P<quote>[^\s\w]\S*?){value}(?P=quote)"
+        if (match := re.compile(pattern).search(text, place.name)) is None:
             return None
-        end = text.find("}", text.find(values[-1], at)) + 1
-        quote = match["quote"]
-        syntax = CallSyntax("json", quote=quote, bare_keys=True)
-        return syntax, _Call(at, at + len(self._names[index]), match.start(), end)
+        syntax = CallSyntax("json", quote=match["quote"], bare_keys=True)
+        return syntax, match.start(), text.find("}", place.last_value) + 1
 
-    def _as_python(self, text: str, index: int) -> tuple[CallSyntax, _Call] | None:
-        values = list(self._arguments[index].values())
-        at = text.find(self._names[index])
-        name_end = at + len(self._names[index])
-        if not re.match(rf"\({self._keys[0]}=['\"]{values[0]}", text[name_end:]):
+    def _as_python(self, text: str, place: _Place) -> _Found:
+        value = self._values[2 * place.number]
+        if not re.match(rf"\({self._keys[0]}=['\"]{value}", text[place.name_end :]):
             return None
-        end = text.find(")", text.find(values[-1], at)) + 1
-        return CallSyntax("python"), _Call(at, name_end, name_end + 1, end)
+        return CallSyntax("python"), place.name_end + 1, text.find(")", place.last_value) + 1
 
-    def _as_nested(self, text: str, index: int) -> tuple[CallSyntax, _Call] | None:
-        values = list(self._arguments[index].values())
-        at = text.find(self._names[index])
-        key = self._keys[0]
-        name = re.escape(NAMESPACE)
-        pattern = rf"(?P<open>(?:{name})?<){key}>{values[0]}(?P<close>(?:{name})?</){key}>"
-        if (match := re.compile(pattern).search(text, at)) is None:
+    def _as_nested(self, text: str, place: _Place) -> _Found:
+        key, value, before = self._keys[0], self._values[2 * place.number], re.escape(NAMESPACE)
+        pattern = rf"(?P<open>(?:{before})?<){key}>{value}(?P<close>(?:{before})?</){key}>"
+        if (match := re.compile(pattern).search(text, place.name)) is None:
             return None
-        syntax = CallSyntax(
-            "nested", key_open=f"{match['open']}{ANY}>", value_close=f"{match['close']}{ANY}>"
-        )
-        last = list(self._arguments[index])[-1]
-        end = text.find(f"/{last}>", text.find(values[-1], at)) + len(last) + 2
-        return syntax, _Call(at, at + len(self._names[index]), match.start(), end)
+        opening, closing = f"{match['open']}{ANY}>", f"{match['close']}{ANY}>"
+        last = f"/{self._keys[1 - place.number]}>"
+        end = text.find(last, place.last_value) + len(last)
+        syntax = CallSyntax("nested", key_open=opening, value_close=closing)
+        return syntax, match.start(), end
 
-    def _as_tags(self, text: str, index: int) -> tuple[CallSyntax, _Call] | None:
+    def _as_tags(self, text: str, place: _Place) -> _Found:
         """Keys and values in tags; the first call, with two of each, shows them."""
         k, v, first = self._keys, self._values, text.find(self._names[0])
         spots = [text.find(word, first) for word in (k[0], v[0], k[1], v[1])]
         if sorted(spots) != spots or spots[0] < 0:
             return None
-        name_end = first + len(self._names[0])
-        middle = text[name_end : spots[0]]
+        middle = text[first + len(self._names[0]) : spots[0]]
         gap = text[spots[1] + len(v[0]) : spots[2]]
         key_open = _from_tag(_common_suffix(middle, gap))
         if not tags_of(key_open):
             return None
         value_close = gap[: len(gap) - len(key_open)]
-        key_close = text[spots[0] + len(k[0]) : spots[1]]
-        syntax = CallSyntax(
-            "tags", key_open=key_open, value_close=value_close, wrap=self._wrap(),
-            key_close=self._with_type(key_close),
-        )  # fmt: skip
-        at = text.find(self._names[index])
-        value = list(self._arguments[index].values())[-1]
-        closing = tags_of(value_close)[-1] if tags_of(value_close) else ""
-        end = text.find(closing, text.find(value, at)) + len(closing)
-        body = text.find(key_open, at)
-        return syntax, _Call(at, at + len(self._names[index]), body, end)
+        key_close = self._with_type(text[spots[0] + len(k[0]) : spots[1]])
+        syntax = CallSyntax("tags", key_open=key_open, key_close=key_close,
+                            value_close=value_close, wrap=self._wrap())  # fmt: skip
+        closing = ("", *tags_of(value_close))[-1]
+        end = text.find(closing, place.last_value) + len(closing)
+        return syntax, text.find(key_open, place.name), end
 
     def _with_type(self, key_close: str) -> str:
         """Replace the type in what is between key and value, which a number shows."""
@@ -354,33 +333,24 @@ class Derivation:
         function = {"name": self._names[0], "arguments": {self._keys[0]: value}}
         call = {"id": "call00001", "type": "function", "function": function}
         message = {"role": "assistant", "content": "", "tool_calls": [call]}
-        return (self._try([{"role": "user", "content": self._user}, message]) or "").partition(
-            self._user
-        )[2]
+        text = self._try([{"role": "user", "content": self._user}, message]) or ""
+        return text.partition(self._user)[2]
 
 
 def _arguments_of(value: Any) -> Any:
     """Arguments, of which some templates write the JSON as a string."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
+    with suppress(ValueError):
+        return json.loads(value) if isinstance(value, str) else value
+    return value
 
 
-def _json_values(text: str, start: str, end: int = -1) -> list[tuple[int, Any, int]]:
-    """The JSON values in a text that begin with ``start``, before ``end``, the outermost first."""
-    decoder = json.JSONDecoder()
+def _json_values(text: str, end: int | None = None) -> list[tuple[int, Any, int]]:
+    """The JSON objects in a text that begin before ``end``, the outermost first."""
+    decoder, text = json.JSONDecoder(), text.replace(ANY, " ")
     found = []
-    at = text.find(start)
-    while at >= 0 and (end < 0 or at < end):
-        try:
-            value, stop = decoder.raw_decode(text.replace(ANY, " "), at)
-            found.append((at, value, stop))
-        except (ValueError, RecursionError):
-            pass
-        at = text.find(start, at + 1)
+    for match in re.finditer(r"\{", text[:end]):
+        with suppress(ValueError, RecursionError):
+            found.append((match.start(), *decoder.raw_decode(text, match.start())))
     return found
 
 
@@ -428,7 +398,7 @@ def derive_syntax(source: str, template: ChatTemplate) -> MessageSyntax:
     """Derive the syntax of the messages of a model with this chat template."""
     frames = template.frames
     prompt, user_end = frames.generation_prompt, frames.user.after
-    syntax = Derivation(source, template.render, prompt, user_end).derive("chat template")
+    syntax = Derivation(source, template.render, prompt, user_end).derive()
     if not syntax.calls:
         syntax = replace(syntax, calls=described_calls(source))
     for known in SYNTAXES.values():
@@ -446,19 +416,12 @@ def derive_syntax(source: str, template: ChatTemplate) -> MessageSyntax:
     return replace(syntax, name="plain", ends=ends, turns=turns, source="none")
 
 
+_THINKING = attrgetter("think", "think_end", "ignored", "bare_calls")
+_CALL = attrgetter("body", "openings", "closings", "arguments_key", "key_tag", "value_tag")
+
+
 def _writes_as(first: MessageSyntax, second: MessageSyntax) -> bool:
     """Whether two syntaxes have the same tags."""
-    return (first.think, first.think_end, first.ignored, first.bare_calls) == (
-        second.think, second.think_end, second.ignored, second.bare_calls
-    ) and _tags(first.calls[0]) == _tags(second.calls[0])  # fmt: skip
-
-
-def _tags(call: CallSyntax) -> tuple[object, ...]:
-    return (
-        call.body,
-        call.openings,
-        call.closings,
-        call.arguments_key,
-        call.key_tag,
-        call.value_tag,
+    return bool(
+        _THINKING(first) == _THINKING(second) and _CALL(first.calls[0]) == _CALL(second.calls[0])
     )

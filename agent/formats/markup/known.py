@@ -8,17 +8,12 @@ from agent.formats.markup.syntax import ANY, CallSyntax, MessageSyntax
 
 HERMES = CallSyntax("object", open="<tool_call>\n", close="\n</tool_call>")
 TAGGED = CallSyntax(
-    "tags",
-    open="<tool_call>\n<function=",
-    after_name=">\n",
-    close="</function>\n</tool_call>",
-    key_open="<parameter=",
-    key_close=">\n",
-    value_close="\n</parameter>\n",
-)
-PARAMETERS = CallSyntax("object", arguments_key="parameters")
+    "tags", open="<tool_call>\n<function=", after_name=">\n", close="</function>\n</tool_call>",
+    key_open="<parameter=", key_close=">\n", value_close="\n</parameter>\n",
+)  # fmt: skip
 
 _ENDS, _TURNS = ("<|im_end|>", "<|endoftext|>"), ("<|im_start|>",)
+_LLAMA_ENDS = ("<|eot_id|>", "<|eom_id|>")
 
 SYNTAXES = {
     syntax.name: syntax
@@ -26,25 +21,20 @@ SYNTAXES = {
         MessageSyntax("qwen3", calls=(HERMES, TAGGED), ends=_ENDS, turns=_TURNS),
         MessageSyntax("qwen3-coder", calls=(TAGGED, HERMES), ends=_ENDS, turns=_TURNS),
         MessageSyntax(
-            "llama3",
-            calls=(PARAMETERS,),
-            ends=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
-            turns=("<|start_header_id|>",),
-            bare_calls=True,
-            code_tag="<|python_tag|>",
+            "llama3", calls=(CallSyntax("object", arguments_key="parameters"),),
+            ends=(*_LLAMA_ENDS, "<|end_of_text|>"), turns=("<|start_header_id|>",),
+            bare_calls=True, code_tag="<|python_tag|>",
         ),
         MessageSyntax(
-            "plain",
-            ends=(*_ENDS, "<end_of_turn>", "<|eot_id|>", "</s>"),
+            "plain", ends=(*_ENDS, "<end_of_turn>", "<|eot_id|>", "</s>"), source="none",
             turns=(*_TURNS, "<start_of_turn>", "<|start_header_id|>", "[INST]"),
-            source="none",
         ),
     )
-}
+}  # fmt: skip
 """The syntaxes by the names that ``format =`` in models.toml has."""
 
 
-def _think(tag: str, close: str, end: str = "") -> dict[str, Any]:
+def thinking_fields(tag: str, close: str, end: str = "") -> dict[str, Any]:
     """The fields of a syntax whose reasoning is between these texts; ``end``: the tag in ``close``."""
     tags = {"think": tag.strip(), "think_end": end or close.strip()}
     return tags | {"think_open": tag, "think_close": close}
@@ -53,68 +43,45 @@ def _think(tag: str, close: str, end: str = "") -> dict[str, Any]:
 _TABLE = {
     "<|open|>": MessageSyntax(
         "kimi-k3",
-        calls=(
-            CallSyntax(
-                "tags",
-                section_open="<|open|>tools<|sep|>",
-                open='<|open|>call tool="',
-                after_name=f'" index="{ANY}"<|sep|>',
-                key_open='<|open|>argument key="',
-                key_close=f'" type="{ANY}"<|sep|>',
-                value_close="<|close|>argument<|sep|>",
-                close="<|close|>call<|sep|>",
-                section_close="<|close|>tools<|sep|>",
-            ),
-        ),
+        calls=(CallSyntax(
+            "tags", section_open="<|open|>tools<|sep|>", section_close="<|close|>tools<|sep|>",
+            open='<|open|>call tool="', after_name=f'" index="{ANY}"<|sep|>',
+            key_open='<|open|>argument key="', key_close=f'" type="{ANY}"<|sep|>',
+            value_close="<|close|>argument<|sep|>", close="<|close|>call<|sep|>",
+        ),),
         ends=("<|end_of_msg|>",),
         ignored=("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
-        **_think("<|open|>think<|sep|>", "<|close|>think<|sep|><|open|>response<|sep|>"),
+        **thinking_fields("<|open|>think<|sep|>", "<|close|>think<|sep|><|open|>response<|sep|>"),
     ),
     "[BEGIN FINAL RESPONSE]": MessageSyntax(
         "apriel",
-        calls=(
-            CallSyntax(
-                section_open="<tool_calls>[", section_close="]</tool_calls>", separator=", "
-            ),
-        ),
-        ends=("<|end|>",),
-        ignored=("[END FINAL RESPONSE]",),
-        end_space="\n",
-        **_think("Here are my reasoning steps:\n", "\n[BEGIN FINAL RESPONSE]\n"),
+        calls=(CallSyntax(
+            section_open="<tool_calls>[", section_close="]</tool_calls>", separator=", ",
+        ),),
+        ends=("<|end|>",), ignored=("[END FINAL RESPONSE]",), end_space="\n",
+        **thinking_fields("Here are my reasoning steps:\n", "\n[BEGIN FINAL RESPONSE]\n"),
     ),
     "<atem:": MessageSyntax(
         "muse",
-        calls=(
-            CallSyntax(
-                "tags",
-                section_open="<atem:function_calls>\n",
-                open='<atem:invoke name="',
-                after_name='">\n',
-                key_open='<atem:parameter name="',
-                key_close='">',
-                value_close="</atem:parameter>\n",
-                close="</atem:invoke>\n",
-                section_close="</atem:function_calls>",
-            ),
-        ),
-        ends=("<|eot|>",),
-        ignored=("<|eom|>",),
+        calls=(CallSyntax(
+            "tags", section_open="<atem:function_calls>\n", section_close="</atem:function_calls>",
+            open='<atem:invoke name="', after_name='">\n', close="</atem:invoke>\n",
+            key_open='<atem:parameter name="', key_close='">', value_close="</atem:parameter>\n",
+        ),),
+        ends=("<|eot|>",), ignored=("<|eom|>",),
         header=("<|start|>assistant", "<|message|>", "=self"),
-        **_think("", "<|eom|><|start|>assistant to=user<|message|>", end="<|eom|>"),
+        **thinking_fields("", "<|eom|><|start|>assistant to=user<|message|>", end="<|eom|>"),
     ),
     ">>>all": MessageSyntax(
-        "functionary",
-        calls=(CallSyntax("json", open=">>>", after_name="\n", separator=""),),
-        ends=("<|eot_id|>", "<|eom_id|>"),
-        ignored=(">>>all",),
+        "functionary", calls=(CallSyntax("json", open=">>>", after_name="\n", separator=""),),
+        ends=_LLAMA_ENDS, ignored=(">>>all",),
     ),
-}
+}  # fmt: skip
 """Syntaxes of families, by a text that only their chat templates have."""
 
 _PYTHON = CallSyntax(
-    "python",
-    section_open="<|tool_call_start|>[", after_name="(", section_close="]<|tool_call_end|>",
-    separator=", ",
+    "python", after_name="(", separator=", ",
+    section_open="<|tool_call_start|>[", section_close="]<|tool_call_end|>",
 )  # fmt: skip
 _CALLS = {
     "<|tool_call_start|>": _PYTHON,
@@ -127,12 +94,9 @@ _CALLS = {
         name_key="tool_name", arguments_key="parameters",
     ),
     "tool▁calls▁begin": CallSyntax(
-        "json",
-        section_open="<｜tool▁calls▁begin｜>",
-        open="<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
-        after_name="\n```json\n",
+        "json", section_open="<｜tool▁calls▁begin｜>", section_close="<｜tool▁calls▁end｜>",
+        open="<｜tool▁call▁begin｜>function<｜tool▁sep｜>", after_name="\n```json\n",
         close="\n```<｜tool▁call▁end｜>",
-        section_close="<｜tool▁calls▁end｜>",
     ),
     "<function=": TAGGED,
     "<tool_call>": HERMES,

@@ -20,7 +20,6 @@ import regex
 from agent.formats.markup.calls import (
     MAX_LOOKAHEAD_CHARS,
     READERS,
-    CallOutcome,
     CallReader,
     CodeReader,
     MalformedReader,
@@ -178,15 +177,10 @@ class MarkupParser:
             return self._read_region(text, final)
         if self._in_header:
             return self._read_header(text, final)
-        tag = self._syntax.tag_pattern.search(text)
-        if tag is None:
-            self._take_prose(len(text) - (0 if final else self._partial_tag_length(text)))
-            return False
-        if tag.start():
-            self._take_prose(tag.start())
-            return True
-        if not final and any(t != tag[0] and t.startswith(text) for t in self._syntax.tags):
-            return False
+        tag = self._syntax.tag_pattern.search(text, partial=not final)
+        if tag is None or tag.partial or tag.start():
+            self._take_prose(tag.start() if tag else len(text))
+            return tag is not None and not tag.partial
         return self._read_tag(tag[0], final)
 
     def _read_header(self, text: str, final: bool) -> bool:
@@ -203,14 +197,6 @@ class MarkupParser:
         return True
 
     # --- prose ------------------------------------------------------------------------------------
-
-    def _partial_tag_length(self, text: str) -> int:
-        """Return how many characters at the end of the text may become a tag."""
-        tags = self._syntax.tags
-        for match in self._syntax.tag_start.finditer(text, max(0, len(text) - MAX_LOOKAHEAD_CHARS)):
-            if any(tag.startswith(text[match.start() :]) for tag in tags):
-                return len(text) - int(match.start())
-        return 0
 
     def _take_prose(self, count: int) -> None:
         start = self._buffer.next_position
@@ -491,9 +477,9 @@ class MarkupParser:
         call = self._call
         assert call is not None
         match call.read(final):
-            case CallOutcome.ENDED:
+            case "ended":
                 self._close_call(True)
-            case CallOutcome.PROSE:
+            case "prose":
                 self._call = self._region = None
                 if isinstance(call, MalformedReader):
                     self._segments.repair("call_malformed", self._region_start, self._malformed)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from agent.formats.markup.known import thinking_fields
 from agent.formats.markup.syntax import CallSyntax, MessageSyntax
 
 _GROUP = re.compile(r"\(\?P<(\w+)>(?:[^()\\]|\\.|\[[^\]]*\])*\)")
@@ -26,12 +27,7 @@ def load_response_template(template: Mapping[str, Any], source: str) -> MessageS
     syntax: dict[str, Any] = {"think": "", "think_end": ""}
     if thought is not None:
         (tag, *_), (end, *_) = _parts(thought, "open"), _parts(thought, "close")
-        syntax = {
-            "think": tag.strip(),
-            "think_end": end.strip(),
-            "think_open": tag,
-            "think_close": end,
-        }
+        syntax = thinking_fields(tag, end)
     return MessageSyntax(
         "response template",
         calls=() if calls is None else (_calls(calls),),

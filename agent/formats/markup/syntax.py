@@ -14,14 +14,16 @@ templates do not show them; `response_template` reads them from Hugging Face's f
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal
 
 import regex
 
 from agent.formats.markup.vocabulary import MarkupEncoder
+from agent.util.json_text import json_type
 
 ANY = "\0"
 """Stands for text that differs from call to call: a number, an id, a type."""
@@ -36,6 +38,8 @@ _TYPE = "(true|false|string|number|integer|boolean|array|object|null)"
 BodyKind = Literal["object", "json", "tags", "nested", "python"]
 """``object``: JSON with name and arguments; ``json``: the arguments as JSON; ``tags``: keys and values
 in tags; ``nested``: a tag with the key's name for each value; ``python``: keyword arguments."""
+Patterns = tuple[regex.Pattern[str], regex.Pattern[str]]
+"""A pattern for the middle of a generation, and one for its end."""
 
 
 def tags_of(text: str) -> tuple[str, ...]:
@@ -53,6 +57,18 @@ def flexible(text: str, different: str = r"(?=[\w.:-]*?[\dA-Z])[\w.:-]*?") -> st
         escaped = regex.escape(tag).replace(regex.escape(ANY), rf"\s*{different}\s*")
         pattern += rf"(?:{escaped})?\s*" if tag.endswith(ANY) else rf"{escaped}\s*"
     return pattern.removesuffix(r"\s*")
+
+
+def to_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _escape(*tags: str) -> list[str]:
+    return [regex.escape(tag) for tag in tags if tag]
+
+
+def _or(*patterns: str) -> str:
+    return "|".join(patterns) or "(?!)"
 
 
 @dataclass(frozen=True)
@@ -114,14 +130,11 @@ class CallSyntax:
     def header_pattern(self) -> regex.Pattern[str]:
         """Matches a name and what follows it, up to the arguments or the call's end."""
         before = r"[^<>\n]*?" + flexible(self.open.rpartition(ANY)[2]) if ANY in self.open else ""
-        ends = [regex.escape(tag) for tag in (self.key_tag, *self.closings) if tag]
-        if self.body == "json":
-            ends.append(regex.escape("{"))
+        ends = _escape(self.key_tag, *self.closings, "{" if self.body == "json" else "")
         after = flexible(self.after_name) or "(?!)"
         name = r"""([^\s<>{}\[\]()"'`,;][^<>{}\[\]()"'\n,;]*?|)"""
-        end = f"(?:{after}|(?={'|'.join(ends) or '(?!)'}))"
         before += rf"\s*(?:{regex.escape(NAME_PREFIX)})?"
-        return regex.compile(rf"\s*{before}[\"']?{name}[\"']?\s*{end}")
+        return regex.compile(rf"\s*{before}[\"']?{name}[\"']?\s*(?:{after}|(?={_or(*ends)}))")
 
     @cached_property
     def own_closings(self) -> tuple[str, ...]:
@@ -145,15 +158,6 @@ class CallSyntax:
         return regex.compile(rf"[^\n{regex.escape(self.stops)}]+")
 
     @cached_property
-    def wrap_pattern(self) -> regex.Pattern[str]:
-        return regex.compile(regex.escape(self.wrap[0]))
-
-    @property
-    def drops_newline(self) -> bool:
-        """Whether a line break before the end of a value is markup."""
-        return self.value_close.startswith("\n")
-
-    @cached_property
     def value_tag(self) -> str:
         return (*tags_of(self.value_close), "")[0]
 
@@ -161,93 +165,80 @@ class CallSyntax:
     def next_call(self) -> str:
         """A regular expression of the beginning of another call."""
         name = r'\{\s*"' if self.body == "object" else r"""["'\w]"""
-        tags = [regex.escape(tag) for tag in self.own_openings or self.openings[:1]]
+        tags = _escape(*(self.own_openings or self.openings[:1]))
         return r"\s*".join((*tags, name)) if tags else r"(?!)"
 
     @cached_property
-    def end(self) -> regex.Pattern[str]:
-        """Matches where a call ends within a JSON string, as another call follows."""
-        return self._end_pattern("(?!)")
+    def string_ends(self) -> Patterns:
+        """Patterns of where a call ends within a JSON string, as another call follows."""
+        tags = _escape(*self.closings)
+
+        def pattern(end: str) -> regex.Pattern[str]:
+            ends = (rf"{tag}\s*(?:{_or(*tags[i:], self.next_call, end)})"
+                    for i, tag in enumerate(tags, 1))  # fmt: skip
+            return regex.compile(_or(self.next_call, *ends))
+
+        return pattern("(?!)"), pattern(r"\Z")
 
     @cached_property
-    def last_end(self) -> regex.Pattern[str]:
-        """Matches where a call ends within a JSON string at the end of the generation."""
-        return self._end_pattern(r"\Z")
+    def value_ends(self) -> tuple[Patterns, Patterns]:
+        """Patterns of what may end a value in tags, and one that began with `wrap`; groups: ``value``
+        (its end), ``cut`` (the call's end), ``key`` (the next key)."""
+        closings, openings = _escape(*self.closings), _escape(*self.openings)
+        close, key_tag = flexible(self.value_close), regex.escape(self.key_tag)
+        key = self.key_pattern.pattern.replace("(", "(?P<key>", 1)
 
-    def _end_pattern(self, end: str) -> regex.Pattern[str]:
-        tags = [regex.escape(tag) for tag in self.closings]
-        ends = [rf"{tag}\s*(?:{self._or(tags[i + 1 :], self.next_call, end)})"
-                for i, tag in enumerate(tags)]  # fmt: skip
-        return regex.compile("|".join((self.next_call, *ends)))
-
-    @cached_property
-    def _value_ends(self) -> Mapping[tuple[bool, bool], regex.Pattern[str]]:
-        return {}
-
-    def value_end(self, final: bool, wrapped: bool) -> regex.Pattern[str]:
-        """Return a pattern of what may end a value in tags; groups: ``value`` (its end), ``cut`` (the
-        call's end), ``key`` (the next key). ``wrapped``: the value began with `wrap`."""
-        if (pattern := self._value_ends.get((final, wrapped))) is None:
-            end = r"\Z" if final else "(?!)"
-            closings = [regex.escape(tag) for tag in self.closings]
-            openings = [regex.escape(tag) for tag in self.openings]
-            close = (regex.escape(self.wrap[1]) + r"\s*" if wrapped else "") + flexible(
-                self.value_close
-            )
-            after = self._or([regex.escape(self.key_tag), *closings, *openings], end)
-            value = rf"(?P<value>{close})(?=\s*(?:{after}))"
-            cuts = [rf"{tag}(?=\s*(?:{self._or(closings[i + 1 :] + openings, end)}))"
-                    for i, tag in enumerate(closings)]  # fmt: skip
-            cuts += [rf"{tag}(?=\s*(?:{openings[i + 1]}))" for i, tag in enumerate(openings[:-1])]
-            key = self.key_pattern.pattern.replace("(", "(?P<key>", 1)
+        def pattern(wrapped: bool, end: str) -> regex.Pattern[str]:
+            before = regex.escape(self.wrap[1]) + r"\s*" if wrapped else ""
+            after = _or(key_tag, *closings, *openings, end)
+            value = rf"(?P<value>{before}{close})(?=\s*(?:{after}))"
             if wrapped:
-                cuts, key = [], "(?P<key>(?!))"
-            pattern = regex.compile(rf"{value}|(?P<cut>{'|'.join(cuts) or '(?!)'})|{key}")
-            assert isinstance(self._value_ends, dict)
-            self._value_ends[final, wrapped] = pattern
-        return pattern
+                return regex.compile(rf"{value}|(?P<cut>(?!))|(?P<key>(?!))")
+            cuts = [rf"{tag}(?=\s*(?:{_or(*closings[i:], *openings, end)}))"
+                    for i, tag in enumerate(closings, 1)]  # fmt: skip
+            cuts += [rf"{tag}(?=\s*(?:{following}))" for tag, following in pairwise(openings)]
+            return regex.compile(rf"{value}|(?P<cut>{_or(*cuts)})|{key}")
 
-    @staticmethod
-    def _or(patterns: Sequence[str], *more: str) -> str:
-        return "|".join((*patterns, *more))
+        plain, wrapped = ((pattern(w, "(?!)"), pattern(w, r"\Z")) for w in (False, True))
+        return plain, wrapped
 
     def encode(self, encoder: MarkupEncoder, recipient: str, arguments: str | None) -> list[int]:
         """Encode a call; with ``arguments`` None only the part before them."""
         markup, text = encoder.encode_markup, encoder.encode_text
         ids = markup((self.section_open + self.open).replace(ANY, "0"))
         if self.body == "object":
-            name = json.dumps(recipient, ensure_ascii=False)
-            ids += text(f'{{"{self.name_key}": {name}, "{self.arguments_key}": ')
-            return (
-                ids if arguments is None else ids + text(arguments) + self._encode_end("}", encoder)
-            )
-        ids += text(recipient) + markup(self.after_name.replace(ANY, "0"))
+            ids += text(f'{{"{self.name_key}": {to_json(recipient)}, "{self.arguments_key}": ')
+        else:
+            ids += text(recipient) + markup(self.after_name.replace(ANY, "0"))
         if arguments is None:
             return ids
-        if self.body == "json" and not self.bare_keys:
-            return ids + text(arguments) + self._encode_end("", encoder)
-        return ids + self._encode_values(arguments, encoder) + self._encode_end("", encoder)
+        if self.body == "object" or (self.body == "json" and not self.bare_keys):
+            ids += text(arguments)
+        else:
+            ids += self._encode_values(_argument_values(arguments), encoder)
+        return ids + markup("}" * (self.body == "object") + self.close + self.section_close)
 
-    def _encode_end(self, end: str, encoder: MarkupEncoder) -> list[int]:
-        return encoder.encode_markup(end + self.close + self.section_close)
-
-    def _encode_values(self, arguments: str, encoder: MarkupEncoder) -> list[int]:
+    def _encode_values(self, values: Any, encoder: MarkupEncoder) -> list[int]:
+        """Encode an object or, within one, any value."""
         markup, text = encoder.encode_markup, encoder.encode_text
-        values = _argument_values(arguments)
         if self.body == "python":
             return text(", ".join(f"{key}={value!r}" for key, value in values.items()))
         if self.body == "json":
             return self._encode_json(values, encoder)
-        if self.body == "nested":
-            return self._encode_nested(values, encoder)
+        if not isinstance(values, Mapping | list):
+            return text(values if isinstance(values, str) else to_json(values))
+        parts = values.items() if isinstance(values, Mapping) else [("item", v) for v in values]
         ids: list[int] = []
-        for key, value in values.items():
+        for key, value in parts:
+            if self.body == "nested":
+                opening, closing = (t.replace(ANY, key) for t in (self.key_open, self.value_close))
+                ids += markup(opening) + self._encode_values(value, encoder) + markup(closing)
+                continue
             ids += markup(self.key_open) + text(key)
             ids += markup(self.key_close.replace(ANY, _type_word(self.key_close, value)))
-            value = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            last = key == list(values)[-1]
-            twice = last and self.close.startswith("\n")  # it begins another value, too
-            ids += text(value)
+            ids += text(value if isinstance(value, str) else to_json(value))
+            # The line break before the call's end begins that, too.
+            twice = key == list(values)[-1] and self.close.startswith("\n")
             ids += markup(self.value_close.removesuffix("\n") if twice else self.value_close)
         return ids
 
@@ -258,24 +249,12 @@ class CallSyntax:
             return markup(self.quote) + text(value) + markup(self.quote)
         if not isinstance(value, Mapping | list):
             return text(json.dumps(value))
-        parts = value.items() if isinstance(value, Mapping) else [("", one) for one in value]
-        ids = text("{" if isinstance(value, Mapping) else "[")
-        for i, (key, one) in enumerate(parts):
-            ids += text(("," if i else "") + (f"{key}:" if key else ""))
-            ids += self._encode_json(one, encoder)
-        return ids + text("}" if isinstance(value, Mapping) else "]")
-
-    def _encode_nested(self, value: Any, encoder: MarkupEncoder) -> list[int]:
-        if not isinstance(value, Mapping | list):
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            return encoder.encode_text(text)
-        parts = value.items() if isinstance(value, Mapping) else [("item", one) for one in value]
-        ids: list[int] = []
-        for key, one in parts:
-            opening, closing = self.key_open.replace(ANY, key), self.value_close.replace(ANY, key)
-            ids += encoder.encode_markup(opening) + self._encode_nested(one, encoder)
-            ids += encoder.encode_markup(closing)
-        return ids
+        is_object = isinstance(value, Mapping)
+        ids = text("{" if is_object else "[")
+        for i, one in enumerate(value):
+            ids += text("," * (i > 0) + f"{one}:" * is_object)
+            ids += self._encode_json(value[one] if is_object else one, encoder)
+        return ids + text("}" if is_object else "]")
 
 
 @dataclass(frozen=True)
@@ -312,50 +291,35 @@ class MessageSyntax:
     @cached_property
     def entries(self) -> tuple[str, ...]:
         """The tags that begin a call in prose."""
-        openings = self.calls[0].openings if self.calls else ()
-        openings = tuple(tag for tag in openings if tag[0] != "{")
-        return tuple(dict.fromkeys((*openings, *([self.code_tag] if self.code_tag else ()))))
+        openings = (tag for call in self.calls[:1] for tag in call.openings if tag[0] != "{")
+        return tuple(dict.fromkeys((*openings, *filter(None, [self.code_tag]))))
 
     @cached_property
     def closings(self) -> tuple[str, ...]:
         """The tags that end a call, which mean nothing in prose."""
-        tags = [tag for call in self.calls for tag in call.closings]
-        ends = (*self.ends, *self.entries)
-        return tuple(t for t in dict.fromkeys(tags) if t[0] in "<[]" and t not in ends)
+        tags = dict.fromkeys(tag for call in self.calls for tag in call.closings)
+        return tuple(t for t in tags if t[0] in "<[]" and t not in (*self.ends, *self.entries))
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
         """All tags that have a meaning in prose."""
-        thinking = [tag for tag in (self.think, self.think_end) if tag]
-        headers = self.header[:1] if self.header else ()
-        tags = (*thinking, *self.entries, *self.closings, *self.ignored, *headers)
-        return tuple(dict.fromkeys(tags))
-
-    @cached_property
-    def tag_start(self) -> regex.Pattern[str]:
-        """Matches a character that a tag may begin with."""
-        starts = regex.escape("".join({tag[0] for tag in self.tags}))
-        return regex.compile(f"[{starts}]" if starts else "(?!)")
+        tags = (self.think, self.think_end, *self.entries, *self.closings, *self.ignored)
+        return tuple(dict.fromkeys(filter(None, (*tags, *(self.header or ())[:1]))))
 
     @cached_property
     def tag_pattern(self) -> regex.Pattern[str]:
         """A pattern of what may end prose: any tag, or ``{`` where that may begin a call."""
         longest_first = sorted(self.tags, key=len, reverse=True)
-        patterns = [regex.escape(tag) for tag in longest_first] + (
-            [r"\{"] if self.bare_calls else []
-        )
-        return regex.compile("|".join(patterns) or r"(?!)")
+        return regex.compile(_or(*_escape(*longest_first, "{" if self.bare_calls else "")))
 
     @cached_property
     def markup(self) -> str:
         """All texts of the syntax, to look special tokens up in."""
-        parts = (self.think, self.think_end, *self.ignored, self.code_tag)
-        texts = [
-            "\n".join((c.section_open, c.open, c.after_name, c.close, c.section_close, c.quote,
-                       c.key_open, c.key_close, c.value_close))
-            for c in self.calls
-        ]  # fmt: skip
-        return "\n".join((*parts, *texts))
+        parts = [self.think, self.think_end, *self.ignored, self.code_tag]
+        for c in self.calls:
+            parts += (c.section_open, c.open, c.after_name, c.close, c.section_close, c.quote,
+                      c.key_open, c.key_close, c.value_close)  # fmt: skip
+        return "\n".join(parts)
 
     @cached_property
     def specials(self) -> tuple[str, ...]:
@@ -365,15 +329,13 @@ class MessageSyntax:
 
 
 def code_arguments(code: str) -> str:
-    return json.dumps({"code": code}, ensure_ascii=False)
+    return to_json({"code": code})
 
 
 def _type_word(key_close: str, value: object) -> str:
     """The word for a value's type: ``string="true"``, or ``type="number"``."""
     if "string=" in key_close:
         return "true" if isinstance(value, str) else "false"
-    from agent.util.json_text import json_type
-
     return json_type(value).replace("integer", "number")
 
 

@@ -36,15 +36,13 @@ from agent.formats.recipients import AnyRecipient, Recipients
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "„": "“”"}
 """Quotation marks, and those that end what they begin."""
 
-_LIST = regex.compile(r"(?:[\s,;\[]|\](?!<?\Z|<\]))*")
+_LIST = regex.compile(r"\A(?:[\s,;\[]|\](?!<?\Z|<\]))*")
 """Matches what is between the calls of a list."""
 
 
 def _skip_list(text: str, final: bool) -> str:
     """Return the text after what is between the calls of a list."""
-    skipped = _LIST.match(text)
-    assert skipped is not None
-    rest: str = text[skipped.end() :]
+    rest = str(_LIST.sub("", text))
     return "" if final and rest == "]" else rest
 
 
@@ -85,6 +83,7 @@ class MarkupParser:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._buffer = TokenTextBuffer()
         self._segments = SegmentWriter(self._buffer)
+        self._source = (self._buffer, self._segments, self._recipients)
         self._markdown_code = MarkdownCode()
         self._thinking = thinking
         self._think_end_position: int | None = None
@@ -102,7 +101,7 @@ class MarkupParser:
         """Whether the open segment shows a call, whose end is text too."""
         self._last_character = ""
         """The last character of the open segment."""
-        self._pending_space: list[str] = []
+        self._pending_space = ""
         """White space that is written only if more of the same segment follows."""
         self._position = 0
         self._done = False
@@ -110,17 +109,14 @@ class MarkupParser:
 
     def feed(self, ids: Sequence[int]) -> list[ParseEvent]:
         for token in ids:
-            if self._done:
-                break
-            self._feed_token(token)
-        out, self._segments.out = self._segments.out, []
-        return out
+            if not self._done:
+                self._feed_token(token)
+        return self._segments.take_events()
 
     def finish(self) -> list[ParseEvent]:
         if not self._done:
             self._end(False)
-        out, self._segments.out = self._segments.out, []
-        return out
+        return self._segments.take_events()
 
     def _feed_token(self, token: int) -> None:
         at = self._position
@@ -151,7 +147,7 @@ class MarkupParser:
             self._close_call(ended, end=self._position)
         elif self._segments.open_segment is not None:
             if self._think_end_position is None:
-                space = "".join(self._pending_space)
+                space = self._pending_space
                 self._segments.delta(space.removesuffix(self._syntax.end_space) if ended else space)
                 if self._thinking and ended:
                     self._segments.repair("think_unclosed", content_end)
@@ -198,9 +194,11 @@ class MarkupParser:
 
     # --- prose ------------------------------------------------------------------------------------
 
-    def _take_prose(self, count: int) -> None:
+    def _take_prose(self, count: int) -> bool:
+        """Write the buffer's beginning as text; True, as more may follow."""
         start = self._buffer.next_position
         self._write_prose(self._buffer.take(count), start)
+        return True
 
     def _write_prose(self, text: str, start: int) -> None:
         """Write reasoning or answer whose first token is at ``start``; opens a segment if needed."""
@@ -216,17 +214,16 @@ class MarkupParser:
             )
         self._markdown_code.feed(text)
         self._last_character = text[-1:] or self._last_character
-        stripped = text.rstrip()
-        if stripped:
-            segments.delta("".join(self._pending_space) + stripped)
-            self._pending_space = []
-        self._pending_space.append(text[len(stripped) :])
+        if stripped := text.rstrip():
+            segments.delta(self._pending_space + stripped)
+            self._pending_space = ""
+        self._pending_space += text[len(stripped) :]
 
     def _end_prose(self, at: int) -> None:
         """End an open segment of prose, since markup begins with the token ``at``."""
         if self._segments.open_segment is not None:
             self._segments.close(True, content_end=at, end=at)
-        self._pending_space = []
+        self._pending_space = ""
         self._markdown_code = MarkdownCode()
         self._shows_call, self._last_character = False, ""
 
@@ -247,20 +244,19 @@ class MarkupParser:
         at, syntax = self._buffer.next_position, self._syntax
         if tag == syntax.think_end and self._thinking:
             self._buffer.take(len(tag))
-            self._thinking, self._pending_space, self._markdown_code = False, [], MarkdownCode()
+            self._thinking, self._pending_space, self._markdown_code = False, "", MarkdownCode()
             self._shows_call, self._last_character = False, ""
             self._think_end_position = at if self._segments.open_segment is not None else None
             return True
         if self._markdown_code.inside:
-            self._take_prose(len(tag))
-            return True
+            return self._take_prose(len(tag))
         if (tag != "{" and self._last_character in _QUOTES) or tag in syntax.closings:
             following = self._buffer.text[len(tag) :]
             if not following and not final:
                 return False
-            if self._is_mentioned(tag, following):
-                self._take_prose(len(tag))
-                return True
+            is_quoted = following[:1] in _QUOTES.get(self._last_character, ())
+            if is_quoted or (tag in syntax.closings and self._shows_call):
+                return self._take_prose(len(tag))
         if tag == "{":
             return self._read_bare_call(at)
         if tag == syntax.code_tag:
@@ -279,12 +275,6 @@ class MarkupParser:
             thinking = {syntax.think: "think_repeated", syntax.think_end: "think_unopened"}
             self._segments.repair(thinking.get(tag, "stray_tag"), at, tag)
         return True
-
-    def _is_mentioned(self, tag: str, following: str) -> bool:
-        """Tell whether a tag is text: in quotation marks, or the end of a call that is text."""
-        if self._last_character in _QUOTES and following[:1] in _QUOTES[self._last_character]:
-            return True
-        return tag in self._syntax.closings and self._shows_call
 
     def _is_thought_call(self, final: bool) -> bool | None:
         """Whether a call in reasoning is only thought about; None: that is not clear yet. It is meant
@@ -317,8 +307,7 @@ class MarkupParser:
             self._end_prose(at)
             self._buffer.take(len(tag))
             return True
-        at_line_start = self._segments.open_segment is None or self._markdown_code.at_line_start
-        in_line = not at_line_start
+        in_line = self._segments.open_segment is not None and not self._markdown_code.at_line_start
         first = tag == self._syntax.calls[0].openings[0]
         if not first and in_line:
             return self._show_call(tag)
@@ -337,9 +326,7 @@ class MarkupParser:
         self._region, self._region_start = self._syntax.calls[0], at
         self._expects_name = tag == self._name_tag(self._region)
         if not found:
-            self._call = MalformedReader(
-                self._buffer, self._segments, self._recipients, self._region, at
-            )
+            self._call = MalformedReader(*self._source, self._region, at)
             self._malformed = tag
         return True
 
@@ -409,19 +396,14 @@ class MarkupParser:
             self._buffer.take(skipped)
             self._begin_call(self._object_syntax, self._region_start)
             return True
-        if (
-            self._expects_name
-            and final
-            and not any(tag in rest for call in calls for tag in call.closings)
-        ):
-            self._segments.repair("call_cut", self._region_start, self._buffer.take(len(text)))
-            self._end_region()
-            return True
-        if self._expects_name:
+        is_cut = final and not any(tag in rest for call in calls for tag in call.closings)
+        if self._expects_name and not is_cut:
             # A call without a name: its result will say so.
             self._buffer.take(skipped)
             self._begin_call(self._region or calls[0], self._region_start, "")
             return True
+        if self._expects_name:
+            self._segments.repair("call_cut", self._region_start, self._buffer.take(len(text)))
         self._end_region()
         return True
 
@@ -439,12 +421,10 @@ class MarkupParser:
     def _read_bare_call(self, at: int) -> bool:
         """Begin a possible call at a ``{`` at the beginning of a line."""
         if not self._markdown_code.at_line_start or self._thinking:
-            self._take_prose(1)
-            return True
+            return self._take_prose(1)
         self._region_start = at
         self._call = ObjectReader(
-            *(self._buffer, self._segments, self._recipients, self._object_syntax, at),
-            on_confirmed=lambda: self._end_prose(at),
+            *self._source, self._object_syntax, at, on_confirmed=lambda: self._end_prose(at)
         )
         return True
 
@@ -468,10 +448,9 @@ class MarkupParser:
         self, syntax: CallSyntax, start: int, name: str | None = None, *, code: bool = False
     ) -> None:
         reader = CodeReader if code else READERS.get(syntax.body, ObjectReader)
-        self._region_start = start
-        self._expects_name = False
+        self._region_start, self._expects_name = start, False
         at = start if code else self._buffer.next_position
-        self._call = reader(self._buffer, self._segments, self._recipients, syntax, at, name)
+        self._call = reader(*self._source, syntax, at, name)
 
     def _read_call(self, final: bool) -> bool:
         call = self._call

@@ -13,7 +13,7 @@ class SegmentWriter:
         self.out: list[ParseEvent] = []
         self.open_segment: Opened | None = None
         self._buffer = source
-        self._deferred_repairs: list[Repair] = []
+        self._deferred_repairs: list[ParseEvent] = []
         self._spanned_to = 0
         self._content_start = 0
 
@@ -35,7 +35,9 @@ class SegmentWriter:
         self._spanned_to, self._deferred_repairs, self.open_segment = end, [], None
 
     def repair(self, rule: str, at: int, text: str = "") -> None:
-        target: list[Repair] | list[ParseEvent] = (
-            self.out if self.open_segment is None else self._deferred_repairs
-        )
-        target.append(Repair(rule, at, text))
+        deferred = self.open_segment is not None
+        (self._deferred_repairs if deferred else self.out).append(Repair(rule, at, text))
+
+    def take_events(self) -> list[ParseEvent]:
+        out, self.out = self.out, []
+        return out

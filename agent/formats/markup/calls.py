@@ -566,10 +566,7 @@ class PythonReader(CallReader):
             if keyword is not None:
                 self._segments.delta(f"{', ' if count else '{'}{to_json(keyword[1])}: ")
                 count += 1
-                if not end:
-                    self._segments.delta(json.dumps(value)[:-1])
-                    return (yield from self._read_end(False))
-                self._segments.delta(_python_value(value))
+                self._segments.delta(_python_value(value) if end else json.dumps(value)[:-1])
             elif value.strip():
                 self._unexpected.append(value)
             if not end:

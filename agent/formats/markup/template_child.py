@@ -66,19 +66,11 @@ def render_template(
     one of `TEMPLATE_ERRORS`."""
     today = date.fromisoformat(day)
     return template.render(
-        messages=messages,
-        tools=tools,
-        documents=None,
+        messages=messages, tools=tools, documents=None, bos_token=begin, eos_token=end,
         functions=json.dumps(tools or [], ensure_ascii=False, indent=4),
-        bos_token=begin,
-        eos_token=end,
-        add_generation_prompt=generate,
-        tools_in_user_message=False,
-        date_string=today.strftime("%d %b %Y"),
-        datetime=day,
-        strftime_now=today.strftime,
-        **variables,
-    )
+        add_generation_prompt=generate, tools_in_user_message=False, datetime=day,
+        date_string=today.strftime("%d %b %Y"), strftime_now=today.strftime, **variables,
+    )  # fmt: skip
 
 
 def error_text(error: BaseException) -> str:

@@ -80,10 +80,8 @@ class ToolboxOptions:
 
 
 def build_toolbox(options: ToolboxOptions = ToolboxOptions()) -> Toolbox:
-    """Build a toolbox and start nothing. Raises ConfigError.
-
-    Precedence of servers with the same name: ``mcp``, ``mcp_config``, ``user_config``, a built-in one.
-    """
+    """Build a toolbox and start nothing. Raises ConfigError. Precedence of servers with the same name:
+    ``mcp``, ``mcp_config``, ``user_config``, a built-in one."""
     folder = (options.root or Path.cwd()).resolve()
     set_root(folder)
     store, audit = ApprovalStore(options.approvals_file, folder), AuditLog(options.audit_file)
@@ -146,7 +144,6 @@ def _merge_servers(
     builtins: Sequence[BuiltinServer],
     store: ApprovalStore,
 ) -> list[ServerConfig]:
-    """All servers that are configured, before any is selected."""
     servers = merge(
         [ServerConfig(builtin.name, builtin=builtin) for builtin in builtins],
         demo_servers() if options.demo_tools else [],

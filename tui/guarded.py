@@ -16,10 +16,8 @@ Result = TypeVar("Result")
 
 
 class Guarded(MessagePump):
-    """Handles further messages after a handler has raised, which Textual 8.2 does not.
-
-    The app's ``_handle_exception`` decides what becomes of the error.
-    """
+    """Handles further messages after a handler has raised, which Textual 8.2 does not. The app's
+    ``_handle_exception`` decides what becomes of the error."""
 
     async def _dispatch_message(self, message: Message) -> None:
         try:
@@ -47,9 +45,7 @@ class GuardedDialog(GuardedScreen[Result], ModalScreen[Result]):
 def run_latest(
     node: DOMNode, group: str, work: Callable[..., Coroutine[Any, Any, None]], *values: object
 ) -> None:
-    """Run ``work(*values)`` as a worker of ``node``, in place of what runs in the group.
-
-    A worker that is cancelled before it begins makes no coroutine, which would never be awaited.
-    """
+    """Run ``work(*values)`` as a worker of ``node``, in place of what runs in the group. A worker that
+    is cancelled before it begins makes no coroutine, which would never be awaited."""
     start: Any = partial(work, *values)
     node.run_worker(start, group=group, exclusive=True)

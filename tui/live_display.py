@@ -88,7 +88,6 @@ class LiveDisplay:
             view.follow(turn, conversation, self._session.runtime.format)
 
     def update_timer(self) -> None:
-        """Run the timer that repaints elapsed times while a visible turn runs."""
         if self._timer is None:
             self._timer = self._app.set_interval(CLOCK_TICK_SECONDS, self.tick, pause=True)
         if self._own.running or (self.tab is not None and self.tab.state == "running"):

@@ -110,7 +110,6 @@ def _end_without_terminal() -> None:
 
 
 async def _run(app: AgentApp) -> int:
-    """Run the app until it ends, by a signal too, and return the exit code."""
     loop = asyncio.get_running_loop()
     loop.set_default_executor(DaemonThreads())
 

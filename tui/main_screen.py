@@ -187,7 +187,6 @@ class MainScreen(BaseScreen):
         await self._owner.message_picker.handle_key(key)
 
     async def action_colour_tokens(self) -> None:
-        """Colour the texts of the turn whose tokens are shown by probability, or no longer."""
         owner, turns = self._owner, self._owner.transcript.own_turns
         if owner.live.tab is not None:
             raise UserError("Only your own conversation can be coloured.")

@@ -31,7 +31,6 @@ class NextPrompt:
     """By server: the tools that `toggle_server_tools` has switched off."""
 
     def turn_options(self) -> TurnOptions:
-        """The options of a turn that starts now, with the tools that are selected."""
         return replace(self.options, tools=self.tool_selection.selected(self.runtime.host.tools()))
 
     def require_format(self) -> Format:

@@ -53,11 +53,9 @@ class EngineBusyError(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling settings. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 are off.
-
-    Penalties and biases change the logits first; then temperature, top_k, top_p (of the tokens that
-    top_k leaves) and min_p apply, in this order.
-    """
+    """Sampling settings. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 are off. Penalties and
+    biases change the logits first; then temperature, top_k, top_p (of the tokens that top_k leaves) and
+    min_p apply, in this order."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -95,7 +93,6 @@ class LoopLimits:
     max_period: int = 200
     """Tokens of the longest period that is recognised."""
     min_periods: int = 6
-    """Minimal number of periods."""
     min_tokens: int = 256
     """Tokens that all periods have at least."""
     min_code_tokens: int = 1024
@@ -238,10 +235,8 @@ class Generation(Protocol):
         EngineError when the engine fails on the way."""
 
     def cancel(self) -> None:
-        """End it at the next token or prefill chunk; it then yields ``Finished("cancelled")``.
-
-        Safe from any thread, at any time, more than once.
-        """
+        """End it at the next token or prefill chunk; it then yields ``Finished("cancelled")``. Safe
+        from any thread, at any time, more than once."""
 
 
 class Engine(Protocol):
@@ -262,11 +257,9 @@ class Engine(Protocol):
         """Load the model; ``progress`` gets 0…1. Does nothing when loaded. Raises EngineError."""
 
     def generate(self, request: Request) -> Generation:
-        """Start generating; needs a running event loop and a loaded engine.
-
-        ``max_tokens=0`` only prefills. Raises ContextOverflowError, EngineBusyError when too many
-        wait, or EngineError when the model is not loaded or the prompt is empty or has unknown ids.
-        """
+        """Start generating; needs a running event loop and a loaded engine. ``max_tokens=0`` only
+        prefills. Raises ContextOverflowError, EngineBusyError when too many wait, or EngineError when
+        the model is not loaded or the prompt is empty or has unknown ids."""
 
     async def close(self) -> None:
         """Cancel running generations and free everything."""

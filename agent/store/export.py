@@ -222,7 +222,6 @@ def single_line(text: str) -> str:
 
 
 def _fenced(text: str) -> str:
-    """As code, whatever fences it holds."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}\n{text}\n{fence}"

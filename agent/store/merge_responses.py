@@ -63,7 +63,6 @@ class _Merge:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._conversation_of: dict[str, str] = {}
-        """Conversation ids by response id."""
         self._upto: dict[str, int] = {}
         """Number of messages of the conversation at the end of a response."""
         self._messages: dict[str, list[int]] = {}

@@ -31,7 +31,6 @@ class StoreReader:
     def __init__(self, db: sqlite3.Connection, tree: ConversationTree, damage: DamageLog) -> None:
         self.db, self.tree = db, tree
         self.damage = damage
-        """Rows that could not be read."""
 
     def _rows(self, subject: str, query: str, values: tuple[object, ...]) -> Iterator[Any]:
         """The rows of a query, up to where the file cannot be read any more."""
@@ -91,7 +90,6 @@ class StoreReader:
         return list(self._summaries("", ()))
 
     def summary(self, name: str) -> ConversationSummary | None:
-        """The conversation with this full id; None where its row is damaged."""
         return next(self._summaries("and c.id = ?", (name,)), None)
 
     def _summaries(

@@ -108,8 +108,7 @@ def _write(
     done: Callable[[BaseException | None], None],
 ) -> asyncio.Future[None]:
     """Have a copy of a conversation written, and take over what is stored of it, while the conversation
-    continues. ``done``: called with the error, if there was one, before the future is
-    done."""
+    continues. ``done``: called with the error, if there was one, before the future is done."""
     before = conversation.saved_count
     copy = replace(conversation, entries=[*conversation.entries])
     written = asyncio.get_running_loop().create_future()
@@ -160,7 +159,6 @@ class _Recording:
         """Done once the row is written, or cannot be; for a turn that had ended, once that is."""
         self._saved: asyncio.Future[None] = loop.create_future()
         self._last: ev.Terminal | None = None
-        """The turn's last event, once there is one."""
         for at, event in enumerate(turn.log.events):
             self._on_event(event, at)
             if isinstance(event, ev.Terminal):

@@ -52,7 +52,6 @@ class TurnRecord:
     """Generated tokens; 0: not recorded, as the speed."""
     tokens_per_second: float = 0.0
     changes: tuple[AgentFileChanges, ...] = ()
-    """Changes of files by its commands."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,6 @@ class ConversationTree:
         owner: str = "",
     ) -> None:
         """Insert or touch the row, titled by ``prompt``; a branch's parent is one it shares with.
-
         ``owner``: the client that a new conversation belongs to; a branch belongs to its parent's."""
         now, title = self.clock.now(), title_from(prompt)
         row = self._db.execute(

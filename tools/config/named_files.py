@@ -80,8 +80,7 @@ def server_files(root: Path, servers: Iterable[ServerConfig]) -> NamedFiles:
 
 def named_paths(server: ServerConfig, folder: Path) -> Iterator[Path]:
     """Yield the files and folders that a server's settings name and that exist, with the folders of
-    scripts: what it may read in the sandbox. ``folder``: where it starts; not read for its own sake.
-    """
+    scripts: what it may read in the sandbox. ``folder``: where it starts; not read for its own sake."""
     for word in _words(server):
         path = Path(os.path.abspath(folder / word))  # noqa: PTH100 - follows no links
         if path == folder or not _exists(path):

@@ -317,7 +317,6 @@ class Connection:
     # --- the connection ---
 
     async def _make_client(self) -> NegotiatingClient:
-        """Make the SDK's client on the transport of the settings; entering it connects."""
         kind: Literal["http", "sse"] = (
             "sse" if "sse" in (self._mode, self.config.transport) else "http"
         )

@@ -98,7 +98,6 @@ class Host:
         return server.config if server else None
 
     def add_servers(self, servers: Sequence[ServerConfig], *, connect: bool = True) -> None:
-        """Add servers, and begin to connect them if ``connect``."""
         for config in servers:
             self._servers[config.name] = McpServer(config, self._context)
             if connect:
@@ -247,7 +246,6 @@ class Host:
             return server.login_answers[-1]
 
     def find_tool(self, name: str) -> Tool | None:
-        """Return the enabled tool called ``server.tool``."""
         matches = (tool for tool in self.tools() if name == f"{tool.server}.{tool.name}")
         return next(matches, None)
 

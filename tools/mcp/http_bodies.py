@@ -60,7 +60,6 @@ class LargeMessages:
         return bytearray(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
 
     def restore(self, message: T.JSONRPCMessage) -> None:
-        """Put the contents back into a message that stands for another."""
         match message:
             case T.JSONRPCResponse():
                 token = str(message.result.get(_TOKEN_KEY))

@@ -20,11 +20,9 @@ NPM_SECONDS = 20.0
 
 
 def package_hosts(command: str) -> tuple[str, ...]:
-    """Return the hosts from which ``command`` gets the package that it runs; blocks.
-
-    Neither settings of the person nor of a folder count, for the sandbox does not see them. Raises
-    OSError if the hosts are not known.
-    """
+    """Return the hosts from which ``command`` gets the package that it runs; blocks. Neither settings
+    of the person nor of a folder count, for the sandbox does not see them. Raises OSError if the hosts
+    are not known."""
     return _node_hosts() if PurePath(command).name in NODE_RUNNERS else _python_hosts()
 
 

@@ -40,7 +40,6 @@ class TokenStorage:
         self.stored = await asyncio.to_thread(self._credentials.load, self._url)
 
     async def save(self) -> None:
-        """Write the store. Raises OSError."""
         await asyncio.to_thread(self._credentials.save, self._url, self.stored)
 
     @contextlib.asynccontextmanager

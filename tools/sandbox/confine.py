@@ -159,9 +159,7 @@ def main() -> None:
 
 def open_proxy() -> None:
     """Listen in this network, which is the sandbox's own, for a proxy outside, and name it to programs.
-
-    The proxy takes connections from the very socket: no path or port of the machine leads to it.
-    """
+    The proxy takes connections from the very socket: no path or port of the machine leads to it."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(fileno=3) as link:

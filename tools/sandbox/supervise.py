@@ -111,11 +111,9 @@ def load(name: str) -> Any:
 
 
 def limit_processes(processes: int) -> None:
-    """Let the kernel refuse processes before the machine has none left; for root it does not.
-
-    It counts the user's threads everywhere, so that a limit without room to spare would refuse a
-    command's own processes once the user starts another program.
-    """
+    """Let the kernel refuse processes before the machine has none left; for root it does not. It counts
+    the user's threads everywhere, so that a limit without room to spare would refuse a command's own
+    processes once the user starts another program."""
     running = 0
     for entry in os.scandir("/proc") if sys.platform == "linux" else ():
         with contextlib.suppress(OSError):  # it ended meanwhile

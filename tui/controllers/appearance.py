@@ -35,7 +35,6 @@ class Appearance:
         self._app.default_screen.set_class(name == "blue-orange", "-blue-orange")
 
     async def toggle_view(self) -> None:
-        """Show running turns of the visible transcript as live panes, or item by item."""
         app, transcript = self._app, self._app.live.visible_transcript
         await self._picker.keep_picked(transcript.toggle_view())
         newest = transcript.newest_exchange

@@ -162,7 +162,6 @@ class ChatController:
         return prompt
 
     def _reject(self, text: str, reason: str) -> None:
-        """Put the text back into the prompt and notify the person of the reason."""
         self._app.prompt.put_before(without_attachments(text))
         self._app.notify(reason, severity="warning", markup=False)
 

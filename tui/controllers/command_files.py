@@ -130,7 +130,6 @@ def add_custom_commands(
 
 
 async def _send(chat: ChatController, file: CommandFile, argument: str) -> None:
-    """Send the prompt of a file, with the files that the person mentions."""
     from agent.conversation.attachments import format_attachment
 
     text = file.expand(argument)

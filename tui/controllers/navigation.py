@@ -234,7 +234,6 @@ class Navigator:
                 await self._chat.submit(f"/model {action[1]}")
 
         def describe(row: ModelRow) -> list[tuple[str, str]]:
-            """Describe a model; of the one that has answered, with the speed of its last turn."""
             facts = describe_model(row_model(row, runtime.paths), runtime.paths)
             turn = self._app.own_turn.view
             if turn is not None and turn.speed and row.name == runtime.model.name:
@@ -257,7 +256,6 @@ class Navigator:
                 save_setting(self._app.session.runtime.paths, "model", name)
 
     async def switch_model(self, name: str) -> None:
-        """Load another model and answer with it from now on. Raises UserError."""
         app = self._app
         notice = await self._startup.with_progress(
             lambda progress: app.session.switch_model(name, progress)

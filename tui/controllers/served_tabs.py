@@ -93,7 +93,6 @@ class ServedTabs:
         return len(self.tabs) > self.max_tabs or turn_views > self.max_turn_views
 
     def _evictable(self) -> list[ServedConversation]:
-        """The hidden tabs without a running turn, the one that ended first before others."""
         ended = [
             tab for tab in self.tabs if tab.state != "running" and tab is not self._app.live.tab
         ]

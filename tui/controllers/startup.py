@@ -218,7 +218,6 @@ class Startup:
                 app.transcript.add_notice(text, error=True)
 
     async def _serve(self) -> None:
-        """Serve HTTP until the app ends; add a notice if that is not possible."""
         app = self._app
         serving = app.session.serving
         assert serving is not None

@@ -24,7 +24,6 @@ class TitleWriter:
         self._app, self._chat = app, chat
         self._timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
-        """The writing of the latest title."""
         self._tried: set[str] = set()
         """Ids of conversations for which the model has written a title, or could not."""
 

@@ -172,7 +172,6 @@ class TokenExplorer:
         return loaded
 
     async def toggle_view(self) -> None:
-        """Open or close the token view."""
         app, live = self._app, self._app.live
         if live.token_view is None:
             from tui.widgets.token_view import TokenView

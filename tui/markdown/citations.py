@@ -33,5 +33,4 @@ def _link_target(url: str) -> str:
 
 
 def _escape(title: str) -> str:
-    """Escape a title, so that nothing in it is Markdown."""
     return _MARKUP.sub(r"\\\1", " ".join(title.split()))

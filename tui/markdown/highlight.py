@@ -112,7 +112,6 @@ def _format_object(value: dict[str, Any], language: str) -> list[StyledRun]:
 
 
 def _command_line(words: object) -> str:
-    """Return the command line of a call's words, or nothing if these are not words."""
     from tools.policy.commands import display_line  # not needed before the first paint
 
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):

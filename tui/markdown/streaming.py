@@ -162,7 +162,6 @@ class StreamingMarkdown:
         self._update_rows()
 
     def _update_rows(self) -> None:
-        """Put closed rows, open rows and plain text together, with blank rows between blocks."""
         if self.layout is None:
             return
         open_rows = self._open_rows

@@ -98,7 +98,6 @@ class ContextScreen(ListScreen[None]):
         self._measured = measured
         self._cached: int | None = None
         self._parts: dict[str, list[ContextPart]] = {}
-        """The parts of each row, by its id."""
         self._seen = seen
         """The state that the rows depend on, when they were last measured."""
 

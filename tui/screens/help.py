@@ -88,7 +88,6 @@ def _key_section(bindings: KeyBindings) -> str:
 
 
 def _command_line(command: Command) -> str:
-    """Describe a command in two columns, the second wrapped within its own."""
     name = f"  {f'/{command.name} {command.arguments}':28} "
     return fill(command.summary, PAGE_COLUMNS, initial_indent=name, subsequent_indent=" " * 31)
 

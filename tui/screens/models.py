@@ -122,7 +122,6 @@ class ModelsScreen(ListScreen[ModelAction]):
             super().show_details()
 
     def _action_text(self, row: ModelRow) -> str:
-        """Say what Enter would do, or why it does nothing."""
         download = self._downloads.get(row.name)
         if self._running_download(row.name):
             return "Downloading in the background; Ctrl-X stops it."

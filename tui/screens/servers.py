@@ -50,9 +50,7 @@ class ServersScreen(ListScreen[None]):
         self._tool_tokens: dict[tuple[str, str], int] = {}
         self._total_tokens = 0
         self._login_texts: dict[str, str] = {}
-        """Progress of logins, by server."""
         self._states: dict[str, ServerState] = {}
-        """Servers by name."""
         self._tools: list[Tool] = []
         self._snapshot: object = None
         """All that the rows depend on, as it was last read."""

@@ -89,7 +89,6 @@ class ItemView:
     card_has_arguments: bool = False
     """Whether the approval card shows all of the arguments."""
     output: TextBuffer = field(default_factory=TextBuffer)
-    """The output of the running tool so far."""
     result: str | None = None
     progress: str = ""
     changes: str = ""
@@ -125,7 +124,6 @@ def open_item(builder: ItemBuilder, now: float) -> ItemView:
 
 
 def finish_item(view: ItemView, item: ev.Item) -> None:
-    """Set text, state and result from the complete item."""
     view.incomplete = getattr(item, "status", None) == "incomplete"
     match item:
         case ev.ReasoningItem(content=content):
@@ -144,7 +142,6 @@ def finish_item(view: ItemView, item: ev.Item) -> None:
 
 
 def _call_parts(item: ev.Item) -> tuple[str, str, str | None, bool]:
-    """Title, arguments and result of a call, and whether it has failed."""
     match item:
         case ev.McpCallItem(error=error):
             title, result = (

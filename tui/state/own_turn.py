@@ -52,5 +52,4 @@ class PromptQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no prompt and no steering message waits."""
         return not (self.prompts or self.steering)

@@ -43,14 +43,12 @@ class TurnView:
         self.notices: list[str] = []
         self.model = ""
         self.activity = "waiting"
-        """The turn's current activity, for the status line."""
         self.context_used: int | None = None
         self.context_length: int | None = None
         self.servers: list[ev.ServerStatus] | None = None
         self.speed = 0.0
         """Generated tokens per second."""
         self.tokens = 0
-        """Generated tokens of the turn."""
         self.probability_note = ""
         """The share of surprising tokens, or why it is not known; empty: not requested."""
         self.token_times: list[tuple[float, float]] = []
@@ -70,7 +68,6 @@ class TurnView:
 
     @property
     def response(self) -> ev.Response | None:
-        """The response of a turn that has ended."""
         return None if self.running else self._builder.response
 
     @property

@@ -246,7 +246,6 @@ class ApprovalCard(Guarded, Vertical):
         return action != "back" or bool(self.query(Input))
 
     async def action_back(self) -> None:
-        """Close the input of a reason, and return to the other answers."""
         await self.query("Input, .hint").remove()
         self._choices.display = True
         self._choices.focus()

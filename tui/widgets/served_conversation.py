@@ -24,7 +24,6 @@ class ServedConversation:
         self.turn_views: list[TurnView] = []
         self.transcript = Transcript()
         self.in_view = asyncio.Event()
-        """Set while the tab is visible."""
         self.title = ""
         """The first prompt, on one line."""
         self._streaming: list[TurnView] = []

@@ -44,7 +44,6 @@ class StatusFields:
     """The key that shows their tabs."""
 
     def texts(self) -> dict[str, str]:
-        """Return the texts on the right by name, in their order, without those that are empty."""
         used, length = self.context_used or 0, self.context_length
         ready, enabled = self.ready_servers, self.enabled_servers
         texts = {

@@ -255,7 +255,6 @@ class TextStream(Guarded, ScrollView, can_focus=True):
                 yield hit, self._row_at((number, start))
 
     def _row_at(self, position: tuple[int, int]) -> int:
-        """The row that shows a line's column."""
         line, column = position
         row = bisect_right(self._rows, (line, column, len(self.lines[line].text))) - 1
         return max(0, min(row, len(self._rows) - 1))

@@ -37,7 +37,6 @@ class TurnTimes(Widget):
         return 1 + len(self._timeline.spans) + bool(self._timeline.tokens)
 
     def render(self) -> Content:
-        """Return a heading, a row for each span, and the speed over time."""
         timeline, width = self._timeline, self.content_size.width
         names = min(NAME_COLUMNS, width // 3)
         columns = max(1, width - names - SECONDS_COLUMNS)

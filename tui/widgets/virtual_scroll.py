@@ -68,7 +68,6 @@ class VirtualScroll(Guarded, VerticalScroll, can_focus=False):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.mount_lock = asyncio.Lock()
-        """Held while widgets are mounted or removed."""
         self._spacer_above, self._spacer_below = Spacer(), Spacer()
         self._regions: dict[Widget, Region] = {}
         """Where the children are since the last layout, with their margins below."""

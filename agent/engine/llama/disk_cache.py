@@ -191,11 +191,9 @@ class DiskCache:
     """The stored prefixes of one model, for one engine."""
 
     folder: Path
-    """The folder of the model."""
     max_bytes: int
     """Bytes of all models' prefixes."""
     _pending: dict[Path, Future[None]] = field(default_factory=dict)
-    """The files that are being written."""
     _writer: ThreadPoolExecutor | None = None
 
     # --- reading ---
@@ -272,7 +270,6 @@ class DiskCache:
             self._pending[segment.path] = work
 
     def flush(self, seconds: float) -> None:
-        """Wait until all is written, but not longer than this."""
         wait(self._pending.values(), max(0, seconds))
 
     def _write(

@@ -31,7 +31,6 @@ class Penalties:
         self._recent = deque(prompt[-REPEAT_WINDOW_TOKENS:], REPEAT_WINDOW_TOKENS)
         biases = dict(pair for pair in sampling.logit_bias if 0 <= pair[0] < vocabulary_size)
         self._slots = {token: slot for slot, token in enumerate(biases)}
-        """Slot of each token."""
         self._tokens = np.array([*biases], np.int64)
         self._offsets = np.array([*biases.values()], np.float32)
         self._generated = np.zeros(len(biases), np.bool_)

@@ -81,7 +81,6 @@ class KvSequence:
         self.seq_id = seq_id
         self.ids: list[int] = []
         self.busy = False
-        """Whether a job has it."""
         self.prompt_length = 0
         """Tokens of the last prompt; what follows them was generated."""
         self.savable_tokens: int | None = None
@@ -176,11 +175,9 @@ class KvSequence:
         return self._checkpoints[length]
 
     def restore(self, stored: StoredPrefix) -> Generator[bool]:
-        """Append what is on disk, a segment for each step; yields whether there was room for it.
-
-        The ids before are a prefix of the stored ones. Unless the iterator is read to its end, and
-        where a file is damaged, the sequence is empty afterwards.
-        """
+        """Append what is on disk, a segment for each step; yields whether there was room for it. The
+        ids before are a prefix of the stored ones. Unless the iterator is read to its end, and where a
+        file is damaged, the sequence is empty afterwards."""
         # Until it is done the sequence cannot be used: the sliding layers' cells are overwritten.
         ids, windows = self.ids, self._checkpoints
         self.ids, self._checkpoints = [], {}
@@ -258,11 +255,9 @@ class PrefixCache:
         return any(s.ids[: len(prompt)] == prompt for s in self.sequences)
 
     def acquire(self, prompt: list[int], draft: bool = False) -> AcquiredSequence:
-        """Return a sequence that a job continues with `prompt`, truncated to their common prefix.
-
-        At least the prompt's last token is left to compute. One sequence must be free. ``draft``:
-        the prompt is a guess that others will follow which differ at the end.
-        """
+        """Return a sequence that a job continues with `prompt`, truncated to their common prefix. At
+        least the prompt's last token is left to compute. One sequence must be free. ``draft``: the
+        prompt is a guess that others will follow which differ at the end."""
         limit = len(prompt) - 1
         sources = [*self.sequences, self._spare]
         shared = {s: min(common_prefix_length(s.ids, prompt), limit) for s in sources}
@@ -288,9 +283,7 @@ class PrefixCache:
 
     def acquire_spare(self, prompt: list[int]) -> AcquiredSequence:
         """Return the spare sequence for a job with `prompt`; conversations' sequences stay unchanged.
-
-        There is one, which must not be busy; what it has is there until it is needed otherwise.
-        """
+        There is one, which must not be busy; what it has is there until it is needed otherwise."""
         limit, spare = len(prompt) - 1, self._spare
         reusable = {
             s: s.reusable(min(common_prefix_length(s.ids, prompt), limit))
@@ -374,10 +367,8 @@ class PrefixCache:
             sequence.unsaved = False
 
     def evict(self, spared: Sequence[int] | None = None) -> bool:
-        """Empty the least recently used free sequence; return False when there is none.
-
-        ``spared``: a prompt; the sequence that shares the longest prefix with it must stay.
-        """
+        """Empty the least recently used free sequence; return False when there is none. ``spared``: a
+        prompt; the sequence that shares the longest prefix with it must stay."""
         if self._spare.ids and not self._spare.busy:
             self._spare.clear()
             return True

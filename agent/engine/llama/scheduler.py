@@ -47,7 +47,6 @@ class GenerationJob:
     ids: list[int]
     """The prompt, then the generated tokens."""
     max_generated: int
-    """Tokens to generate at most."""
     sequence: KvSequence | None = None
     checkpoints_at: set[int] = field(default_factory=set)
     """Positions in the prompt where a chunk ends and a checkpoint is saved."""
@@ -62,7 +61,6 @@ class GenerationJob:
     cached_tokens: int = 0
     """Prompt tokens that were in the KV cache at the first start."""
     generated: int = 0
-    """Tokens generated so far."""
     sampler: Sampler | None = None
     drafter: Drafter | None = None
     """Drafts its tokens; None: no drafts."""
@@ -147,10 +145,8 @@ class Scheduler:
         return [*self.running, *self.waiting, *self.background]
 
     def add(self, job: GenerationJob) -> GenerationJob | None:
-        """Queue a new job; return a background job that is dropped for it, if any.
-
-        A foreground job stops the background jobs that run; they wait again.
-        """
+        """Queue a new job; return a background job that is dropped for it, if any. A foreground job
+        stops the background jobs that run; they wait again."""
         if not job.request.background:
             self.waiting.append(job)
             for other in [other for other in self.running if other.request.background]:
@@ -160,10 +156,8 @@ class Scheduler:
         return self.background.pop() if len(self.background) > MAX_BACKGROUND_JOBS else None
 
     def start_ready(self) -> list[GenerationJob]:
-        """Start the jobs that can start; return them, oldest first.
-
-        A background prefill whose prompt is in the KV cache already is returned without a sequence.
-        """
+        """Start the jobs that can start; return them, oldest first. A background prefill whose prompt
+        is in the KV cache already is returned without a sequence."""
         started: list[GenerationJob] = []
         for job in list(self.waiting):
             if self._out_of_cells or not self._cache.free_sequences:
@@ -181,11 +175,9 @@ class Scheduler:
         return started
 
     def _must_wait(self, job: GenerationJob) -> bool:
-        """Whether a running job is prefilling a prefix that this job needs too.
-
-        Computing the prefix once and copying it is faster than prefilling it twice side by side; it
-        has to be longer by MIN_REUSE_TOKENS than what is already in the KV cache.
-        """
+        """Whether a running job is prefilling a prefix that this job needs too. Computing the prefix
+        once and copying it is faster than prefilling it twice side by side; it has to be longer by
+        MIN_REUSE_TOKENS than what is already in the KV cache."""
         if job.waits_for is None:
             prefilling = [other for other in self.running if other.remaining > 1]
             prefixes = [
@@ -243,11 +235,8 @@ class Scheduler:
             self._checkpoint_if_due(job)
 
     def plan(self) -> list[StepShare]:
-        """Plan the next step: one token of each job that decodes, then chunks of those that
-        prefill.
-
-        Returns at most `step_tokens` tokens, none if no job can do anything.
-        """
+        """Plan the next step: one token of each job that decodes, then chunks of those that prefill.
+        Returns at most `step_tokens` tokens, none if no job can do anything."""
         shares = [
             StepShare(job, 1)
             for job in self.running
@@ -293,11 +282,8 @@ class Scheduler:
             job.last_checkpoint = position
 
     def make_room(self) -> GenerationJob | None:
-        """Free cells of the full KV cache: evict an idle sequence, or else requeue the youngest
-        job.
-
-        Returns the only running job if there is nothing else to free.
-        """
+        """Free cells of the full KV cache: evict an idle sequence, or else requeue the youngest job.
+        Returns the only running job if there is nothing else to free."""
         first = self.running[0]
         if self._cache.evict(first.ids if first.is_auxiliary else None):
             return None

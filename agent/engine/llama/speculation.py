@@ -57,11 +57,8 @@ class PromptLookup:
 
     def draft(self, ids: Sequence[int], limit: int) -> tuple[list[int], int]:
         """Return a draft of ``limit`` tokens that follow ``ids``, and the length of the match before
-        it; nothing and 0 without a match.
-
-        ``ids`` has grown since the last call. A draft that would go beyond their end repeats itself,
-        as the text does.
-        """
+        it; nothing and 0 without a match. ``ids`` has grown since the last call. A draft that would go
+        beyond their end repeats itself, as the text does."""
         self._append(ids)
         known = self._ids[: self._count]
         ends, length = np.flatnonzero(known[:-1] == known[-1]), 1
@@ -162,10 +159,8 @@ class StepCosts:
                 self._ratios[key] = ratio + COST_RATE * (seconds / plain - ratio)
 
     def ratio(self, generations: int, drafted: int) -> float:
-        """Return the estimated cost of a step, 1 for one without drafts.
-
-        An unmeasured size counts as cheap as a smaller one, so that it is tried once.
-        """
+        """Return the estimated cost of a step, 1 for one without drafts. An unmeasured size counts as
+        cheap as a smaller one, so that it is tried once."""
         sizes = range(_size_class(drafted), -1, -1)
         measured = (self._ratios.get((generations, size)) for size in sizes)
         return max(1.0, next((ratio for ratio in measured if ratio is not None), 1.0))
@@ -217,11 +212,9 @@ class DraftPlanner:
 
 
 class DraftLengths:
-    """Decides how many tokens a draft model drafts before a step.
-
-    Its drafts take time, so none is made only to be compared: lengths are tried from the shortest on,
-    the next one when one pays, and where none does the model pauses, ever longer.
-    """
+    """Decides how many tokens a draft model drafts before a step. Its drafts take time, so none is made
+    only to be compared: lengths are tried from the shortest on, the next one when one pays, and where
+    none does the model pauses, ever longer."""
 
     def __init__(self, max_tokens: int = MAX_DRAFT_TOKENS) -> None:
         """``max_tokens``: drafted tokens of a step, of all generations together."""
@@ -236,10 +229,8 @@ class DraftLengths:
         self._paused_steps = 0
 
     def choose(self, limits: Sequence[int]) -> int:
-        """Return how many tokens to draft for each generation of the next step, or 0.
-
-        ``limits``: how many tokens the drafts of each may have; those are shortened.
-        """
+        """Return how many tokens to draft for each generation of the next step, or 0. ``limits``: how
+        many tokens the drafts of each may have; those are shortened."""
         count = len(limits)
         if not self.costs.is_measured(count, 0) or self._steps >= PLAIN_STEP_INTERVAL:
             self._steps = 0

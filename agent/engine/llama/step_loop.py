@@ -111,7 +111,6 @@ class StepLoop:
             self._decode_shares(shares, self._draft(shares), began_at)
 
     def close(self) -> None:
-        """Cancel all jobs, and write to disk what is not there yet."""
         self._receive(wait=False)
         for job in self._scheduler.jobs:
             self._end(job, "cancelled")

@@ -77,12 +77,10 @@ def cpu_expert_overrides(layers: int) -> ctypes.Array[_BufferTypeOverride]:
 
 
 def free_memory(cgroup_root: Path = CGROUP_ROOT) -> int:
-    """Return the bytes of memory that this process may still take; the file cache counts as free.
-
-    A container's limit counts, by either version of cgroups
+    """Return the bytes of memory that this process may still take; the file cache counts as free. A
+    container's limit counts, by either version of cgroups
     (https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files,
-    https://docs.kernel.org/admin-guide/cgroup-v1/memory.html).
-    """
+    https://docs.kernel.org/admin-guide/cgroup-v1/memory.html)."""
     import psutil
 
     v2, v1 = cgroup_root, cgroup_root / "memory"

@@ -52,7 +52,6 @@ class RemoteClient:
         self.vocabulary = vocabulary
         self.timing = timing or RemoteTiming()
         self.served_model = ""
-        """The model's name on the server."""
         self.context_length = max_context or 0
         """Tokens that prompt and output may have together; exact once opened."""
         self._max_context = max_context
@@ -91,7 +90,6 @@ class RemoteClient:
         self._http = http
 
     def _connect(self) -> httpx2.AsyncClient:
-        """Make an HTTP client. Raises EngineError for a key that cannot be sent."""
         key = self._api_key
         if key and not (key.isascii() and key.isprintable()):
             raise EngineError(

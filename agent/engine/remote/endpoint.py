@@ -18,7 +18,6 @@ class ReplicaState:
     address: str
     """Without secrets."""
     is_usable: bool
-    """Whether new requests may go there."""
     running: int
     """Generations that it runs for this program."""
     generations: int

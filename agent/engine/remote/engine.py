@@ -45,7 +45,6 @@ class RemoteEngine:
         return sum(not generation.request.background for generation in self._running)
 
     async def load(self, progress: Callable[[float], None] | None = None) -> None:
-        """Wait for a loading server; check its model and vocabulary. Raises EngineError."""
         if self.replicas.is_open:
             return
         await self.replicas.open(progress)
@@ -53,7 +52,6 @@ class RemoteEngine:
             progress(1.0)
 
     async def check_health(self) -> HealthProblem | None:
-        """Return what keeps the server from answering. Raises EngineError if none can be asked."""
         return await self.replicas.check_health()
 
     async def cached_health(self) -> HealthProblem | None:

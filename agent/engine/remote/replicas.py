@@ -100,7 +100,6 @@ class Replicas:
             )
 
     def detach(self) -> list[httpx2.AsyncClient]:
-        """Forget the connections, so that nothing new is sent, and return them to be closed."""
         for replica in self.all:
             if replica.watch is not None:
                 replica.watch.cancel()
@@ -122,7 +121,6 @@ class Replicas:
     # --- the choice ---
 
     def choose(self, request: Request) -> Replica:
-        """Choose which one is asked first; needs an opened one."""
         return (
             self.choose_another(request, ())
             or rank([replica for replica in self.all if replica.client.is_open], request)[0]
@@ -189,7 +187,6 @@ class Replicas:
         return next(ready, problem)
 
     async def check_health(self) -> HealthProblem | None:
-        """Return what keeps all of them from answering now. Raises EngineError."""
         ready = await self.find_ready(self.all[0])
         return ready if isinstance(ready, HealthProblem) else None
 

@@ -82,7 +82,6 @@ class SharedEngine:
 
     @property
     def unfinished(self) -> int:
-        """Number of generations of this process that run or wait, without background ones."""
         own = self.own.unfinished if self.own else 0
         return own + sum(not generation.request.background for generation in self._running)
 

@@ -42,7 +42,6 @@ class EngineServer:
         self._path: Path | None = None
         self._inode = 0
         self._cancels: set[Callable[[], None]] = set()
-        """Cancel the generations that run."""
         self._stopping = False
         self._freed = asyncio.Event()
 

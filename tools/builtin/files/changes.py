@@ -138,7 +138,6 @@ def diff(root: RootFolder, changes: list[FileChange]) -> str:
 
 
 def summary(root: RootFolder, changes: list[FileChange]) -> str:
-    """Return for the model what was done, one line a file."""
     lines = []
     for change in changes:
         verb = "created" if change.before is None else "changed"
@@ -191,7 +190,6 @@ class UndoJournal:
         return reverse
 
     def undo(self) -> list[FileChange]:
-        """Undo the last change and return the changes made. Raises ToolError, OSError."""
         changes = self.plan_undo()
         for change in changes:
             _replace_file(self._root, change.path, change.after)

@@ -92,7 +92,6 @@ class WorkerWatch:
             remove_changed_since(self._folder, self._began_ns)
 
     def _folder_problem(self) -> str:
-        """Return which limit of the folder is exceeded, empty if none is. Blocks."""
         removed = _removed_file_bytes(self.pid)
         if removed is None and self._shows_files:
             return "hid its open files"

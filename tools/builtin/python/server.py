@@ -20,7 +20,7 @@ from tools.builtin.conversation_folders import (
 from tools.builtin.python.call_limits import CallLimits
 from tools.builtin.python.session import PythonSession
 from tools.builtin.python.worker_process import INTERRUPT_GRACE_SECONDS
-from tools.builtin_server import BuiltinServer, ToolError, conversation_id
+from tools.builtin_server import BuiltinServer, ToolError, conversation_id, object_schema
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.isolation import Isolation, ResourceLimits
 from tools.types import Access, Tool
@@ -37,11 +37,7 @@ class PythonServer(BuiltinServer):
             server="code_interpreter",
             name="python",
             description="Run Python code.",
-            parameters={
-                "type": "object",
-                "properties": {"code": {"type": "string"}},
-                "required": ["code"],
-            },
+            parameters=object_schema(["code"], code="string"),
             model_name="python",
         ),
     )
@@ -126,7 +122,6 @@ class PythonServer(BuiltinServer):
             self._start_idle_timer(key, session)
 
     async def close(self) -> None:
-        """End all workers and delete the temporary folder."""
         self._closed = True
         for timer in self._idle_timers.values():
             timer.cancel()
@@ -173,7 +168,6 @@ class PythonServer(BuiltinServer):
                     self._idle_timers.pop(key).cancel()
 
     def _start_idle_timer(self, key: str, session: PythonSession) -> None:
-        """Restart the timer after which the session's worker is ended."""
         if self._closed or self.sessions.get(key) is not session:
             return
         if key in self._idle_timers:

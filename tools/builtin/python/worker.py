@@ -174,7 +174,6 @@ class CodeRunner:
         self.running = False
 
     def run(self, run_id: int, code: str) -> None:
-        """Run code and send its output, the files it made, and how it ended."""
         self.current = run_id
         signal.signal(signal.SIGINT, self.on_interrupt)  # an earlier run may have changed it
         # So it may these: what is printed must not vanish.

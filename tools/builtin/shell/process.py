@@ -41,9 +41,7 @@ class SandboxedCommand:
 
     async def start(self, line: Sequence[str], folder: Path, *, takes_input: bool = False) -> None:
         """Start ``line``, which `isolation.shell_command` has made for this link and home.
-
-        ``takes_input``: it has a stdin, and may run for long: its output is read with pauses.
-        """
+        ``takes_input``: it has a stdin, and may run for long: its output is read with pauses."""
         self._pauses = takes_input
         pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         self._process = process = await asyncio.create_subprocess_exec(

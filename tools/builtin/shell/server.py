@@ -358,7 +358,6 @@ class ShellServer(BuiltinServer):
         network: NetworkAccess,
         arguments: dict[str, Any],
     ) -> StructuredText:
-        """Start a command that runs on after the call; return its id and its first output."""
         line = display_line(words)
         entry = self.background.reserve(conversation_id.get(), line, network)
         command = self._new_command(words, entry.add)

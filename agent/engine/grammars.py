@@ -221,28 +221,21 @@ class Matcher:
         return np.array([i for i in few if i != self._end_id], np.intp)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class CompiledGrammar:
     """A grammar compiled for a vocabulary, ready for any number of texts."""
 
-    def __init__(
-        self,
-        matcher: Any,
-        end_id: int,
-        vocabulary: VocabularyTexts,
-        lark_body: str,
-        unenforced: str | None,
-        *,
-        is_json: bool,
-    ) -> None:
-        self._matcher, self._end_id, self._vocabulary = matcher, end_id, vocabulary
-        self._is_json = is_json
-        self.lark_body = lark_body
-        """The right side of a Lark rule that is this grammar; only for a JSON Schema."""
-        self.unenforced = unenforced
-        """Which part of the grammar is not enforced, in llguidance's words; None: nothing."""
+    _matcher: Any
+    _end_id: int
+    _vocabulary: VocabularyTexts
+    lark_body: str
+    """The right side of a Lark rule that is this grammar; only for a JSON Schema."""
+    unenforced: str | None
+    """Which part of the grammar is not enforced, in llguidance's words; None: nothing."""
+    is_json: bool
 
     def new_matcher(self, limits: LoopLimits | None = None) -> Matcher:
-        matcher, is_json = self._matcher.deep_copy(), self._is_json
+        matcher, is_json = self._matcher.deep_copy(), self.is_json
         return Matcher(matcher, self._end_id, self._vocabulary, limits, is_json=is_json)
 
     def was_closed(self, ids: Sequence[int], limits: LoopLimits) -> bool:

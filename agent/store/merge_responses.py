@@ -1,9 +1,7 @@
-"""The migration step by which responses, which had tables of their own, become turns.
-
-Each response had the list of all its messages. In the order in which they were made, each is appended
-to the conversation of the response that it continues if its messages begin with all of that
-conversation's; otherwise it begins a branch there, behind the messages that both have.
-"""
+"""The migration step by which responses, which had tables of their own, become turns. Each response had
+the list of all its messages. In the order in which they were made, each is appended to the conversation
+of the response that it continues if its messages begin with all of that conversation's; otherwise it
+begins a branch there, behind the messages that both have."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Changes modes and times of files for a command under Landlock, which does not look at such changes.
-
 Imports nothing of ours. The filter of ``confine.py`` hands the calls over: each waits until the
 supervisor, in a thread here, has made or refused it. The file is opened before it is looked at, so a
-link that is put there meanwhile leads nowhere.
-"""
+link that is put there meanwhile leads nowhere."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""The way of one sandboxed command to the hosts that it may reach: a proxy for HTTP and SOCKS5.
-
-It runs outside of the sandbox, in the process of ``supervise.py``, and listens on a socket of the
-sandbox's own network, which nothing else is in: no other user or program of this machine can connect
-to it, and the command can connect to nothing else. By hand, because the proxies on PyPI are programs
-for a port of this machine, and none connects to the very address that it has checked.
-"""
+"""The way of one sandboxed command to the hosts that it may reach: a proxy for HTTP and SOCKS5. It runs
+outside of the sandbox, in the process of ``supervise.py``, and listens on a socket of the sandbox's own
+network, which nothing else is in: no other user or program of this machine can connect to it, and the
+command can connect to nothing else. By hand, because the proxies on PyPI are programs for a port of
+this machine, and none connects to the very address that it has checked."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Decides which job does what in the next step of the model; all running jobs share each step.
-
-A job that decodes feeds its last token; a job that still prefills feeds a chunk of its prompt.
-While others decode the chunks are small, so that no stream pauses for long. The scheduler is pure:
-it knows neither threads nor llama.cpp.
-"""
+"""Decides which job does what in the next step of the model; all running jobs share each step. A job
+that decodes feeds its last token; a job that still prefills feeds a chunk of its prompt. While others
+decode the chunks are small, so that no stream pauses for long. The scheduler is pure: it knows neither
+threads nor llama.cpp."""
 
 from __future__ import annotations
 

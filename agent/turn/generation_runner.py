@@ -85,12 +85,12 @@ class GenerationRunner:
         if budget == 0:
             prefix = prefix or self._open_answer(stage)
             stage = stage._replace(reasoning_until=len(prefix))
-        limit = self._tokens_left()
+        if (limit := self._context.options.max_output_tokens) is not None:
+            limit -= self._context.usage.tokens.output_tokens
         if limit is not None and limit <= 0:
             return EndReason.STOP if further else EndReason.LENGTH
-        request = await self._request(
-            stage, prefix, min(filter(None, (limit, budget)), default=None)
-        )
+        most = min(filter(None, (limit, budget)), default=None)
+        request = await self._request(stage, prefix, most)
         try:
             generation = None if self._ends_in(prefix) else self._context.runtime.generate(request)
         except (ContextOverflowError, EngineBusyError) as error:
@@ -128,11 +128,6 @@ class GenerationRunner:
             self._generation = self._cut_after = None
             self._keep(decoder)
         return self._count(request, end, decoder, len(prefix), further)
-
-    def _tokens_left(self) -> int | None:
-        """Tokens that the response may still have; None: no limit of the request's."""
-        most = self._context.options.max_output_tokens
-        return None if most is None else most - self._context.usage.tokens.output_tokens
 
     # --- the end of the reasoning ---
 

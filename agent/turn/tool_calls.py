@@ -192,10 +192,6 @@ class ToolCall:
                 return False
 
     @property
-    def is_cut_for_client(self) -> bool:
-        return self.cut and isinstance(self.writer, FunctionCallWriter | CustomCallWriter)
-
-    @property
     def server_writer(self) -> CallWriter:
         assert not isinstance(self.writer, FunctionCallWriter | CustomCallWriter)
         return self.writer
@@ -364,7 +360,8 @@ class ToolCallRunner:
 
     @property
     def has_cut_client_call(self) -> bool:
-        return any(call.is_cut_for_client for call in self.pending)
+        cut = (call.writer for call in self.pending if call.cut)
+        return any(isinstance(writer, FunctionCallWriter | CustomCallWriter) for writer in cut)
 
     def pending_results(self, why: str) -> list[tuple[str, str]]:
         """Recipient and result text of each pending call of this process if it were aborted now."""

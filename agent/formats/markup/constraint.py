@@ -1,32 +1,22 @@
-"""Constrains decoding of markup in text, where special ids determine what comes next: a call after the
-id of ``<tool_call>``, an answer where no reasoning is open. Calls that only their text distinguishes
-(Llama's bare JSON, Qwen3-Coder's tags) are not constrained."""
+"""Constrains decoding of markup in text: reasoning is free, and a grammar of the message follows it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.engine.grammars import ANY_OBJECT, CompiledGrammar, Grammar, GrammarCompiler, Matcher
+from agent.engine.grammars import CompiledGrammar, GrammarCompiler, Matcher
 from agent.formats.constraints import GenerationConstraints
-
-CALL, CALL_END = "<tool_call>", "</tool_call>"
-THINK, THINK_END = "<think>", "</think>"
+from agent.formats.markup.message_grammar import MessageGrammar
+from agent.formats.markup.syntax import MessageSyntax
 
 if TYPE_CHECKING:
     from agent.engine.grammars import TokenIds
 
-_GAP_RULES = """
-gap: GAP?
-GAP: / |\\n[ \\t]{0,32}/
-"""
-_CALL_RULE = """
-start: gap "{" gap "\\"name\\"" gap ":" gap (CALLS) gap "}" gap END
-"""
+_SPACE = b" \t\n"
 
 
 class MarkupConstraint:
@@ -35,120 +25,100 @@ class MarkupConstraint:
     def __init__(
         self,
         constraints: GenerationConstraints,
-        tool_names: Sequence[str],
+        syntax: MessageSyntax,
+        grammar: MessageGrammar,
         grammars: GrammarCompiler,
-        specials: Mapping[str, int],
+        tokens: Sequence[bytes],
         stop_ids: frozenset[int],
-        vocabulary_size: int,
         *,
         thinking: bool,
-        json_calls: bool,
     ) -> None:
-        """``thinking``: the prompt ended with ``<think>``; a tag within reasoning is not a call.
-        ``json_calls``: calls are written as JSON, so that they can be constrained."""
-        self._constraints, self._tool_names, self._grammars = constraints, tool_names, grammars
-        self._specials, self._stop_ids, self._vocabulary_size = specials, stop_ids, vocabulary_size
-        self._call_id = specials.get(CALL)
-        self._think_id, self._think_end_id = specials.get(THINK), specials.get(THINK_END)
-        self._thinking, self._json_calls = thinking, json_calls
+        """``tokens``: the bytes of each id; ``thinking``: the prompt ended with the reasoning's tag."""
+        self._constraints, self._syntax = constraints, syntax
+        self._grammar, self._grammars = grammar, grammars
+        self._tokens, self._stop_ids = tokens, stop_ids
+        self._think, self._think_end = syntax.think.encode(), syntax.think_end.encode()
+        self._entries = tuple(tag.encode() for tag in grammar.entries)
+        self._forbidden_ids = [] if grammar.may_call else grammar.entry_ids
+        self._compiled: CompiledGrammar | None = None
         self._matcher: Matcher | None = None
-        self._in_call = self._has_called = False
-        self._has_thought = thinking
         self.pending: Future[CompiledGrammar] | None = None
-        """The grammar of the next tokens while it is being compiled."""
-        if not thinking:
-            self._begin_answer()
+        """The grammar of the message while it is being compiled."""
+        self._begun: list[int] | None = []
+        """The message's tokens while it may begin with a tag."""
+        self._tail = b""
+        """The end of the reasoning."""
+        self._accepted, self._thinking = 0, thinking and constraints.reasoning_until != 0
+        if not self._thinking:
+            self._begin_message(syntax.think_close.rstrip() if thinking else "", thought=thinking)
 
     def accept(self, token: int) -> bool:
         self._begin_matcher()
         if token in self._stop_ids:
-            return self._may_stop()
-        if self._matcher is not None:
-            if not self._matcher.accept(token):
-                return False
-        elif token == self._call_id and self._constraints.calls == "none":
+            return self._may_stop
+        if token >= len(self._tokens):
             return False
-        if token == self._call_id and not self._thinking and not self._in_call:
-            self._begin_call()
-        elif token in (self._think_id, self._think_end_id) and not self._in_call:
-            self._thinking, self._matcher = token == self._think_id, None
-            self._has_thought = True
-            if not self._thinking:
-                self._begin_answer()
-        elif self._in_call and self._matcher is not None and self._matcher.complete:
-            self._in_call, self._has_called, self._matcher = False, True, None
-            self._begin_answer()
+        if self._matcher is None:
+            if token in self._forbidden_ids or self._overruns(token):
+                return False
+            self._tail = self._tail[-64:] + self._tokens[token]
+            if self._think_end and self._think_end in self._tail:
+                self._begin_message(thought=True)
+        elif not self._matcher.accept(token):
+            return False
+        elif self._begun is not None:
+            self._read_beginning(self._begun, token)
+        self._accepted += 1
         return True
 
     def allowed(self) -> TokenIds:
         self._begin_matcher()
-        stops = list(self._stop_ids)
+        stops = np.array(sorted(self._stop_ids), np.intp)
         if self._matcher is not None:
             ids = self._matcher.allowed()
         else:
-            no_call = [self._call_id] if self._call_id and self._constraints.calls == "none" else []
-            ids = np.setdiff1d(np.arange(self._vocabulary_size), no_call + stops)
-        return np.append(ids, stops) if self._may_stop() else ids
+            spelled = self._think_end and self._grammar.is_text(self._syntax.think_end)
+            more = [id for id in range(len(self._tokens)) if self._overruns(id)] if spelled else []
+            refused = [*stops, *self._forbidden_ids, *more]
+            ids = np.setdiff1d(np.arange(len(self._tokens)), refused)
+        return np.append(ids, stops) if self._may_stop else ids
+
+    @property
+    def _may_stop(self) -> bool:
+        if self._matcher is None:
+            return not self._grammar.is_structured
+        return self._matcher.complete
+
+    def _overruns(self, token: int) -> bool:
+        """Whether the token ends the reasoning and has a part of the message, too."""
+        text = self._tail + self._tokens[token]
+        return bool(self._think_end and text.partition(self._think_end)[2].strip(_SPACE))
+
+    def _begin_message(self, before: str = "", *, thought: bool = False) -> None:
+        until = self._constraints.reasoning_until
+        thinks = until is None or self._accepted < until
+        start = self._grammar.write(before, thinks=thinks, thought=thought)
+        grammar, self._begun, self._tail = self._grammar.source, [], b""
+        self.pending = self._grammars.submit_first_usable(
+            lambda: grammar(start), lambda: grammar(start, exact=False)
+        )
 
     def _begin_matcher(self) -> None:
         if self.pending is not None:
-            grammar, self.pending = self.pending, None
-            limits = None if self._in_call else self._constraints.answer_limits
-            self._matcher = grammar.result().new_matcher(limits)
+            pending, self.pending = self.pending, None
+            self._compiled = pending.result()
+            self._matcher = self._compiled.new_matcher(self._constraints.answer_limits)
 
-    def _may_stop(self) -> bool:
-        if self._constraints.answer_grammar is None:
-            return not self._in_call or self._matcher is None
-        if self._in_call or self._thinking or self._matcher is None:
-            return False
-        return self._has_called or self._matcher.complete
-
-    # --- grammars -------------------------------------------------------------------------------
-
-    def _begin_answer(self) -> None:
-        """Allow reasoning, a call or the answer; after a call, only another call."""
-        if (answer := self._constraints.answer_grammar) is None:
-            return
-        call = self._call_id if self._json_calls and self._tool_names else None
-        openings = [
-            None if self._has_called or self._has_thought else self._think_id,
-            None if self._constraints.calls == "none" else call,
-        ]
-        choices = [f"<[{opening}]>" for opening in openings if opening is not None]
-        if not self._has_called:
-            choices.append("answer")
-        start = f"start: /[ \n]{{0,4}}/ ({' | '.join(choices)})\n"
-        self.pending = self._grammars.submit_first_usable(
-            lambda: Grammar("lark", f"{start}answer: {answer.result().lark_body}\n", trusted=True)
-        )
-
-    def _begin_call(self) -> None:
-        self._matcher = None
-        if self._json_calls and self._tool_names:
-            self._in_call = True
-            any_object = self._grammars.submit(ANY_OBJECT)
-            any_arguments: list[Future[CompiledGrammar]] = [any_object] * len(self._tool_names)
-            grammars = self._constraints.argument_grammars
-            arguments = [
-                self._grammars.submit(grammars.get(name, ANY_OBJECT)) for name in self._tool_names
-            ]
-            self.pending = self._grammars.submit_first_usable(
-                lambda: self._call_grammar(arguments, any_object),
-                lambda: self._call_grammar(any_arguments, any_object),
-            )
-
-    def _call_grammar(
-        self, arguments: Sequence[Future[CompiledGrammar]], otherwise: Future[CompiledGrammar]
-    ) -> Grammar:
-        """Write the grammar of a call of any declared tool with its arguments, all compiled."""
-        end = self._specials.get(CALL_END)
-        ending = json.dumps(CALL_END) if end is None else f"<[{end}]>"
-        calls = " | ".join(f"call_{i}" for i in range(len(self._tool_names)))
-        lines = [_CALL_RULE.replace("CALLS", calls).replace("END", ending), _GAP_RULES]
-        for i, (name, compiled) in enumerate(zip(self._tool_names, arguments, strict=True)):
-            quoted = json.dumps(json.dumps(name, ensure_ascii=False), ensure_ascii=False)
-            # Arguments without a usable grammar are validated when the call has ended.
-            body = (otherwise if compiled.exception() else compiled).result().lark_body
-            lines.append(f'call_{i}: {quoted} gap "," gap "\\"arguments\\"" gap ":" gap args_{i}')
-            lines.append(f"args_{i}: {body}")
-        return Grammar("lark", "\n".join(lines), trusted=True)
+    def _read_beginning(self, begun: list[int], token: int) -> None:
+        """See whether reasoning or a call begins, for which the answer's limits are not meant."""
+        assert self._compiled is not None
+        begun.append(token)
+        text = b"".join(self._tokens[one] for one in begun).lstrip(_SPACE)
+        if self._think and text.startswith(self._think):
+            self._matcher, self._begun, self._tail = None, None, text
+        elif text.startswith(self._entries):
+            self._matcher, self._begun = self._compiled.new_matcher(), None
+            for one in begun:
+                self._matcher.accept(one)
+        elif len(text) > 64:
+            self._begun = None

@@ -16,6 +16,7 @@ from agent.formats.constraints import ConstraintKind, GenerationConstraints
 from agent.formats.markup.chat_template import ChatTemplate, MessageFrame, ResultFrames, tool_schema
 from agent.formats.markup.constraint import MarkupConstraint
 from agent.formats.markup.known import HERMES
+from agent.formats.markup.message_grammar import MessageGrammar
 from agent.formats.markup.parser import MarkupParser, TokenClasses
 from agent.formats.markup.syntax import ANY, MessageSyntax, code_arguments
 from agent.formats.markup.template_process import UnusableTemplateError
@@ -227,20 +228,21 @@ class MarkupFormat:
         return None
 
     def parser(self, recipients: Recipients | None) -> Parser:
-        tag = next((tag for tag in self._syntax.entries if self._opening.prompt.endswith(tag)), "")
+        tag = self._prompt_tag
         return MarkupParser(
             self._token_classes, recipients, thinking=self._starts_thinking, prompt_tag=tag
         )
 
     @property
+    def _prompt_tag(self) -> str:
+        """The tag of a call that the generation prompt ends with."""
+        return next((tag for tag in self._syntax.entries if self._opening.prompt.endswith(tag)), "")
+
+    @property
     def supported_constraints(self) -> frozenset[ConstraintKind]:
-        specials, syntax = self._vocabulary.specials, self._syntax
-        kinds: set[ConstraintKind] = set()
-        if syntax.calls[:1] == (HERMES,) and HERMES.openings[0] in specials:
-            kinds.add("arguments")
-        if not self._starts_thinking or syntax.think_end in specials:
-            kinds.add("answer")
-        return frozenset(kinds)
+        if self._syntax.header is not None or self._prompt_tag:
+            return frozenset()  # messages begin otherwise
+        return frozenset({"choice", "answer", "arguments"} if self.parses_calls else {"answer"})
 
     @cached_property
     def grammars(self) -> GrammarCompiler:
@@ -253,15 +255,22 @@ class MarkupFormat:
     def new_constraint(
         self, constraints: GenerationConstraints, recipients: Recipients
     ) -> Constraint:
-        return MarkupConstraint(
+        grammar = MessageGrammar(
+            self._syntax,
+            self._vocabulary.specials,
+            self.stop_ids,
             constraints,
             recipients.declared,
             self.grammars,
-            self._vocabulary.specials,
+        )
+        return MarkupConstraint(
+            constraints,
+            self._syntax,
+            grammar,
+            self.grammars,
+            self._vocabulary,
             self.stop_ids,
-            self._vocabulary.size,
             thinking=self._starts_thinking,
-            json_calls="arguments" in self.supported_constraints,
         )
 
     def token_bytes(self, token: int) -> bytes:

@@ -98,10 +98,11 @@ class MarkupConstraint:
         until = self._constraints.reasoning_until
         thinks = until is None or self._accepted < until
         start = self._grammar.write(before, thinks=thinks, thought=thought)
-        grammar, self._begun, self._tail = self._grammar.source, [], b""
-        self.pending = self._grammars.submit_first_usable(
-            lambda: grammar(start), lambda: grammar(start, exact=False)
-        )
+        source, self._begun, self._tail = self._grammar.source, [], b""
+        attempts = [lambda: source(start), lambda: source(start, exact=False)]
+        if not self._grammar.is_structured:
+            attempts.append(lambda: self._grammar.anything)  # validated when a call has ended
+        self.pending = self._grammars.submit_first_usable(*attempts)
 
     def _begin_matcher(self) -> None:
         if self.pending is not None:

@@ -72,6 +72,8 @@ class MessageGrammar:
         self._pieces = re.compile(rf"(?P<gap>\s*\n\s*|(?<=[>\])])\s*(?=[<\[]))|{tags}")
         self._rules: dict[tuple[str, str], str] = {}
         """The names of rules, by their attributes and what they are."""
+        self._named: dict[str, str] = {}
+        """Further rules, by their names."""
         self._schemas: dict[str, tuple[Future[CompiledGrammar], Future[CompiledGrammar]]] = {}
         self._root: Mapping[str, Any] = {}
         self._bodies: dict[str, str] = {}
@@ -82,13 +84,22 @@ class MessageGrammar:
         """Return the grammar with this start, once all schemas are compiled. ``exact`` False: of values
         only the types are right."""
         lines = [f"start: {start}", _BASE_RULES]
-        for (attributes, body), name in self._rules.items():
+        named = (((name, ""), body) for name, body in self._named.items())
+        rules = (((name, attributes), body) for (attributes, body), name in self._rules.items())
+        for (name, attributes), body in (*named, *rules):
             if name in self._schemas:
                 of_schema, of_type = self._schemas[name]
                 usable = exact and of_schema.exception() is None
                 body = (of_schema if usable else of_type).result().lark_body
             lines.append(f"{name}{attributes}: {body}")
         return Grammar("lark", "\n".join(lines), trusted=True)
+
+    @property
+    def anything(self) -> Grammar:
+        """The grammar of any text."""
+        ids = ",".join(map(str, sorted({*self._specials.values()} - {*self._stop_ids})))
+        other = f" (<[{ids}]> TEXT?)*" if ids else ""
+        return Grammar("lark", f"start: TEXT?{other}\nTEXT: /(?s:.+)/", trusted=True)
 
     # --- texts --------------------------------------------------------------------------------------
 
@@ -133,16 +144,20 @@ class MessageGrammar:
 
     @cached_property
     def entries(self) -> dict[str, str]:
-        """The tags that begin a call, and the rules of what follows each."""
+        """The tags that begin a call, and what follows each in the grammar; empty: no call does."""
         message, call, found, at = self._message, self._syntax, dict[str, str](), 0
-        opening = call.section_open + call.open + "{" * (call.body == "object")
+        opening = call.section_open + self._opening
         for tag in call.openings if message.calls else ():
             at = opening.index(tag, at) + len(tag)
             if tag not in message.ends and tag[0] != "{":
                 found[tag] = f"{self.literal(opening[at:])} gap call rest"
         if message.code_tag and not (self.may_call and PYTHON_TOOL in self._tools):
-            found[message.code_tag] = 'gap "{" gap call'
+            found[message.code_tag] = 'gap "{" gap call' if call.body == "object" else ""
         return found
+
+    @property
+    def _opening(self) -> str:
+        return self._syntax.open + "{" * (self._syntax.body == "object")
 
     @property
     def entry_ids(self) -> list[int]:
@@ -157,16 +172,16 @@ class MessageGrammar:
         lead = f"gap (({ignored}) gap)?" if ignored else "gap"
         must = self._constraints.calls == "must"
         if message.think and thinks and not (thought and self.is_structured):
-            parts.append(f"{lead} {self.literal(message.think)} {self._text()}?")
-        if self.may_call and "call" not in self._rules.values():
+            before_thought = lead if self.is_structured else "gap"  # free text has the ignored tags
+            parts.append(f"{before_thought} {self.literal(message.think)} {self._text()}?")
+        if self.may_call and not self._named:
             self._write_calls()
         if self.may_call and self.is_structured:
-            tag, rest = next(iter(self.entries.items()))
-            called = '"{" gap call rest' if message.bare_calls else f"{self.literal(tag)} {rest}"
+            called = f"{self.literal(self._syntax.section_open + self._opening)} gap call rest"
             again = f"({lead} {self._rule(called)})*" if answer else "free"
             parts.append(f"{lead} {self._rule(called)} {again}")
         if answer and not must:
-            self._rules["", "answer"], self._schemas["answer"] = "answer", (answer, answer)
+            self._named["answer"], self._schemas["answer"] = "", (answer, answer)
             parts.append(f"{lead} answer {lead}")
         if not self.is_structured:
             parts.append("free")
@@ -183,10 +198,11 @@ class MessageGrammar:
             special = next((m for m in self._tags.finditer(tag) if m[0] in self._specials), None)
             if special:
                 ids.discard(self._specials[special[0]])
-                begins.append(f"{self.literal(tag[special.start() :])} {rest}")
+                begin = self.literal(tag[special.start() :])
             else:
                 tags.append((_UNQUOTED if self.may_call else "(?s:.*)") + pattern(tag))
-                begins.append(f"{self._rule(f'/{tags[-1]}/', '[lazy]')} {rest}")
+                begin = self._rule(f"/{tags[-1]}/", "[lazy]")
+            begins += [f"{begin} {rest}"] if rest else []
         if self._message.bare_calls:
             tags.append(_LINE + self._bare_call(r"[^\"\n]*"))
             for name in self._bodies if self.may_call else ():
@@ -196,7 +212,7 @@ class MessageGrammar:
         other = f" (<[{','.join(map(str, sorted(ids)))}]> {text}?)*" if ids else ""
         prose = self._rule(f"{text}?{other}")
         calls = f"({prose} ({' | '.join(begins)}))* " if begins and self.may_call else ""
-        self._rules["", calls + prose] = "free"
+        self._named["free"] = calls + prose
 
     def _bare_call(self, name: str) -> str:
         """A regular expression of a call without tags, up to its arguments."""
@@ -210,8 +226,8 @@ class MessageGrammar:
         syntax, calls = self._syntax, list[str]()
         is_python = syntax.body == "python"
         quote = f"{self.literal(syntax.quote)} {self.until(syntax.quote)}"
-        self._rules["", _PYTHON_STRING if is_python else quote] = "string"
-        self._rules["", f'{"string gap" if is_python else "key"} ":" gap any'] = "pair"
+        self._named["string"] = _PYTHON_STRING if is_python else quote
+        self._named["pair"] = f'{"string gap" if is_python else "key"} ":" gap any'
         for name, grammar in self._tools.items():
             schema = json.loads(grammar.text) if grammar.syntax == "json" else {}
             self._root = schema if isinstance(schema, dict) and schema else {"type": "object"}
@@ -235,10 +251,10 @@ class MessageGrammar:
             self.literal(syntax.close.rstrip()),
             self.literal(syntax.section_close.rstrip()),
         )
-        opening = self.literal(syntax.open + "{" * (syntax.body == "object"))
+        opening = self.literal(self._opening)
         again = f"(gap {self.literal(syntax.separator)} gap {opening} gap call)*"
-        self._rules["", f"({' | '.join(map(self._rule, calls))}) gap {close}"] = "call"
-        self._rules["", f"{again} gap {end}" if end else '""'] = "rest"
+        self._named["call"] = f"({' | '.join(map(self._rule, calls))}) gap {close}"
+        self._named["rest"] = f"{again} gap {end}" if end else '""'
 
     def _body(self, schema: Mapping[str, Any]) -> str:
         syntax = self._syntax
@@ -287,6 +303,8 @@ class MessageGrammar:
             closed = schema.get("additionalProperties") is False or self._syntax.body == "nested"
             one = "" if closed else self._rule(write(None, {}))
             return f"({one} ({separator} {one})*)?" if one else ""
+        if self._syntax.bare_keys:  # as Gemma's template sorts them
+            properties = {key: properties[key] for key in sorted(properties, key=str.lower)}
         rest, firsts = "", list[str]()
         for key, of_key in reversed(properties.items()):
             one = self._rule(write(key, of_key if isinstance(of_key, Mapping) else {}))
@@ -319,7 +337,8 @@ class MessageGrammar:
             values = [_words(others)]
         if nested and "array" in rest:
             item = self._rule(self._tagged("item", schema.get("items") or {}))
-            values.append(f'"[]" | {item} (gap {item})*')
+            empty = "" if schema.get("minItems") else '"[]" | '
+            values.append(f"{empty}{item} (gap {item})*")
         if nested and "object" in rest:
             members = self._members(schema, self._tagged, "gap").removesuffix("?")
             values.append(members or '"{}"')

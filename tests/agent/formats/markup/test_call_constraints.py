@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import jsonschema
 import pytest
 
 from agent.engine.grammars import Grammar
-from agent.engine.protocol import Constraint
+from agent.engine.protocol import Constraint, LoopLimits
 from agent.formats.constraints import GenerationConstraints
 from agent.formats.markup.chat_template import ChatTemplate
 from agent.formats.markup.default_templates import TEMPLATES
@@ -225,7 +226,7 @@ def test_required_call_fits_schema(name: str, spelled: bool) -> None:
             calls = check_calls(read(form, ids))
             assert calls, written(form, ids)
             count += calls
-    assert count > 1
+    assert count > 5 or name == "lfm2"
 
 
 @EVERY
@@ -261,7 +262,9 @@ def test_trained_call_is_accepted_between_words(name: str, spelled: bool, tool: 
     form = family_format(name, spelled=spelled)
     if name == "lfm2" and tool == "files__read":
         pytest.xfail(QUOTES_MISREAD)
-    call = FAMILIES[name][0].calls[0].encode(form.encoder, tool, json.dumps(ARGUMENTS[tool]))
+    # Gemma's template sorts the keys.
+    arguments = json.dumps(ARGUMENTS[tool], sort_keys=name == "gemma4")
+    call = FAMILIES[name][0].calls[0].encode(form.encoder, tool, arguments)
     if name == "lfm2":
         call = form.encode_markup(written(form, call).replace("]<|", ")]<|"))
     before, stop = form.encode_markup("I look <b>it</b> up:\n\n"), min(form.stop_ids)
@@ -337,3 +340,70 @@ def test_quoted_tag_is_text() -> None:
     constraint = new_constraint(form)
     text = form.encode_markup("Models write `<tool_call>` or `<function=`.")
     assert all(map(constraint.accept, [*text, *form.stop_ids][: len(text) + 1]))
+
+
+UNUSUAL: Mapping[str, Mapping[str, Any]] = {
+    "we-ird.name": {
+        "type": "object",
+        "properties": {
+            "key with space": {"type": "string", "enum": ['ä"b', ""]},
+            "": {"type": "number", "minimum": 1.5},
+            "none": {"const": None},
+            "any": {},
+            "all": True,
+            "either": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        },
+    },
+    "nested": {
+        "type": "object",
+        "properties": {"node": {"$ref": "#/$defs/Node"}},
+        "$defs": {
+            "Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}, "n": {}}}
+        },
+    },
+    "open": {"type": "object", "additionalProperties": True},
+    "pattern": {
+        "type": "object",
+        "properties": {"list": {"type": "array", "items": {"pattern": "(?<=x)"}}},
+        "required": ["other"],
+    },
+}
+
+
+@EVERY
+def test_unusual_schemas_have_a_grammar(name: str, spelled: bool) -> None:
+    form = family_format(name, spelled=spelled)
+    grammars = {tool: Grammar.from_argument_schema(schema) for tool, schema in UNUSUAL.items()}
+    constraints = GenerationConstraints("must", grammars)
+    for tool in UNUSUAL:
+        constraint = form.new_constraint(constraints, Recipients(UNUSUAL))
+        call = FAMILIES[name][0].calls[0].encode(form.encoder, tool, None)
+        assert all(map(constraint.accept, call)), tool
+
+
+def test_limit_of_strings_holds_for_answers_but_not_for_calls() -> None:
+    form = family_format("qwen3-coder")
+    answer = form.grammars.submit(Grammar.from_answer_schema(SCHEMAS["files__read"]))
+    options = {"answer_grammar": answer, "answer_limits": LoopLimits(max_string_tokens=20)}
+    begun = '<tool_call>\n<function=files__read>\n<parameter=path>\n"'
+    for text, may_continue in (('{"path": "', False), (begun, True)):
+        constraint = new_constraint(form, **options)
+        assert all(map(constraint.accept, form.encode_markup(text + "ab" * 10)))
+        assert all(map(constraint.accept, form.encode_text("cd"))) == may_continue
+
+
+@pytest.mark.parametrize(("calls", "reasoning"), [("must", None), ("must", 0), ("may", 0)])
+def test_prompt_that_begins_reasoning(calls: str, reasoning: int | None) -> None:
+    """Reasoning that the prompt opened ends by its tag, at once where none is left."""
+    syntax, specials = FAMILIES["glm"]
+    template = re.sub(
+        r"assistant(\\n|\n)(?=\" }}{% endif)", r"assistant\1<think>\1", TEMPLATES["qwen3"]
+    )
+    vocabulary = PieceVocabulary((*syntax.ends, *specials), PIECES)
+    form = MarkupFormat(syntax, vocabulary, ChatTemplate(template))
+    constraint = new_constraint(form, calls=calls, reasoning_until=reasoning)
+    thought = [] if reasoning == 0 else form.encode_markup("Now.")
+    end, (stop,) = form.encode_markup("\n</think>\n"), form.stop_ids
+    assert reasoning is None or ord("N") not in constraint.allowed()
+    assert all(map(constraint.accept, [*thought, *end]))
+    assert constraint.accept(stop) == (calls == "may")

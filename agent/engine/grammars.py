@@ -171,7 +171,7 @@ class Matcher:
 
     def accept(self, token: int) -> bool:
         """Append the token and return True, if it may come next; else change nothing."""
-        if token >= len(self._vocabulary.texts):
+        if token >= len(self._vocabulary.texts) or token == self._end_id:
             return False  # a server's vocabulary may have padding
         digits = self._digit_counts.get(token, 0)
         has_limit = digits and self._trailing_digits >= MAX_CONSECUTIVE_DIGITS

@@ -229,9 +229,15 @@ class MessageGrammar:
         self._named["string"] = _PYTHON_STRING if is_python else quote
         self._named["pair"] = f'{"string gap" if is_python else "key"} ":" gap any'
         for name, grammar in self._tools.items():
-            schema = json.loads(grammar.text) if grammar.syntax == "json" else {}
-            self._root = schema if isinstance(schema, dict) and schema else {"type": "object"}
-            self._bodies[name] = body = self._rule(self._body(self._root))
+            grammar = grammar if grammar.syntax == "json" else ANY_OBJECT
+            schema = json.loads(grammar.text)
+            self._root = schema if isinstance(schema, dict) else {"type": "object"}
+            # Compiled in any case: `argument_gap` tells what of it cannot be enforced.
+            compiled = self._grammars.submit(grammar)
+            if (written := self._body(self._root)) is None:
+                written = grammar.text
+                self._schemas[self._rule(written)] = compiled, self._grammars.submit(ANY_OBJECT)
+            self._bodies[name] = body = self._rule(written)
             if syntax.body == "object":
                 keys = (syntax.name_key, name, syntax.arguments_key)
                 name_key, quoted, arguments_key = map(_quoted, keys)
@@ -247,16 +253,14 @@ class MessageGrammar:
                 )
             else:
                 calls.append(f"{json.dumps(name)} {self.literal(syntax.after_name)} gap {body}")
-        close, end = (
-            self.literal(syntax.close.rstrip()),
-            self.literal(syntax.section_close.rstrip()),
-        )
+        close, end = (self.literal(t.rstrip()) for t in (syntax.close, syntax.section_close))
         opening = self.literal(self._opening)
         again = f"(gap {self.literal(syntax.separator)} gap {opening} gap call)*"
         self._named["call"] = f"({' | '.join(map(self._rule, calls))}) gap {close}"
         self._named["rest"] = f"{again} gap {end}" if end else '""'
 
-    def _body(self, schema: Mapping[str, Any]) -> str:
+    def _body(self, schema: Mapping[str, Any]) -> str | None:
+        """Arguments; None: they are plain JSON."""
         syntax = self._syntax
         if syntax.body in ("tags", "nested"):
             # The parser takes this in a string for the end of the call, or of the value.
@@ -269,7 +273,7 @@ class MessageGrammar:
             return self._members(schema, self._keyword, '"," gap') + ' gap ")"'
         if syntax.body == "json" and syntax.bare_keys:
             return self._term(schema)
-        return self._json(schema, {"object"})
+        return None
 
     # --- values -------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pytest
 
 from agent.engine.grammars import Grammar
 from agent.engine.protocol import Constraint, LoopLimits
-from agent.formats.constraints import GenerationConstraints
+from agent.formats.constraints import GenerationConstraints, argument_gap
 from agent.formats.markup.chat_template import ChatTemplate
 from agent.formats.markup.default_templates import TEMPLATES
 from agent.formats.markup.format import MarkupFormat
@@ -407,3 +407,21 @@ def test_prompt_that_begins_reasoning(calls: str, reasoning: int | None) -> None
     assert reasoning is None or ord("N") not in constraint.allowed()
     assert all(map(constraint.accept, [*thought, *end]))
     assert constraint.accept(stop) == (calls == "may")
+
+
+def test_first_special_token_does_not_end_the_text() -> None:
+    """It stands for llguidance's end of the text."""
+    form = family_format("glm")
+    constraint, unused = new_constraint(form), min(form._special_ids)
+    assert constraint.accept(ord("a")) and not constraint.accept(unused)
+    assert unused not in constraint.allowed() and constraint.accept(ord("b"))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_gap_of_a_schema_is_known(name: str) -> None:
+    form = family_format(name)
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?<=x)"}}}
+    grammar = Grammar.from_argument_schema(schema)
+    constraints = GenerationConstraints(argument_grammars={"f": grammar})
+    form.new_constraint(constraints, Recipients(["f"])).allowed()
+    assert argument_gap(form.grammars, grammar)

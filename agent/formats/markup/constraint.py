@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from agent.engine.grammars import CompiledGrammar, GrammarCompiler, Matcher
 from agent.formats.constraints import GenerationConstraints
 from agent.formats.markup.message_grammar import MessageGrammar
 from agent.formats.markup.syntax import MessageSyntax
+from agent.formats.markup.vocabulary import MarkupVocabulary
 
 if TYPE_CHECKING:
     from agent.engine.grammars import TokenIds
@@ -28,15 +28,15 @@ class MarkupConstraint:
         syntax: MessageSyntax,
         grammar: MessageGrammar,
         grammars: GrammarCompiler,
-        tokens: Sequence[bytes],
+        vocabulary: MarkupVocabulary,
         stop_ids: frozenset[int],
         *,
         thinking: bool,
     ) -> None:
-        """``tokens``: the bytes of each id; ``thinking``: the prompt ended with the reasoning's tag."""
+        """``thinking``: the prompt ended with the reasoning's tag."""
         self._constraints, self._syntax = constraints, syntax
         self._grammar, self._grammars = grammar, grammars
-        self._tokens, self._stop_ids = tokens, stop_ids
+        self._vocabulary, self._stop_ids = vocabulary, stop_ids
         self._think, self._think_end = syntax.think.encode(), syntax.think_end.encode()
         self._entries = tuple(tag.encode() for tag in grammar.entries)
         self._forbidden_ids = [] if grammar.may_call else grammar.entry_ids
@@ -56,12 +56,12 @@ class MarkupConstraint:
         self._begin_matcher()
         if token in self._stop_ids:
             return self._may_stop
-        if token >= len(self._tokens):
+        if token >= self._vocabulary.size:
             return False
         if self._matcher is None:
             if token in self._forbidden_ids or self._overruns(token):
                 return False
-            self._tail = self._tail[-64:] + self._tokens[token]
+            self._tail = self._tail[-64:] + self._bytes(token)
             if self._think_end and self._think_end in self._tail:
                 self._begin_message(thought=True)
         elif not self._matcher.accept(token):
@@ -78,9 +78,11 @@ class MarkupConstraint:
             ids = self._matcher.allowed()
         else:
             spelled = self._think_end and self._grammar.is_text(self._syntax.think_end)
-            more = [id for id in range(len(self._tokens)) if self._overruns(id)] if spelled else []
+            more = (
+                [id for id in range(self._vocabulary.size) if self._overruns(id)] if spelled else []
+            )
             refused = [*stops, *self._forbidden_ids, *more]
-            ids = np.setdiff1d(np.arange(len(self._tokens)), refused)
+            ids = np.setdiff1d(np.arange(self._vocabulary.size), refused)
         return np.append(ids, stops) if self._may_stop else ids
 
     @property
@@ -89,9 +91,12 @@ class MarkupConstraint:
             return not self._grammar.is_structured
         return self._matcher.complete
 
+    def _bytes(self, token: int) -> bytes:
+        return self._vocabulary.token_bytes(token) or b""
+
     def _overruns(self, token: int) -> bool:
         """Whether the token ends the reasoning and has a part of the message, too."""
-        text = self._tail + self._tokens[token]
+        text = self._tail + self._bytes(token)
         return bool(self._think_end and text.partition(self._think_end)[2].strip(_SPACE))
 
     def _begin_message(self, before: str = "", *, thought: bool = False) -> None:
@@ -114,7 +119,7 @@ class MarkupConstraint:
         """See whether reasoning or a call begins, for which the answer's limits are not meant."""
         assert self._compiled is not None
         begun.append(token)
-        text = b"".join(self._tokens[one] for one in begun).lstrip(_SPACE)
+        text = b"".join(self._bytes(one) for one in begun).lstrip(_SPACE)
         if self._think and text.startswith(self._think):
             self._matcher, self._begun, self._tail = None, None, text
         elif text.startswith(self._entries):

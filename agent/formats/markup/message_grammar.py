@@ -22,7 +22,7 @@ from agent.formats.recipients import PYTHON_TOOL
 
 _BASE_RULES = """gap: GAP?
 GAP: /[ \\t\\n]{1,8}/
-id: /[A-Za-z0-9_-]{1,32}/
+id: /[A-Za-z0-9_-]{0,24}[0-9]{1,8}/
 key: /[A-Za-z_][A-Za-z0-9_-]{0,63}/
 scalar: %json {"type": ["number", "boolean", "null"]}
 any: string | scalar | list | object
@@ -120,7 +120,7 @@ class MessageGrammar:
             if token in self._stop_ids:
                 break
             tag = json.dumps(match[0]) if token is None else f"<[{token}]>"
-            parts.append("gap" if match["gap"] is not None else "id?" if match[0] == ANY else tag)
+            parts.append("gap" if match["gap"] is not None else "id" if match[0] == ANY else tag)
         else:
             parts.append(json.dumps(text[at:]) if text[at:] else "")
         return " ".join(filter(None, parts))
@@ -150,7 +150,7 @@ class MessageGrammar:
         for tag in call.openings if message.calls else ():
             at = opening.index(tag, at) + len(tag)
             if tag not in message.ends and tag[0] != "{":
-                found[tag] = f"{self.literal(opening[at:])} gap call rest"
+                found[tag] = f"{self.literal(opening[at:])} call rest"
         if message.code_tag and not (self.may_call and PYTHON_TOOL in self._tools):
             found[message.code_tag] = 'gap "{" gap call' if call.body == "object" else ""
         return found
@@ -177,7 +177,7 @@ class MessageGrammar:
         if self.may_call and not self._named:
             self._write_calls()
         if self.may_call and self.is_structured:
-            called = f"{self.literal(self._syntax.section_open + self._opening)} gap call rest"
+            called = f"{self.literal(self._syntax.section_open + self._opening)} call rest"
             again = f"({lead} {self._rule(called)})*" if answer else "free"
             parts.append(f"{lead} {self._rule(called)} {again}")
         if answer and not must:
@@ -248,14 +248,14 @@ class MessageGrammar:
                     other = self._rule(f'({key}) gap ":" gap {value}')
                     before, after = f'({other} gap "," gap)?', f'("," gap {other} gap)?'
                 calls.append(
-                    f'{before} {name_key} gap ":" gap {quoted} gap "," gap'
+                    f'gap {before} {name_key} gap ":" gap {quoted} gap "," gap'
                     f' {arguments_key} gap ":" gap {body} gap {after} "}}"'
                 )
             else:
                 calls.append(f"{json.dumps(name)} {self.literal(syntax.after_name)} gap {body}")
         close, end = (self.literal(t.rstrip()) for t in (syntax.close, syntax.section_close))
         opening = self.literal(self._opening)
-        again = f"(gap {self.literal(syntax.separator)} gap {opening} gap call)*"
+        again = f"(gap {self.literal(syntax.separator)} gap {opening} call)*"
         self._named["call"] = f"({' | '.join(map(self._rule, calls))}) gap {close}"
         self._named["rest"] = f"{again} gap {end}" if end else '""'
 

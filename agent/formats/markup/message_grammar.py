@@ -266,7 +266,7 @@ class MessageGrammar:
             # The parser takes this in a string for the end of the call, or of the value.
             tags = "|".join(map(pattern, dict.fromkeys((*syntax.closings, *syntax.openings))))
             self._call_end = rf"({tags})[ \t\r\n]*({tags})"
-            if syntax.drops_newline:
+            if syntax.value_close.startswith("\n"):
                 self._call_end += "|" + pattern(f"\n{syntax.key_open}")
             return self._members(schema, self._tagged, "gap")
         if syntax.body == "python":
@@ -278,7 +278,7 @@ class MessageGrammar:
     # --- values -------------------------------------------------------------------------------------
 
     def _types(self, schema: Mapping[str, Any]) -> frozenset[str]:
-        return coerce.property_types({**self._root, "properties": {"x": schema}}, "x")
+        return frozenset(coerce.schema_types(schema, self._root))
 
     def _json(self, schema: Mapping[str, Any], types: Collection[str]) -> str:
         """JSON of these types."""
@@ -323,7 +323,7 @@ class MessageGrammar:
         nested, name = syntax.body == "nested", "key" if key is None else json.dumps(key)
         if nested:
             begin, end, name = begin.replace(ANY, key or ""), end.replace(ANY, key or ""), ""
-        edge, close = '"\\n"?' if syntax.drops_newline else "", self.literal(end)
+        edge, close = '"\\n"?' if syntax.value_close.startswith("\n") else "", self.literal(end)
         choices = _choices(schema)
         strings = [one for one in choices if isinstance(one, str)]
         others = [one for one in choices if not isinstance(one, str)]

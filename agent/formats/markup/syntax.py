@@ -222,7 +222,7 @@ class CallSyntax:
         """Encode an object or, within one, any value."""
         markup, text = encoder.encode_markup, encoder.encode_text
         if self.body == "python":
-            return text(", ".join(f"{key}={value!r}" for key, value in values.items()))
+            return text(", ".join(f"{key}={value!r}" for key, value in values.items()) + ")")
         if self.body == "json":
             return self._encode_json(values, encoder)
         if not isinstance(values, Mapping | list):

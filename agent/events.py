@@ -293,7 +293,6 @@ class ResponseRepair(WireModel):
     rule: str
     text: str = ""
     item_id: str | None = None
-    """The item that it changed, where that is known."""
 
 
 class Response(WireModel):
@@ -883,7 +882,6 @@ class AgentRepair(WireModel):
     at: int
     text: str
     item_id: str | None = Field(default=None, exclude_if=_absent)
-    """The item that was mended, where that is known."""
 
 
 class AgentSteered(WireModel):
@@ -919,7 +917,6 @@ class AgentStats(WireModel):
     drafted_tokens: int = 0
     """Tokens that speculative decoding drafted and verified, several in one step."""
     accepted_tokens: int = 0
-    """Number of drafted tokens that were accepted."""
     tokens_per_second: float
     time_to_first_token_ms: float
     tool_ms: float

@@ -20,15 +20,7 @@ from agent.errors import UserError
 from agent.events import MIN_SPEED_TOKENS
 from agent.runtime.runtime import Runtime
 from agent.server.app import create_app
-from agent.server.batch.jobs import (
-    BatchRunner,
-    Line,
-    ResultLog,
-    WrongLine,
-    count_tokens,
-    output_tokens,
-    read_lines,
-)
+from agent.server.batch import jobs
 from agent.server.http.errors import ApiError
 from agent.server.http.options import ServerOptions
 from agent.server.responses.service import ResponseService
@@ -58,7 +50,7 @@ def main(options: BatchOptions, launch: LaunchOptions) -> int:
     """Answer the lines and return the exit code. Raises UserError."""
     if options.output is None and not options.dry_run:
         raise UserError("Name a file for the results with -o, or count tokens with --dry-run.")
-    lines = list(read_lines(_read(options.file)))
+    lines = list(jobs.read_lines(_read(options.file)))
     if not lines:
         raise UserError(f"{options.file} has no requests.")
     results = None if options.dry_run else _open_results(options)
@@ -87,7 +79,7 @@ def _read(file: Path) -> list[str]:
         raise UserError(f"{file} is not UTF-8 text.") from error
 
 
-def _open_results(options: BatchOptions) -> ResultLog:
+def _open_results(options: BatchOptions) -> jobs.ResultLog:
     """The file of results with those of an earlier run. Raises UserError."""
     assert options.output is not None
     path, source = options.output, options.file
@@ -98,7 +90,7 @@ def _open_results(options: BatchOptions) -> ResultLog:
             raise UserError("--output: the results need a file that a later run can continue.")
         if path.exists() and source.exists() and path.samefile(source):
             raise UserError("--output: the results need another file than the requests.")
-        return ResultLog(path)
+        return jobs.ResultLog(path)
     except ValueError as error:
         message = f"--output: {path} has lines that are not results; name another file."
         raise UserError(message) from error
@@ -111,8 +103,8 @@ def _open_results(options: BatchOptions) -> ResultLog:
 async def _run(
     launch: LaunchOptions,
     runtime: Runtime,
-    lines: list[Line],
-    results: ResultLog | None,
+    lines: list[jobs.Line],
+    results: jobs.ResultLog | None,
     parallel: int,
 ) -> int:
     """Count the lines' tokens, or answer those that ``results`` does not have."""
@@ -125,7 +117,7 @@ async def _run(
         ServerOptions(expose_tools=True, store=False, aliases=runtime.aliases),
     )
     progress = BatchProgress(len(lines), sys.stderr)
-    runner = BatchRunner(app, parallel)
+    runner = jobs.BatchRunner(app, parallel)
     try:
         await runtime.start()
         with progress:
@@ -157,25 +149,27 @@ async def _run(
 def _take(
     result: dict[str, Any],
     digests: Mapping[str | None, str],
-    results: ResultLog,
+    results: jobs.ResultLog,
     progress: BatchProgress,
 ) -> None:
     results.add(result | {"request_digest": digests[result["custom_id"]]})
-    progress.advance(output_tokens(result))
+    progress.advance(jobs.output_tokens(result))
 
 
-async def _count(service: ResponseService, lines: Iterable[Line], progress: BatchProgress) -> int:
+async def _count(
+    service: ResponseService, lines: Iterable[jobs.Line], progress: BatchProgress
+) -> int:
     """Print how many tokens the lines' prompts have, and what is wrong with lines."""
     counts: list[int] = []
     faults: list[str] = []
     progress.begin(0)
     for line in lines:
         try:
-            if isinstance(line, WrongLine):
+            if isinstance(line, jobs.WrongLine):
                 raise line.error
-            counts.append(await count_tokens(service, line))
+            counts.append(await jobs.count_tokens(service, line))
         except ApiError as error:
-            name = "" if isinstance(line, WrongLine) else f"{line.custom_id}: "
+            name = "" if isinstance(line, jobs.WrongLine) else f"{line.custom_id}: "
             faults.append(f"{name}{error}")
         progress.advance(0)
     progress.stop()
@@ -229,7 +223,7 @@ class BatchProgress:
     def stop(self) -> None:
         self._bar.stop()
 
-    def summary(self, results: ResultLog) -> str:
+    def summary(self, results: jobs.ResultLog) -> str:
         seconds = time.monotonic() - self._began
         failed = f"; {results.failed} failed, as {results.path} says" if results.failed else ""
         if self.done == self._done_before:

@@ -23,15 +23,7 @@ MAX_COLUMNS = 100
 
 def context_table(store: Store, record: ExportRecord) -> Iterator[str]:
     """The lines of a bar and a table, from the latest recorded turn. Raises UserError."""
-    from agent.turn.context_usage import (
-        BAR_MARKS,
-        FREE_MARK,
-        bar_widths,
-        measure_context,
-        part_name,
-        part_note,
-        turn_note,
-    )
+    from agent.turn import context_usage as usage
 
     conversation = record.conversation
     if conversation.vocabulary is None:
@@ -40,15 +32,16 @@ def context_table(store: Store, record: ExportRecord) -> Iterator[str]:
     header = [part for part in recorded.parts if part.kind in ("system", "developer", "tools")]
     header = [part for part in header if part.entry is None]
     form = _load_format(conversation.vocabulary)
-    context = measure_context(form, conversation, header, recorded.context_length)
+    context = usage.measure_context(form, conversation, header, recorded.context_length)
 
     columns = min(MAX_COLUMNS, shutil.get_terminal_size().columns)
     length = f" of {context.context_length:,}" if context.context_length else ""
     yield f"{context.tokens:,}{length} tokens; /compact frees up to {context.compactable:,}"
-    widths = bar_widths(context, columns)
-    bar = "".join(BAR_MARKS[name] * count for name, count in widths.items())
-    yield bar.ljust(columns, FREE_MARK)
-    yield "  ".join([*(f"{BAR_MARKS[name]} {name}" for name in widths), f"{FREE_MARK} free"])
+    widths = usage.bar_widths(context, columns)
+    bar = "".join(usage.BAR_MARKS[name] * count for name, count in widths.items())
+    yield bar.ljust(columns, usage.FREE_MARK)
+    marks = [f"{usage.BAR_MARKS[name]} {name}" for name in widths]
+    yield "  ".join([*marks, f"{usage.FREE_MARK} free"])
     yield ""
     if not header:
         yield "Instructions and tools were not recorded."
@@ -65,9 +58,10 @@ def context_table(store: Store, record: ExportRecord) -> Iterator[str]:
         if number is not None:
             prompt = " ".join(prompts.get(group[0].entry, "").split())
             tokens = sum(part.tokens for part in group)
-            yield row(f"{number} ❯ {prompt}", tokens, turn_note(group))
+            yield row(f"{number} ❯ {prompt}", tokens, usage.turn_note(group))
         for part in group:
-            yield row("    " * (number is not None) + part_name(part), part.tokens, part_note(part))
+            name = "    " * (number is not None) + usage.part_name(part)
+            yield row(name, part.tokens, usage.part_note(part))
 
 
 def _latest_context(store: Store, record: ExportRecord) -> AgentContext:

@@ -76,7 +76,6 @@ PROGRAM_OPTIONS = (
 )  # fmt: skip
 """Options of the program itself; any other one without a command belongs to the app."""
 PROMPT_COMMANDS = ("agent chat", "agent run")
-"""Commands whose argument is a prompt."""
 app.add_typer(models_app, name="models")
 app.add_typer(sessions_app, name="sessions")
 app.add_typer(mcp_app, name="mcp")

@@ -9,18 +9,8 @@ from typing import Any, TextIO
 
 from agent.config.paths import user_paths
 from agent.errors import UserError, user_errors
+from agent.formats import protocol
 from agent.formats.detect import SYNTAX_NAMES
-from agent.formats.protocol import (
-    Closed,
-    Delta,
-    Format,
-    Opened,
-    ParseEvent,
-    Parser,
-    Repair,
-    SegmentKind,
-    Stop,
-)
 from agent.formats.recipients import TOOL_ALIASES, Recipients
 from agent.util.sanitize import sanitizer_for
 
@@ -61,12 +51,12 @@ def run(
     return 1 if failed else 0
 
 
-def _load_format(format: str, model: str | None) -> Format:
+def _load_format(format: str, model: str | None) -> protocol.Format:
     """The format with the model's ids; for another than Harmony without a model, with an id for each
     byte. Raises UserError."""
     from agent.formats import detect
 
-    form: Format | None = None
+    form: protocol.Format | None = None
     if model is None:
         form = detect.byte_format(format)
     else:
@@ -81,7 +71,7 @@ def _load_format(format: str, model: str | None) -> Format:
     return form or harmony_format()
 
 
-def _derive_format(path: Path) -> Format:
+def _derive_format(path: Path) -> protocol.Format:
     from agent.formats import detect
     from agent.formats.markup.template_process import UnusableTemplateError
 
@@ -97,7 +87,7 @@ def _derive_format(path: Path) -> Format:
         raise UserError(f"The chat template cannot be used: {error}.") from error
 
 
-def harmony_format() -> Format:
+def harmony_format() -> protocol.Format:
     """The format of gpt-oss. The others do without the 200,000 tokens of its encoding."""
     from agent.formats.harmony.encoding import load_encoding
     from agent.formats.harmony.format import HarmonyFormat
@@ -106,31 +96,31 @@ def harmony_format() -> Format:
     return HarmonyFormat(load_encoding(ranks))
 
 
-def parse_ids(parser: Parser, ids: list[int]) -> dict[str, Any]:
+def parse_ids(parser: protocol.Parser, ids: list[int]) -> dict[str, Any]:
     segments: list[dict[str, Any]] = []
     repairs: list[dict[str, Any]] = []
     texts: list[str] = []
     for piece in [*parser.feed(ids), *parser.finish()]:
         match piece:
-            case Opened():
+            case protocol.Opened():
                 segments.append(_segment(piece))
                 texts = []
-            case Delta(text):
+            case protocol.Delta(text):
                 texts.append(text)
-            case Closed(complete=complete):
+            case protocol.Closed(complete=complete):
                 segments[-1].update(text="".join(texts), complete=complete)
-            case Repair(rule, at, text):
+            case protocol.Repair(rule, at, text):
                 repairs.append({"rule": rule, "at": at, "text": text})
-            case Stop():
+            case protocol.Stop():
                 segments.append(_segment(piece))
     return {"segments": segments, "repairs": repairs}
 
 
-def _segment(piece: ParseEvent) -> dict[str, Any]:
+def _segment(piece: protocol.ParseEvent) -> dict[str, Any]:
     kind, recipient, raw = "stop", None, None
-    if isinstance(piece, Opened):
+    if isinstance(piece, protocol.Opened):
         kind = str(piece.kind)
-        if piece.kind in (SegmentKind.TOOL, SegmentKind.TOOL_UNKNOWN):
+        if piece.kind in (protocol.SegmentKind.TOOL, protocol.SegmentKind.TOOL_UNKNOWN):
             # A tool that was never declared has no name but the one that was written.
             recipient, raw = piece.recipient or piece.raw_recipient, piece.raw_recipient
     return {
@@ -142,7 +132,7 @@ def _segment(piece: ParseEvent) -> dict[str, Any]:
     }
 
 
-def _read_markup(stdin: TextIO, form: Format) -> Iterator[list[int] | str]:
+def _read_markup(stdin: TextIO, form: protocol.Format) -> Iterator[list[int] | str]:
     """Yield the ids of all of stdin, or why it cannot be decoded."""
     try:
         text = "".join(_read_text(stdin))

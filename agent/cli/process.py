@@ -12,18 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TextIO
 
-from agent.util.process import (
-    EXIT_BROKEN_PIPE,
-    EXIT_CANCELLED,
-    EXIT_FAILED,
-    EXIT_HANGUP,
-    EXIT_USAGE,
-    exit_on_signals,
-    exiting_at_once,
-    is_terminal_gone,
-    raise_at_interrupt,
-    termination_signals,
-)
+from agent.util import process
 from agent.util.sanitize import echo
 from agent.util.user_files import provide_home
 
@@ -39,25 +28,25 @@ def run_guarded(command: Callable[[], object]) -> None:
     _open_missing_streams()
     provide_home()
     try:
-        raise_at_interrupt()
-        with exiting_at_once(signal.SIGTERM, signal.SIGHUP):
+        process.raise_at_interrupt()
+        with process.exiting_at_once(signal.SIGTERM, signal.SIGHUP):
             _require_files()
             command()
     except KeyboardInterrupt:
-        sys.exit(EXIT_CANCELLED)
+        sys.exit(process.EXIT_CANCELLED)
     except BrokenPipeError:
         # The reader of our output is gone; nothing more can be reported to it.
         sys.stderr.close()
-        sys.exit(EXIT_BROKEN_PIPE)
+        sys.exit(process.EXIT_BROKEN_PIPE)
     except Exception as error:
-        if isinstance(error, OSError) and is_terminal_gone():
-            sys.exit(EXIT_HANGUP)
+        if isinstance(error, OSError) and process.is_terminal_gone():
+            sys.exit(process.EXIT_HANGUP)
         sentence, code = _explain(error)
         echo(f"agent: {sentence}", file=sys.stderr)
         sys.exit(code)
     finally:
-        exit_on_signals()
-        if is_terminal_gone():  # else Python complains that it cannot flush them
+        process.exit_on_signals()
+        if process.is_terminal_gone():  # else Python complains that it cannot flush them
             sys.stdout = sys.stderr = _null_device("w")
 
 
@@ -78,10 +67,10 @@ def stop_on_signals(stop: Callable[[int], object]) -> None:
             from tools.process_groups import kill_all
 
             kill_all()
-            os._exit(EXIT_CANCELLED)
+            os._exit(process.EXIT_CANCELLED)
         loop.call_soon_threadsafe(stop, number)
 
-    for number in termination_signals():
+    for number in process.termination_signals():
         signal.signal(number, on_signal)
 
 
@@ -135,20 +124,23 @@ def _explain(error: Exception) -> tuple[str, int]:
 
     match error:
         case UserError():
-            return str(error), EXIT_USAGE
+            return str(error), process.EXIT_USAGE
         case EngineError():
-            return str(error), EXIT_FAILED
+            return str(error), process.EXIT_FAILED
         case FileNotFoundError() if not _has_folder():
-            return "the working folder does not exist any more: go to another one.", EXIT_USAGE
+            return (
+                "the working folder does not exist any more: go to another one.",
+                process.EXIT_USAGE,
+            )
         case UnicodeEncodeError():
-            return f"{error.object!r} is not text in UTF-8.", EXIT_USAGE
+            return f"{error.object!r} is not text in UTF-8.", process.EXIT_USAGE
         case _ if refusal := system_refusal(error):
             logging.getLogger(__name__).info("the system refused", exc_info=error)
-            return refusal, EXIT_FAILED
+            return refusal, process.EXIT_FAILED
         case sqlite3.Error():
             from agent.store.damage import explain
 
-            return explain(user_paths().store, error), EXIT_FAILED
+            return explain(user_paths().store, error), process.EXIT_FAILED
         case _:
             from agent.observability.logging import log_to_file
 
@@ -158,5 +150,5 @@ def _explain(error: Exception) -> tuple[str, int]:
             logging.getLogger(__name__).exception("the program broke")
             return (
                 f"something went wrong inside this program; {paths.log_file} has the details.",
-                EXIT_FAILED,
+                process.EXIT_FAILED,
             )

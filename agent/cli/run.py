@@ -36,18 +36,9 @@ from agent.turn.continuation import begin_with
 from agent.turn.log import EventLog
 from agent.turn.loop import Turn
 from agent.turn.options import AnswerForm, TurnOptions, response_format_section
-from agent.util import private_files
+from agent.util import private_files, process
 from agent.util.ids import new_id
 from agent.util.json_schema import find_schema_error
-from agent.util.process import (
-    EXIT_BROKEN_PIPE,
-    EXIT_CANCELLED,
-    EXIT_FAILED,
-    EXIT_HANGUP,
-    EXIT_INCOMPLETE,
-    exit_on_signals,
-    is_terminal_gone,
-)
 from agent.util.sanitize import echo, escape_json, sanitize, sanitizer_for
 from agent.util.user_files import read_text, refuse_link
 
@@ -119,7 +110,7 @@ def main(request: RunRequest, launch: LaunchOptions) -> int:
         run = _run(request, launch, runtime, conversation, prompt, options, store, output)
         code = asyncio.run(run)
     finally:
-        exit_on_signals()
+        process.exit_on_signals()
         if store is not None:
             store.close()
         if not output.is_blocked:
@@ -204,7 +195,9 @@ async def _run(
     stopping = _Stopping(turn)
     stop_on_signals(stopping.on_signal)
     if request.timeout is not None:
-        asyncio.get_running_loop().call_later(request.timeout, stopping.stop, EXIT_INCOMPLETE)
+        asyncio.get_running_loop().call_later(
+            request.timeout, stopping.stop, process.EXIT_INCOMPLETE
+        )
     try:
         await runtime.start()
         if launch.tools not in (None, "all", "none"):
@@ -227,9 +220,11 @@ async def _run(
             await output.finish(following)
         except BrokenPipeError:
             turn.stop()
-            output_error = EXIT_BROKEN_PIPE
+            output_error = process.EXIT_BROKEN_PIPE
         except OSError as error:
-            output_error = EXIT_HANGUP if is_terminal_gone() else EXIT_FAILED
+            output_error = (
+                process.EXIT_HANGUP if process.is_terminal_gone() else process.EXIT_FAILED
+            )
             echo(f"agent: cannot write the output: {error.strerror}.", file=sys.stderr)
             turn.stop()
         response = await turn.done()
@@ -245,7 +240,7 @@ async def _run(
     if output_error is not None:
         return output_error
     # Where the turn was done, but not what is written about it, it was stopped all the same.
-    was_stopped = output.is_blocked or turn.exit_code == EXIT_CANCELLED
+    was_stopped = output.is_blocked or turn.exit_code == process.EXIT_CANCELLED
     return stopping.exit_code if was_stopped and stopping.exit_code else turn.exit_code
 
 
@@ -258,13 +253,13 @@ class _Stopping:
         """None: the turn was not stopped."""
 
     def on_signal(self, number: int) -> None:
-        self.stop(EXIT_HANGUP if number == signal.SIGHUP else EXIT_CANCELLED)
+        self.stop(process.EXIT_HANGUP if number == signal.SIGHUP else process.EXIT_CANCELLED)
 
     def stop(self, exit_code: int) -> None:
         """Ask the turn to end. The first exit code counts."""
         if self.exit_code is None:
             self.exit_code = exit_code
-            self._turn.stop("timeout" if exit_code == EXIT_INCOMPLETE else "cancelled")
+            self._turn.stop("timeout" if exit_code == process.EXIT_INCOMPLETE else "cancelled")
             self.requested.set()
 
 
@@ -403,5 +398,5 @@ def _write_files(request: RunRequest, turn: Turn, response: Response) -> None:
         try:
             private_files.write_text(path, text)
         except OSError as error:  # which names no file where the disk is full
-            turn.exit_code = turn.exit_code or EXIT_FAILED
+            turn.exit_code = turn.exit_code or process.EXIT_FAILED
             echo(f"agent: cannot write {path}: {error.strerror}.", file=sys.stderr)

@@ -22,19 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, pairwise
 
-from agent.conversation.messages import (
-    NO_RESULT,
-    Assistant,
-    Developer,
-    Message,
-    ReasoningMessage,
-    Role,
-    Steering,
-    ToolCallMessage,
-    ToolResultMessage,
-    User,
-    role_of,
-)
+from agent.conversation import messages
 from agent.formats.protocol import Format, PromptHeader, SegmentKind, SingleMessageFormat
 from agent.util.prefix import common_prefix_length
 from tools.types import error_text
@@ -49,7 +37,7 @@ class Entry:
     """Reasoning is dropped when its turn is over."""
     item: str | None = None
     """Id of the response item that the model wrote here."""
-    role: Role | None = None
+    role: messages.Role | None = None
     """None: stored by a version that did not store roles."""
     recipient: str | None = None
     """For a tool result: the tool as the model called it, or all tools of several results."""
@@ -77,7 +65,6 @@ class CompactedPrefix:
     end: int
     """Index of the first entry that is still in the prompt."""
     text: str
-    """The summary."""
     ids: list[int]
     """The message with the summary."""
 
@@ -100,7 +87,6 @@ class Span:
     kind: SegmentKind
     complete: bool
     item: str
-    """Id of the response item that it became."""
 
     @property
     def is_call(self) -> bool:
@@ -220,33 +206,35 @@ class Conversation:
             self.header_ids = form.prompt_header(head)
             self.header = head
 
-    def add(self, form: Format, message: Message) -> None:
+    def add(self, form: Format, message: messages.Message) -> None:
         """Add a message that the model did not generate here."""
         form = next_format(form, self.entries)
         match message:
-            case User(text) | Steering(text):
+            case messages.User(text) | messages.Steering(text):
                 ids = form.user_message(text)
-            case Assistant(text, phase):
+            case messages.Assistant(text, phase):
                 ids = form.assistant_message(text, phase=phase)
-            case Developer(text):
+            case messages.Developer(text):
                 ids = form.developer_message(text)
-            case ReasoningMessage(text):
+            case messages.ReasoningMessage(text):
                 ids = form.reasoning_message(text)
-            case ToolCallMessage(tool, arguments, json, function):
+            case messages.ToolCallMessage(tool, arguments, json, function):
                 recipient = form.canonical_name(tool, function=function)
                 ids = form.tool_call(recipient, arguments, json=json)
-            case ToolResultMessage(tool, text, function, late, failed):
+            case messages.ToolResultMessage(tool, text, function, late, failed):
                 recipient = form.canonical_name(tool, function=function)
                 text = error_text(text) if failed else text
                 if late is None or not self._replace_missing_result(form, recipient, text, late):
                     self.add_result(form, recipient, text)
                 return
         if isinstance(form, SingleMessageFormat) and isinstance(
-            message, Assistant | ReasoningMessage | ToolCallMessage
+            message, messages.Assistant | messages.ReasoningMessage | messages.ToolCallMessage
         ):
             self._add_part(form, ids, message)
         else:
-            entry = Entry(ids, isinstance(message, ReasoningMessage), role=role_of(message))
+            entry = Entry(
+                ids, isinstance(message, messages.ReasoningMessage), role=messages.role_of(message)
+            )
             self.entries.append(entry)
 
     def add_result(self, form: Format, recipient: str, text: str) -> None:
@@ -265,7 +253,7 @@ class Conversation:
     ) -> bool:
         """Put a result in the place of the `NO_RESULT` that stands for it; false if that is not in the
         prompt any more."""
-        missing = form.tool_result(recipient, error_text(NO_RESULT))
+        missing = form.tool_result(recipient, error_text(messages.NO_RESULT))
         found = [at for at, entry in enumerate(self.entries) if entry.ids == missing]
         number, count = late
         if len(found) != count or found[number] < (self.compacted.end if self.compacted else 0):
@@ -294,7 +282,9 @@ class Conversation:
         last = self.entries[-1] if self.saved_count < len(self.entries) else None
         return last is not None and last is entry
 
-    def _add_part(self, form: SingleMessageFormat, ids: list[int], message: Message) -> None:
+    def _add_part(
+        self, form: SingleMessageFormat, ids: list[int], message: messages.Message
+    ) -> None:
         """Add reasoning, a text or a call to the last message, if it is the assistant's, or begin one.
 
         ``ids`` are a whole message: header, body, ending. The message is kept as the entries header,
@@ -302,9 +292,8 @@ class Conversation:
 
             [header][body 1][ending]  ->  [header][body 1][separator + body 2][ending]
         """
-        is_reasoning, is_call = (
-            isinstance(message, k) for k in (ReasoningMessage, ToolCallMessage)
-        )
+        is_reasoning = isinstance(message, messages.ReasoningMessage)
+        is_call = isinstance(message, messages.ToolCallMessage)
         header, ending = form.message_header(), form.message_end(call=is_call)
         body = ids[len(header) : len(ids) - len(ending)]
         if not body:

@@ -180,7 +180,6 @@ def _size(entries: Sequence[Entry]) -> int:
 async def _generate_summary(
     generator: Generator, request: Request, emit: Emit, on_generation: OnGeneration
 ) -> str:
-    """One generation's final text. Raises NoSummaryError, EngineError."""
     parser = generator.format.parser(None)
     parsed: list[ParseEvent] = []
     end: Finished | None = None

@@ -162,7 +162,6 @@ class Matcher:
         self._digit_counts = vocabulary.digit_counts if is_json else {}
         self._bounds = JsonBounds(vocabulary.texts, limits) if limits and is_json else None
         self._trailing_digits = 0
-        """Number of digits at the end of the text."""
 
     @property
     def complete(self) -> bool:
@@ -254,7 +253,6 @@ class GrammarCompiler:
     def __init__(self, token_bytes: Callable[[], TokenBytes]) -> None:
         """``token_bytes`` is called when the first grammar is compiled, in the background."""
         self.max_awaited = MAX_AWAITED_GRAMMARS
-        """Grammars that `wait_compiled` lets wait at once."""
         self._token_bytes = token_bytes
         self._thread = ThreadPoolExecutor(1, "grammars")
         self._futures: OrderedDict[Grammar, Future[CompiledGrammar]] = OrderedDict()

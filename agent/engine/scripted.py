@@ -35,7 +35,6 @@ DEFAULT_CONTEXT_TOKENS = 131_072
 HOLD_POLL_SECONDS = 0.005
 
 Encode = Callable[[str], list[int]]
-"""Turns markup into ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,6 @@ class ScriptLine:
 
     tokens: list[int]
     delay_seconds: float
-    """Seconds before each token."""
     hold: Hold | None = None
 
 

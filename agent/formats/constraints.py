@@ -27,7 +27,6 @@ class GenerationConstraints:
     declared_tools_only: bool = False
     """Only well-formed messages, as in the model's training, and only calls of declared tools."""
     answer_source: Grammar | None = None
-    """The source of ``answer_grammar``."""
     answer_limits: LoopLimits | None = None
     """Limits beyond which endless parts of the answer's JSON are closed; None: none."""
     max_tokens: int | None = None

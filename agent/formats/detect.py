@@ -83,7 +83,6 @@ def load_format(
 
 
 def find_syntax(source: str, template: ChatTemplate) -> MessageSyntax:
-    """The syntax of the messages of a model with this chat template."""
     from agent.formats.markup.derive import derive_syntax
     from agent.formats.markup.known import table_syntax
 

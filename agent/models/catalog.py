@@ -72,6 +72,11 @@ _PLACEMENT_FIELDS = {
 _TEXT_FIELDS = (
     "source", "description", "path", "repo", "file", "format", "license", "engine", "draft",
 )  # fmt: skip
+_COPIED_FIELDS = (
+    "description", "repo", "file", "download_size", "license", "format", "draft", "keep_calls",
+    "keep_alive",
+)  # fmt: skip
+"""Fields of an entry that its model has as they are."""
 _FIELDS = {
     **dict.fromkeys(_TEXT_FIELDS, _TEXT),
     "response_template": FieldSpec(
@@ -209,14 +214,9 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
         path = _pulled_path(models_folder(paths) / name, file)
     return Model(
         name=name,
-        description=entry.get("description", ""),
+        **{key: entry[key] for key in _COPIED_FIELDS if key in entry},
         embedded=entry.get("source") == "embedded",
         path=Path(path).expanduser() if path else None,
-        repo=entry.get("repo"),
-        file=file,
-        download_size=entry.get("download_size"),
-        license=entry.get("license", ""),
-        format=entry.get("format", "auto"),
         response_template=_response_template(entry.get("response_template")),
         sampling=_sampling(entry.get("sampling", {})),
         aliases=tuple(entry.get("aliases", ())),
@@ -224,11 +224,8 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
         placement_request=PlacementRequest(
             **{k: entry[k] for k in _PLACEMENT_FIELDS if k in entry}
         ),
-        draft=entry.get("draft"),
         loop_limits=_loop_limits(entry.get("loop_guard", True)),
         hedge_below=float(entry.get("hedge_below", 0)),
-        keep_calls=entry.get("keep_calls", False),
-        keep_alive=_optional_float(entry, "keep_alive"),
         endpoint=_endpoint(entry),
     )
 
@@ -262,10 +259,6 @@ def _unusable(name: str, entry: object, path: Path, error: Exception) -> Model:
     problem = f"The entry [{name}] of {path} is wrong: {reason}."
     aliases = entry.get("aliases", ()) if isinstance(entry, dict) else ()
     return Model(name, aliases=tuple(aliases) if _is_name_list(aliases) else (), problem=problem)
-
-
-def _optional_float(entry: dict[str, Any], key: str) -> float | None:
-    return float(entry[key]) if key in entry else None
 
 
 def _sampling(table: dict[str, Any]) -> Sampling:
@@ -312,7 +305,7 @@ def _endpoint(entry: dict[str, Any]) -> RemoteEndpoint | None:
         url,
         entry.get("key_env"),
         entry.get("model"),
-        _optional_float(entry, "wait"),
+        entry.get("wait"),
         tuple(others),
     )
 

@@ -87,10 +87,8 @@ def _header_facts(
     size = sum(part.stat().st_size for part in files)
     yield "Size", format_bytes(size) + (f" in {len(files)} files" if len(files) > 1 else "")
     file_type = metadata.get("general.file_type")
-    yield (
-        "Quantisation",
-        QUANTISATION_NAMES.get(file_type, "") if isinstance(file_type, int) else "",
-    )
+    name = QUANTISATION_NAMES.get(file_type, "") if isinstance(file_type, int) else ""
+    yield "Quantisation", name
     architecture = str(metadata.get("general.architecture", ""))
     layers, experts, trained = (
         metadata.get(f"{architecture}.{key}")
@@ -100,10 +98,8 @@ def _header_facts(
     words.append(f"{experts} experts each" if experts else "")
     yield "Architecture", " · ".join(filter(None, words))
     yield "Trained for", f"{trained:,} tokens" if isinstance(trained, int) else ""
-    yield (
-        "Chat format",
-        ("harmony" if is_harmony(metadata) else "") if model.format == AUTO else model.format,
-    )
+    detected = "harmony" if is_harmony(metadata) else ""
+    yield "Chat format", detected if model.format == AUTO else model.format
 
 
 def _placement_facts(plan: PlacementPlan | None, model: Model) -> Iterator[tuple[str, str]]:

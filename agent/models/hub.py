@@ -221,12 +221,7 @@ def register(model: Model, paths: Paths) -> None:
     """Add a model of `hub_model` to the person's models.toml, unless it is known. Raises UserError."""
     from agent.util.toml_edit import set_value
 
-    values = {
-        "repo": model.repo,
-        "file": model.file,
-        "description": model.description,
-        "download_size": model.download_size,
-    }
+    values = {key: getattr(model, key) for key in ("repo", "file", "description", "download_size")}
     file = paths.config / "models.toml"
 
     def change(text: str) -> str:

@@ -6,14 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-)
+import prometheus_client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
@@ -69,11 +62,11 @@ class Metrics:
     ) -> None:
         """``host``: the MCP servers of this program. The rest are read whenever someone scrapes."""
         self._host = host
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # unused descriptions
-        self._registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        counter = partial(Counter, registry=registry)
-        histogram = partial(Histogram, registry=registry)
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # unused descriptions
+        self._registry = registry = prometheus_client.CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=registry)
+        counter = partial(prometheus_client.Counter, registry=registry)
+        histogram = partial(prometheus_client.Histogram, registry=registry)
         self._turns = counter("agent_turns", "Turns that ended.", ["status"])
         self._tokens = counter(
             "agent_tokens",
@@ -104,7 +97,8 @@ class Metrics:
         )
         values = (turns_running, engine_requests, model_loaded)
         for (name, description), value in zip(gauges, values, strict=True):
-            Gauge(f"agent_{name}", description, registry=registry).set_function(value)
+            gauge = prometheus_client.Gauge(f"agent_{name}", description, registry=registry)
+            gauge.set_function(value)
         registry.register(ReplicaCollector(replicas))
 
     def render(self) -> bytes:

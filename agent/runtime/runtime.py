@@ -95,7 +95,6 @@ class Runtime:
         """Whether turns that start from now on emit ``agent.prompt`` and ``agent.tokens``; set by an
         interface that shows or writes tokens."""
         self.loaded: LoadedModel | None = None
-        """The model that is in memory."""
         self.asleep: LoadedModel | None = None
         """The model that was unloaded after idle time; the next turn loads one again."""
         self.running_turns = 0

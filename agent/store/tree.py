@@ -69,7 +69,6 @@ class StoredVersion(SavedEntries):
 
 
 def position_of(conversation: Conversation) -> TreePosition:
-    """Return where a conversation is, or will be once it is written."""
     version = conversation.saved
     if not isinstance(version, StoredVersion):
         return TreePosition()

@@ -201,7 +201,6 @@ class UnlistedCallWriter:
     the call's text is in an ``agent.repair`` event."""
 
     def __init__(self, output: Output, server: str, name: str, rule: str) -> None:
-        """``rule``: the event's."""
         self._output, self.server, self.name, self._rule = output, server, name, rule
         self.id, self.arguments = new_id("mcp"), ""
         self._chunks: list[str] = []

@@ -95,7 +95,6 @@ class TurnConstraints:
         self._answer_grammar: Future[CompiledGrammar] | None = None
         self._answer_source: Grammar | None = None
         self._answer_gap: str | None = None
-        """Why the answer's form is not enforced in full."""
         self._warned_subjects: set[str] = set()
         self._reported_gaps: dict[str, str] = {}
 

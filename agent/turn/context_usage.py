@@ -41,7 +41,6 @@ BAR_GROUPS: dict[str, tuple[ev.ContextPartKind, ...]] = {
 BAR_MARKS = dict(zip(BAR_GROUPS, "█▓▞▒░▚▤", strict=True))
 """The character of each group in a bar, distinct also without colours."""
 FREE_MARK = "·"
-"""The character of a bar for what is free."""
 _NAMES: dict[str, str] = {
     "system": "system message",
     "developer": "instructions",

@@ -12,16 +12,7 @@ from typing import Any
 from agent import events as ev
 from agent.conversation.conversation import Span
 from agent.engine.protocol import Logprob
-from agent.formats.protocol import (
-    Closed,
-    Delta,
-    Opened,
-    ParseEvent,
-    Parser,
-    Repair,
-    SegmentKind,
-    Stop,
-)
+from agent.formats import protocol
 from agent.turn.context import TurnContext
 from agent.turn.hedge import HEDGE, Hedge
 from agent.turn.logprobs import LogprobBuffer, part_logprobs
@@ -31,7 +22,7 @@ from agent.turn.stop_sequences import StopSequences
 from agent.turn.token_events import TokenEvents
 from agent.turn.tool_calls import ToolCall
 
-_MESSAGE_KINDS = (SegmentKind.PREAMBLE, SegmentKind.FINAL)
+_MESSAGE_KINDS = (protocol.SegmentKind.PREAMBLE, protocol.SegmentKind.FINAL)
 _MAX_BLANKS = 64
 """Pieces of white space after which a message is written that has nothing else so far."""
 
@@ -42,8 +33,8 @@ class GenerationDecoder:
     def __init__(
         self,
         context: TurnContext,
-        parser: Parser,
-        open_call: Callable[[Opened], ToolCall],
+        parser: protocol.Parser,
+        open_call: Callable[[protocol.Opened], ToolCall],
         *,
         token_events: TokenEvents | None = None,
         hedge: Hedge | None = None,
@@ -74,15 +65,15 @@ class GenerationDecoder:
         self._ends_within_batch = bool(options.stop) or not options.parallel_tool_calls
         self._stop_sequences: StopSequences | None = None
         """Watches the open segment, where it is a message that a sequence ends."""
-        self._kind, self._start = SegmentKind.FINAL, 0
+        self._kind, self._start = protocol.SegmentKind.FINAL, 0
         self._writer: ReasoningWriter | MessageWriter | ToolCall | None = None
-        self._unwritten: Opened | None = None
+        self._unwritten: protocol.Opened | None = None
         """An open message that is empty so far: it becomes an item with its first text."""
         self._blanks: list[tuple[str, list[dict[str, Any]]]] = []
         """Its white space, with log probabilities."""
 
     @property
-    def open_kind(self) -> SegmentKind | None:
+    def open_kind(self) -> protocol.SegmentKind | None:
         """The kind of the open message; None between messages."""
         return self._kind if self._writer is not None or self._unwritten is not None else None
 
@@ -131,7 +122,7 @@ class GenerationDecoder:
             return False
         if isinstance(writer, ToolCall):
             return guard.is_too_long(len(self.ids) - self._start) or guard.loops(self.ids, None)
-        if self._kind is SegmentKind.FINAL and self._answer_is_bounded:
+        if self._kind is protocol.SegmentKind.FINAL and self._answer_is_bounded:
             return guard.is_too_long(len(self.ids) - self._start)
         return guard.loops(self.ids, lambda: writer.text)
 
@@ -141,14 +132,14 @@ class GenerationDecoder:
         for event in self._parser.finish():
             self._on_event(event)
 
-    def _on_event(self, event: ParseEvent) -> None:
+    def _on_event(self, event: protocol.ParseEvent) -> None:
         match event:
-            case Delta(text):
+            case protocol.Delta(text):
                 if self._logprobs is None and self._stop_sequences is None and self._writer:
                     self._writer.delta(text)
                 else:
                     self._on_text(text)
-            case Opened(kind=kind):
+            case protocol.Opened(kind=kind):
                 self._kind, self._start = kind, len(self.ids)
                 if kind in _MESSAGE_KINDS:
                     self._unwritten = event
@@ -156,7 +147,7 @@ class GenerationDecoder:
                     self._writer = self._open_item(event)
                 stop = self._context.options.stop if kind in _MESSAGE_KINDS else ()
                 self._stop_sequences = StopSequences(stop) if stop else None
-            case Closed(complete, start, end, tokens):
+            case protocol.Closed(complete, start, end, tokens):
                 if self._unwritten is not None:
                     if complete and self.was_generated:  # it says nothing
                         self._unwritten, self._blanks, self.incomplete = None, [], False
@@ -166,10 +157,12 @@ class GenerationDecoder:
                 if isinstance(self._writer, MessageWriter) and self._stop_sequences is not None:
                     for piece in self._stop_sequences.flush():
                         self._writer.delta(piece.text, piece.logprobs)
-                if self._kind is SegmentKind.REASONING:
+                if self._kind is protocol.SegmentKind.REASONING:
                     self._context.emit(ev.AgentReasoning(item_id=self._writer.id, tokens=tokens))
                     self.reasoning_tokens += tokens
-                hedged = self._hedge if self._kind is SegmentKind.FINAL and complete else None
+                hedged = (
+                    self._hedge if self._kind is protocol.SegmentKind.FINAL and complete else None
+                )
                 if hedged is not None and self._hedges_answer and hedged.is_unsure:
                     self._writer.delta(f"\n\n{HEDGE}")  # the client reads it, the model never does
                 if isinstance(self._writer, ToolCall):
@@ -181,9 +174,9 @@ class GenerationDecoder:
                 if complete and isinstance(self._writer, ToolCall):
                     self.stopped = self.stopped or not self._context.options.parallel_tool_calls
                 self._writer = None
-            case Repair(rule, at, text):
+            case protocol.Repair(rule, at, text):
                 self._context.emit(ev.AgentRepair(rule=rule, at=at, text=text))
-            case Stop():
+            case protocol.Stop():
                 self.stopped = True
 
     def _on_text(self, text: str) -> None:
@@ -207,8 +200,7 @@ class GenerationDecoder:
         """Whether the answer was ended by a sequence; nothing of the generation counts after it."""
         return self._stop_sequences is not None and self._stop_sequences.cut_off is not None
 
-    def _write_unwritten(self, opened: Opened) -> None:
-        """Open the item of a message, with its white space so far."""
+    def _write_unwritten(self, opened: protocol.Opened) -> None:
         self._unwritten, self._writer = None, self._open_item(opened)
         blanks, self._blanks = self._blanks, []
         assert isinstance(self._writer, MessageWriter)
@@ -237,18 +229,18 @@ class GenerationDecoder:
                 self.ids += self._format.encode_text(raw[:-size].decode(errors="ignore"))
             size -= len(raw)
 
-    def _open_item(self, opened: Opened) -> ReasoningWriter | MessageWriter | ToolCall:
+    def _open_item(self, opened: protocol.Opened) -> ReasoningWriter | MessageWriter | ToolCall:
         match opened.kind:
-            case SegmentKind.REASONING:
+            case protocol.SegmentKind.REASONING:
                 options = self._context.options
                 return ReasoningWriter(
                     self._context.output,
                     options.reasoning_summary,
                     encrypted=options.encrypted_reasoning,
                 )
-            case SegmentKind.PREAMBLE:
+            case protocol.SegmentKind.PREAMBLE:
                 return MessageWriter(self._context.output, "commentary")
-            case SegmentKind.FINAL:
+            case protocol.SegmentKind.FINAL:
                 return MessageWriter(self._context.output, "final_answer")
-            case SegmentKind.TOOL | SegmentKind.TOOL_UNKNOWN:
+            case protocol.SegmentKind.TOOL | protocol.SegmentKind.TOOL_UNKNOWN:
                 return self._open_call(opened)

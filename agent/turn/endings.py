@@ -8,7 +8,6 @@ from typing import Literal
 from agent.errors import AgentError
 
 StopReason = Literal["cancelled", "timeout"]
-"""Why a turn was asked to end."""
 
 RATE_LIMIT = "rate_limit_exceeded"
 """Error code of a turn for which the engine had no place."""
@@ -36,7 +35,6 @@ CUT_OFF = {
     EndReason.LOOP: "The model repeated itself and was stopped; what it wrote is kept. Try again, or"
     " allow it with --no-loop-guard.",
 }
-"""Notices about an incomplete answer."""
 TIMED_OUT = "The time of --timeout is over; the partial answer is kept."
 
 

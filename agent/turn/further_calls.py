@@ -11,7 +11,6 @@ from agent.engine.protocol import Logprob
 from agent.formats.protocol import Closed, Delta, Opened, ParseEvent, Parser, SegmentKind
 
 MAX_CALLS_IN_A_ROW = 16
-"""Calls that one response may have in a row."""
 MAX_UNDECIDED_TOKENS = 16
 """Tokens that a model may write until the recipient of its message is clear."""
 
@@ -36,7 +35,6 @@ class FurtherCall:
         self._ids: list[int] = []
         self._logprobs: list[Logprob | None] = []
         self._recipient: str | None = None
-        """The recipient of the open call."""
         self._arguments = ""
         self.state: State = "undecided"
 

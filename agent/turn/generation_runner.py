@@ -10,16 +10,7 @@ from itertools import chain, takewhile
 
 from agent import events as ev
 from agent.conversation.conversation import next_format
-from agent.engine.protocol import (
-    ContextOverflowError,
-    EngineBusyError,
-    Finished,
-    Generation,
-    Prefill,
-    Request,
-    Tokens,
-    Waiting,
-)
+from agent.engine import protocol
 from agent.formats.protocol import EditableFormat, SegmentKind, SingleMessageFormat, Stop
 from agent.turn.constraints import BegunTextError, GenerationStage, TurnConstraints
 from agent.turn.context import TurnContext
@@ -65,10 +56,8 @@ class GenerationRunner:
         self._context, self._calls, self._constraints = context, calls, constraints
         self._token_events, self._first_entry = token_events, first_entry
         self.decoders: list[GenerationDecoder] = []
-        """The decoders of all generations so far."""
         self.running: GenerationDecoder | None = None
-        """The decoder of the generation that runs."""
-        self._generation: Generation | None = None
+        self._generation: protocol.Generation | None = None
         """The engine's, where it may be continued."""
         self._cut_after: int | None = None
         """Number of finished messages from which on open reasoning cancels it; None: it never does."""
@@ -93,10 +82,10 @@ class GenerationRunner:
         request = await self._request(stage, prefix, most)
         try:
             generation = None if self._ends_in(prefix) else self._context.runtime.generate(request)
-        except (ContextOverflowError, EngineBusyError) as error:
+        except (protocol.ContextOverflowError, protocol.EngineBusyError) as error:
             if further:
                 return EndReason.STOP
-            if isinstance(error, EngineBusyError):
+            if isinstance(error, protocol.EngineBusyError):
                 raise
             if not stage.first:
                 return EndReason.CONTEXT
@@ -119,7 +108,7 @@ class GenerationRunner:
             end = await asyncio.create_task(self._decode(generation, decoder, further))
             if further is None and self._reasoning_budget is not None:
                 end = await self._continue(stage, request, end, decoder, limit)
-        except EngineBusyError:
+        except protocol.EngineBusyError:
             if further is None or further.is_call:
                 raise
             return EndReason.STOP
@@ -178,11 +167,11 @@ class GenerationRunner:
     async def _continue(
         self,
         stage: GenerationStage,
-        request: Request,
-        end: Finished,
+        request: protocol.Request,
+        end: protocol.Finished,
         decoder: GenerationDecoder,
         limit: int | None,
-    ) -> Finished:
+    ) -> protocol.Finished:
         """Continue a generation that was ended only for its reasoning, until it ends otherwise."""
         part, read, begun = end, len(request.prompt), len(decoder.ids) - end.output_tokens
         while not (decoder.stopped or decoder.looped or self._context.stopping.is_set()):
@@ -210,7 +199,7 @@ class GenerationRunner:
             request = await self._request(stage, decoder.ids, most, output)
             try:
                 self._generation = generation = self._context.runtime.generate(request)
-            except ContextOverflowError:
+            except protocol.ContextOverflowError:
                 return replace(end, reason="context")
             part = await asyncio.create_task(self._decode(generation, decoder, is_first=False))
             end = replace(
@@ -226,7 +215,7 @@ class GenerationRunner:
 
     async def _request(
         self, stage: GenerationStage, prefix: Sequence[int], limit: int | None, written: int = 0
-    ) -> Request:
+    ) -> protocol.Request:
         """The engine's request for the next generation. ``written``: generated tokens at the end of the
         prefix. Raises TurnFailedError."""
         constraints, options = self._constraints, self._context.options
@@ -237,7 +226,7 @@ class GenerationRunner:
             constraint = await asyncio.to_thread(new_constraint) if prefix else new_constraint()
         except BegunTextError as error:
             raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
-        return Request(
+        return protocol.Request(
             conversation.prompt(self._context.format) + prefix,
             limit,
             self._context.format.stop_ids,
@@ -262,11 +251,8 @@ class GenerationRunner:
         context, entries = self._context, self._context.conversation.entries
         events = None
         if self._token_events:
-            entry, probabilities = (
-                len(entries) - self._first_entry,
-                context.options.token_probabilities,
-            )
-            events = TokenEvents(context.emit, entry, probabilities=probabilities)
+            entry, shown = len(entries) - self._first_entry, context.options.token_probabilities
+            events = TokenEvents(context.emit, entry, probabilities=shown)
         # After a result, of this turn or of the client's.
         follows_call = bool(self.decoders) or bool(entries and entries[-1].role == "result")
         decoder = GenerationDecoder(
@@ -283,8 +269,8 @@ class GenerationRunner:
 
     def _count(
         self,
-        request: Request,
-        end: Finished,
+        request: protocol.Request,
+        end: protocol.Finished,
         decoder: GenerationDecoder,
         begun_tokens: int,
         further: FurtherCall | None,
@@ -352,23 +338,23 @@ class GenerationRunner:
 
     async def _decode(
         self,
-        generation: Generation,
+        generation: protocol.Generation,
         decoder: GenerationDecoder,
         further: FurtherCall | None = None,
         *,
         is_first: bool = True,
-    ) -> Finished:
+    ) -> protocol.Finished:
         """Decode what the engine generates. ``is_first``: no part of the generation was before."""
         cancel = asyncio.create_task(self._cancel_when_stopped(generation.cancel))
-        end: Finished | None = None
+        end: protocol.Finished | None = None
         try:
             async for event in generation:
                 match event:
-                    case Prefill(done, total, cached) if is_first:
+                    case protocol.Prefill(done, total, cached) if is_first:
                         self._context.emit(ev.AgentPrefill(done=done, total=total, cached=cached))
-                    case Waiting(message):
+                    case protocol.Waiting(message):
                         self._context.emit(ev.AgentNotice(level="info", message=message))
-                    case Tokens(ids, logprobs):
+                    case protocol.Tokens(ids, logprobs):
                         if is_first:
                             self._context.usage.on_token()
                             is_first = False
@@ -382,7 +368,7 @@ class GenerationRunner:
                             over = True
                         if decoder.stopped or decoder.looped or over:
                             generation.cancel()
-                    case Finished():
+                    case protocol.Finished():
                         end = event
         finally:
             cancel.cancel()

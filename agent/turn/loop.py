@@ -16,29 +16,17 @@ from agent.engine.protocol import EngineBusyError, EngineError
 from agent.errors import system_refusal
 from agent.formats.protocol import Format
 from agent.runtime.runtime import Runtime
+from agent.turn import endings
 from agent.turn.answer_loop import AnswerLoop
 from agent.turn.context import TurnContext
 from agent.turn.continuation import Begin
 from agent.turn.decoder import GenerationDecoder
-from agent.turn.endings import (
-    RATE_LIMIT,
-    TIMED_OUT,
-    StopReason,
-    TurnCancelledError,
-    TurnFailedError,
-)
 from agent.turn.interface import APP, RUN, SAMPLING, Interface
 from agent.turn.options import TurnOptions
 from agent.turn.prepared import PreparedTurn, prepare_turn
 from agent.turn.turn_settings import TurnSettings
+from agent.util import process
 from agent.util.ids import new_id
-from agent.util.process import (
-    EXIT_CANCELLED,
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_INCOMPLETE,
-    EXIT_UNAVAILABLE,
-)
 from tools.builtin_server import conversation_id as current_conversation
 from tools.mcp.host import Host
 
@@ -81,7 +69,7 @@ class Turn:
         )
         self.conversation, self.options = conversation, options
         self.host, self.log, self.started_generating = context.host, context.log, context.accepted
-        self.exit_code = EXIT_FAILED
+        self.exit_code = process.EXIT_FAILED
         """The exit code of a command that ran this turn, once it has ended."""
         self._steering: list[str] = []
         """The user's messages since the turn started that no generation has read yet."""
@@ -132,7 +120,7 @@ class Turn:
         self.runtime.hub.publish(self)
         return self
 
-    def stop(self, reason: StopReason = "cancelled") -> None:
+    def stop(self, reason: endings.StopReason = "cancelled") -> None:
         self.context.stop(reason)
 
     def answer_now(self) -> bool:
@@ -189,17 +177,19 @@ class Turn:
             await self._emit_header()
             await self._load_model()
             incomplete = await self._answer()
-            self.exit_code = EXIT_INCOMPLETE if incomplete else EXIT_DONE
+            self.exit_code = process.EXIT_INCOMPLETE if incomplete else process.EXIT_DONE
             await self._end("incomplete" if incomplete else "completed")
-        except TurnCancelledError:
-            self.exit_code = EXIT_CANCELLED
+        except endings.TurnCancelledError:
+            self.exit_code = process.EXIT_CANCELLED
             if self.context.stop_reason == "timeout":
-                self.exit_code = EXIT_INCOMPLETE
-                self.context.emit(ev.AgentNotice(level="warning", message=TIMED_OUT))
+                self.exit_code = process.EXIT_INCOMPLETE
+                self.context.emit(ev.AgentNotice(level="warning", message=endings.TIMED_OUT))
             await self._end("cancelled")
-        except (TurnFailedError, EngineBusyError) as error:
+        except (endings.TurnFailedError, EngineBusyError) as error:
             if isinstance(error, EngineBusyError):
-                error = TurnFailedError(RATE_LIMIT, str(error), EXIT_UNAVAILABLE)
+                error = endings.TurnFailedError(
+                    endings.RATE_LIMIT, str(error), process.EXIT_UNAVAILABLE
+                )
             if self._prepared is not None and not self.generations:
                 # A prompt that could not be run would make every later turn fail too.
                 self.conversation.truncate(self._prepared.first_entry)
@@ -221,7 +211,6 @@ class Turn:
                 self.log.close()
 
     def _prefetch_next_turn(self) -> None:
-        """Read ahead what the conversation's next turn begins with."""
         is_over = bool(self.generations) and not self.context.awaits_client
         if (is_over and self._interface.prefetches) or (
             self._job is not None and self._job.prefetches
@@ -313,7 +302,7 @@ class Turn:
         if missing:
             why = f": {missing[0].error}" if missing[0].error else ""
             message = f"The required server {missing[0].name} is not available{why}"
-            raise TurnFailedError("server_error", message, EXIT_UNAVAILABLE)
+            raise endings.TurnFailedError("server_error", message, process.EXIT_UNAVAILABLE)
 
     async def _answer(self) -> bool:
         """Answer, or do the turn's job; true when a limit cut the answer off."""

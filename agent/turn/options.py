@@ -102,7 +102,6 @@ class TurnOptions:
     further_calls: bool = False
     """Let a model that ends at each call continue after the client's (`agent.turn.further_calls`)."""
     declared_tools_only: bool = False
-    """Constrain the model to call declared tools only."""
     answer_form: AnswerForm | None = None
     """The form of the answer; None: free text."""
     list_tools_of: tuple[str, ...] = ()

@@ -52,10 +52,8 @@ class StopSequences:
         """Length of the longest end of the text that a sequence may begin with."""
         most = min(self._longest - 1, len(text))
         ends = (text[len(text) - length :] for length in range(most, 0, -1))
-        return next((len(end) for end in ends if self._begins_with(end)), 0)
-
-    def _begins_with(self, text: str) -> bool:
-        return any(stop.startswith(text) for stop in self._sequences)
+        begun = (len(end) for end in ends if any(s.startswith(end) for s in self._sequences))
+        return next(begun, 0)
 
     def _take(self, length: int, *, divide: bool) -> list[TextPiece]:
         taken = []

@@ -176,7 +176,6 @@ def _request(
     logprobs: int,
     continued_tokens: int = 0,
 ) -> Request:
-    """A request that leads the model through tokens, whose probabilities it reports."""
     forced = list(forced_ids)
     return Request(
         list(prompt),

@@ -33,18 +33,10 @@ from itertools import takewhile
 from agent import events as ev
 from agent.conversation.messages import Assistant
 from agent.conversation.summary import shorten_entry
+from agent.formats import tool_arguments
 from agent.formats.protocol import FunctionTool, Opened, SegmentKind
 from agent.formats.recipients import BUILTIN_TOOL_SERVERS, PYTHON_TOOL, TOOL_ALIASES, Recipients
 from agent.formats.tokenizer_text import replace_surrogates
-from agent.formats.tool_arguments import (
-    CUT_OFF,
-    TEXT_BEHIND,
-    CodeArgumentsStream,
-    JsonArgumentsStream,
-    ToolArguments,
-    repair_arguments,
-    respell_arguments,
-)
 from agent.turn.approval import ApprovalGate
 from agent.turn.call_writers import (
     INTERRUPTED_CODE,
@@ -106,7 +98,6 @@ class ToolCall:
         self.recipient = opened.recipient or opened.raw_recipient or "unknown"
         self.tool = declared.server_tools.get(opened.recipient or "")
         self.error: str | None = None
-        """Why the arguments are not valid JSON."""
         self.cut = False
         """Whether the model ended the call within an argument: it cannot run."""
         self.arguments = "{}"
@@ -118,15 +109,17 @@ class ToolCall:
         self._chunks: list[str] = []
         self._written: list[str] = []
         """The body as the model wrote it; the chunks are as they stream."""
-        self._code: CodeArgumentsStream | None = None
-        self._json = JsonArgumentsStream("input" if self._own_argument == "input" else "raw")
+        self._code: tool_arguments.CodeArgumentsStream | None = None
+        self._json = tool_arguments.JsonArgumentsStream(
+            "input" if self._own_argument == "input" else "raw"
+        )
         self.writer: FunctionCallWriter | CustomCallWriter | CallWriter
         if opened.kind is SegmentKind.TOOL and self.tool is None:
             self.writer = _client_writer(context.output, declared.client_functions[self.recipient])
             return
         self.writer = self._open_server_writer(opened, approval_request_id)
         if self.recipient == PYTHON_TOOL and not opened.json:
-            self._code = CodeArgumentsStream()
+            self._code = tool_arguments.CodeArgumentsStream()
             self._stream(self._code.open())
 
     def _open_server_writer(self, opened: Opened, approval_request_id: str | None) -> CallWriter:
@@ -228,7 +221,7 @@ class ToolCall:
             self.arguments = self.body
             self.cut = complete and self.writer.is_cut(self.body)
             if self.cut:
-                self.error = CUT_OFF
+                self.error = tool_arguments.CUT_OFF
             self.writer.close(self.arguments, complete and not self.cut)
             if complete:
                 self._on_complete(self)
@@ -240,15 +233,15 @@ class ToolCall:
         else:
             self._stream(self._json.close())
             if self._json.is_raw:
-                arguments = repair_arguments("".join(self._written), complete)
+                arguments = tool_arguments.repair_arguments("".join(self._written), complete)
                 arguments = replace(arguments, json=self.body)
             else:
-                arguments = repair_arguments(self.body, complete)
+                arguments = tool_arguments.repair_arguments(self.body, complete)
             if self._json.behind and self.tool is not None and arguments.error is None:
-                arguments = replace(arguments, error=TEXT_BEHIND)
+                arguments = replace(arguments, error=tool_arguments.TEXT_BEHIND)
             written = arguments.json if arguments.error is None or self._json.is_raw else None
             if complete and (respelled := self._respelled()) is not None:
-                arguments = ToolArguments(respelled, repaired=True)
+                arguments = tool_arguments.ToolArguments(respelled, repaired=True)
             self.arguments, self.error = arguments.json, arguments.error
             self.cut = complete and arguments.cut
             body = self.body
@@ -277,18 +270,16 @@ class ToolCall:
             self.server_writer.failed(ev.McpProtocolError(code=INTERRUPTED_CODE, message=message))
 
     def _report_unfit(self, at: int) -> None:
-        """Emit a repair for arguments of a strict function that do not fit its schema."""
         why = self._constraints.validate_strict_arguments(self.recipient, self.arguments)
         if why is not None:
             repair = ev.AgentRepair(rule="arguments_unfit", at=at, text=why, item_id=self.id)
             self._context.emit(repair)
 
     def _respelled(self) -> str | None:
-        """The arguments of one of gpt-oss's own tools in another spelling than its schema's."""
         if (tool := self.tool) is None or self._own_argument is None:
             return None
         name = "container.exec" if self._own_argument == "cmd" else tool.name
-        return respell_arguments(name, "".join(self._written))
+        return tool_arguments.respell_arguments(name, "".join(self._written))
 
     @property
     def _own_argument(self) -> str | None:
@@ -331,13 +322,10 @@ class ToolCallRunner:
             self.declared,
             self._constraints,
             opened,
-            on_complete=self._add_pending,
+            on_complete=lambda call: self.pending.append(call),
             approval_request_id=approval_request_id,
             over_limit=limit is not None and self._made + waiting >= limit,
         )
-
-    def _add_pending(self, call: ToolCall) -> None:
-        self.pending.append(call)
 
     def add_approved(self, approved: Sequence[ApprovedCall]) -> None:
         """Make calls pending that an earlier response left to the client's approval."""
@@ -364,7 +352,6 @@ class ToolCallRunner:
         return any(isinstance(writer, FunctionCallWriter | CustomCallWriter) for writer in cut)
 
     def pending_results(self, why: str) -> list[tuple[str, str]]:
-        """Recipient and result text of each pending call of this process if it were aborted now."""
         return [
             (call.recipient, call.abort_text(why))
             for call in self.pending
@@ -377,7 +364,8 @@ class ToolCallRunner:
         calls = [call for call in self.pending if not call.runs_on_client]
         while calls:
             self.pending = calls
-            batch = calls[: max(1, _read_only_prefix(calls))]
+            read_only = takewhile(lambda call: call.tool is not None and call.tool.read_only, calls)
+            batch = [*read_only] or calls[:1]
             try:
                 await self._run_batch(batch)
             except BaseException:
@@ -452,7 +440,7 @@ class ToolCallRunner:
         elif why := await self._violation(call, call.tool):
             text = f"the arguments do not fit the tool's schema: {why}"
             self._fail(call, INVALID_PARAMS_CODE, text)
-        elif why := await self._refusal(call, call.tool):
+        elif why := await call.approval_gate.refusal(call.tool, call.arguments):
             text = f"the call of {writer.server}.{writer.name} was refused: {why}"
             self._fail(call, REFUSED_CODE, text)
         else:
@@ -466,9 +454,6 @@ class ToolCallRunner:
         arguments = call.arguments
         why = self._constraints.validate_arguments(call.recipient, arguments, tool)
         return why or context.host.builtins.argument_problem(tool, json.loads(arguments))
-
-    async def _refusal(self, call: ToolCall, tool: Tool) -> str | None:
-        return await call.approval_gate.refusal(tool, call.arguments)
 
     async def _execute(self, call: ToolCall) -> None:
         context, item = self._context, call.id
@@ -587,8 +572,3 @@ def _client_writer(output: Output, function: FunctionTool) -> FunctionCallWriter
         may_wrap = function.grammar is None
         return CustomCallWriter(output, function.name, function.namespace, may_wrap=may_wrap)
     return FunctionCallWriter(output, function.name, function.namespace)
-
-
-def _read_only_prefix(calls: list[ToolCall]) -> int:
-    read_only = (call.tool is not None and call.tool.read_only for call in calls)
-    return sum(1 for _ in takewhile(bool, read_only))

@@ -21,7 +21,6 @@ class TurnSettings:
     tools: tuple[Tool, ...]
     """The host's tools that it declared, as they were."""
     constrained: bool = True
-    """Its constraints were applied."""
 
     async def new_constraint(self, form: Format, *, first: bool) -> Constraint | None:
         """The constraint of a generation as it was before its first token; None: it was free.

@@ -10,7 +10,6 @@ CANNOT_SEE = "this model cannot see images"
 """Message for people and clients who send an image to the model."""
 PDF_MAGIC = b"%PDF-"
 SIGNATURE_BYTES = 12
-"""Length of the longest signature."""
 MAX_PATH_CHARACTERS = 4096
 _SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
 """PNG, JPEG, GIF, TIFF (https://www.iana.org/assignments/media-types/#image)."""

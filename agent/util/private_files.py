@@ -99,7 +99,6 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def redact_url(url: str) -> str:
-    """Return scheme, host and path of a URL, without user, password and query."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -10,18 +10,7 @@ from typing import Any
 import httpx2
 import mcp.types as T
 
-from tools.mcp.limits import (
-    LARGE_MESSAGE_BYTES,
-    MAX_ERROR_CHARS,
-    STEP_BYTES,
-    LargeMessageTurn,
-    MessageLimitError,
-    Throttle,
-    check_json,
-    check_size,
-    parse_message,
-    replace_lone_surrogates,
-)
+from tools.mcp import limits
 
 MAX_FIELD_BYTES = 1024
 """Limit of an event's name, id and retry; longer ones are ignored."""
@@ -43,14 +32,14 @@ class LargeMessages:
     def replace(self, data: bytearray) -> bytearray:
         """Return the message that stands for this one; for an invalid one, a short invalid one."""
         try:
-            message = parse_message(data)
+            message = limits.parse_message(data)
         except ValueError:
             return bytearray(_INVALID)
         token = secrets.token_hex()
         match message:
             case T.JSONRPCError():
                 message.error.data = None
-                message.error.message = message.error.message[:MAX_ERROR_CHARS]
+                message.error.message = message.error.message[: limits.MAX_ERROR_CHARS]
             case T.JSONRPCResponse():
                 self._contents[token], message.result = message.result, {_TOKEN_KEY: token}
             case _:
@@ -96,7 +85,7 @@ class BoundedBody(httpx2.AsyncByteStream):
         self._is_stream = kind == "text/event-stream"
         self._seconds, self._on_cut_off = seconds, on_cut_off
         self._large_messages = large_messages
-        self._turn = LargeMessageTurn(shared_turn)
+        self._turn = limits.LargeMessageTurn(shared_turn)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -105,7 +94,7 @@ class BoundedBody(httpx2.AsyncByteStream):
                     yield event
             else:
                 yield await self._document()
-        except MessageLimitError as error:
+        except limits.MessageLimitError as error:
             self._on_cut_off(str(error))
             # The SDK turns this into the error of the one request.
             failure = httpx2.SSEError if self._is_stream else httpx2.StreamError
@@ -125,21 +114,23 @@ class BoundedBody(httpx2.AsyncByteStream):
             async for chunk in self._turn.limited(self._encoded.aiter_bytes()):
                 chunks.append(chunk)
                 size += len(chunk)
-                check_size(size)
+                limits.check_size(size)
                 if loop.time() > deadline:
-                    raise MessageLimitError(f"it sent one answer for more than {self._seconds:g} s")
-                if size > LARGE_MESSAGE_BYTES:
+                    raise limits.MessageLimitError(
+                        f"it sent one answer for more than {self._seconds:g} s"
+                    )
+                if size > limits.LARGE_MESSAGE_BYTES:
                     await self._turn.take()
             body = b"".join(chunks)
         finally:  # a kept exception keeps this frame
             chunks.clear()
         if self._is_json:
-            await check_json(body)
-            body = bytes(replace_lone_surrogates(body))
+            await limits.check_json(body)
+            body = bytes(limits.replace_lone_surrogates(body))
         return body
 
     async def _events(self) -> AsyncIterator[bytes]:
-        throttle, event, line = Throttle(), _Event(), bytearray()
+        throttle, event, line = limits.Throttle(), _Event(), bytearray()
         async for piece in self._pieces():
             await throttle.wait(piece)
             *ends, rest = piece.split(b"\n")
@@ -149,21 +140,21 @@ class BoundedBody(httpx2.AsyncByteStream):
                     event.add(line)
                     line = bytearray()
                 elif event.fields:
-                    await check_json(event.data)
-                    if len(event.data) > LARGE_MESSAGE_BYTES:
+                    await limits.check_json(event.data)
+                    if len(event.data) > limits.LARGE_MESSAGE_BYTES:
                         await self._turn.take()
                         event.data = self._large_messages.replace(event.data)
                     self._turn.release()
-                    yield bytes(replace_lone_surrogates(event.take()))
+                    yield bytes(limits.replace_lone_surrogates(event.take()))
             line += rest
             size = len(line) + len(event.data)
             try:
-                check_size(size)
-            except MessageLimitError:  # a kept exception keeps its frame
+                limits.check_size(size)
+            except limits.MessageLimitError:  # a kept exception keeps its frame
                 line.clear()
                 event.data.clear()
                 raise
-            if size > LARGE_MESSAGE_BYTES:
+            if size > limits.LARGE_MESSAGE_BYTES:
                 await self._turn.take()
             else:  # what was large may have been a comment
                 self._turn.release()
@@ -172,8 +163,8 @@ class BoundedBody(httpx2.AsyncByteStream):
         """Yield the body in small pieces, with newlines as line ends."""
         before = b""
         async for chunk in self._turn.limited(self._encoded.aiter_bytes()):
-            for start in range(0, len(chunk), STEP_BYTES):
-                piece = before + chunk[start : start + STEP_BYTES]
+            for start in range(0, len(chunk), limits.STEP_BYTES):
+                piece = before + chunk[start : start + limits.STEP_BYTES]
                 before = b"\r" if piece.endswith(b"\r") else b""  # its newline may follow
                 piece = piece.removesuffix(b"\r")
                 yield piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")

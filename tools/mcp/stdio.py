@@ -22,15 +22,7 @@ from mcp.shared.message import SessionMessage
 from agent.util.programs import require_program, search_path
 from tools import process_groups
 from tools.config.servers import ServerConfig
-from tools.mcp.limits import (
-    STEP_BYTES,
-    MessageLimitError,
-    Throttle,
-    bound_message,
-    check_json,
-    check_size,
-    parse_message,
-)
+from tools.mcp import limits
 from tools.mcp.start_wait import StartActivity
 from tools.sanitize import clean_line
 
@@ -166,10 +158,10 @@ class StdioTransport:
         to_us: MemoryObjectSendStream[SessionMessage | Exception],
     ) -> None:
         assert process.stdout is not None
-        throttle, line = Throttle(), bytearray()
+        throttle, line = limits.Throttle(), bytearray()
         try:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                while chunk := await process.stdout.read(STEP_BYTES):
+                while chunk := await process.stdout.read(limits.STEP_BYTES):
                     self._bytes_read += len(chunk)
                     await throttle.wait(chunk)
                     *ends, rest = chunk.split(b"\n")
@@ -182,8 +174,8 @@ class StdioTransport:
                             self.foreign_output = clean_line(line[:80].decode(errors="replace"))
                         line = bytearray()
                     line += rest
-                    check_size(len(line))
-        except MessageLimitError as error:
+                    limits.check_size(len(line))
+        except limits.MessageLimitError as error:
             self.cutoff_reason = str(error)
         finally:
             self.ended.set()
@@ -266,8 +258,8 @@ async def _parse_message(line: bytearray, server: str) -> SessionMessage | None:
     try:
         if not line.lstrip().startswith(b"{"):
             raise ValueError
-        await check_json(line)
-        return bound_message(SessionMessage(parse_message(line)))
+        await limits.check_json(line)
+        return limits.bound_message(SessionMessage(limits.parse_message(line)))
     except ValueError:
         log.warning("%s: not a message on its stdout: %.200r", server, bytes(line[:200]))
         return None

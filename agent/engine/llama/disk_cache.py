@@ -135,7 +135,6 @@ class StoredSegment:
 
     path: Path
     start: int
-    """Position of the first id."""
     ids: list[int]
     state_bytes: int
     window_bytes: dict[int, int]

@@ -64,7 +64,6 @@ log = logging.getLogger(__name__)
 MAX_CHECKPOINTS = 32
 """Checkpoints of one sequence; sequences with the same prefix share those of the prefix."""
 CHECKPOINT_INTERVAL_TOKENS = 2048
-"""Tokens between checkpoints of a long prompt."""
 MIN_REUSE_TOKENS = 64
 """Tokens below which computing again is as cheap as reusing."""
 REWIND_LIMIT_TOKENS = 16
@@ -221,7 +220,6 @@ class AcquiredSequence(NamedTuple):
 
     sequence: KvSequence
     cached_tokens: int
-    """Prompt tokens that are already in the KV cache."""
     shared_prefix: int
     """Length of the longest prefix shared with another sequence: prompts diverge there, and a
     checkpoint is worth saving."""

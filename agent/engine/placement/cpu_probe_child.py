@@ -103,7 +103,6 @@ class _ProbeModel:
 
 
 def _write_model(path: Path, types: list[int]) -> None:
-    """Write a small gpt-oss of random weights that has a layer of each type."""
     import gguf
     import numpy as np
 

@@ -8,20 +8,9 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from agent.engine.placement import planner
 from agent.engine.placement.memory_estimate import ModelSizes
 from agent.engine.placement.placement import Placement
-from agent.engine.placement.planner import (
-    MIN_CONTEXT_TOKENS,
-    PROGRAM_BYTES,
-    MemoryUse,
-    ModelTooLargeError,
-    PlacementPlan,
-    PlacementRequest,
-    format_bytes,
-    memory_use,
-    plan_placement,
-    usable_gpus,
-)
 
 if TYPE_CHECKING:
     from agent.engine.placement.devices import Device
@@ -32,46 +21,45 @@ def plan_with_draft(
     sizes: tuple[ModelSizes, ModelSizes],
     memory: int,
     devices: list[Device],
-    request: PlacementRequest,
-) -> PlacementPlan:
-    """The best placement of a model and its draft model. Raises ModelTooLargeError."""
+    request: planner.PlacementRequest,
+) -> planner.PlacementPlan:
     (name, draft_name), (model_sizes, draft_sizes) = names, sizes
-    alone = plan_placement(name, model_sizes, memory, devices, request)
-    gpus = usable_gpus(devices)
+    alone = planner.plan_placement(name, model_sizes, memory, devices, request)
+    gpus = planner.usable_gpus(devices)
     context = alone.placement.context
     while True:
         for draft, reason in _draft_placements(draft_sizes, alone.placement, context, gpus):
-            use = memory_use(draft_sizes, draft, gpus)
-            use = MemoryUse(use.memory - PROGRAM_BYTES, use.devices)
+            use = planner.memory_use(draft_sizes, draft, gpus)
+            use = planner.MemoryUse(use.memory - planner.PROGRAM_BYTES, use.devices)
             taken = use.devices or (0,) * len(gpus)
             left = [
                 replace(gpu, free=gpu.free - size) for gpu, size in zip(gpus, taken, strict=True)
             ]
             limited = replace(request, context=min(request.context or context, context))
             try:
-                plan = plan_placement(name, model_sizes, memory - use.memory, left, limited)
-            except ModelTooLargeError:
+                plan = planner.plan_placement(name, model_sizes, memory - use.memory, left, limited)
+            except planner.ModelTooLargeError:
                 continue
             if draft.gpu_layers and _layout(plan) != _layout(alone):
                 continue
             draft = replace(draft, context=plan.placement.context)
             on_gpus = zip_longest(plan.memory_use.devices, use.devices, fillvalue=0)
-            return PlacementPlan(
+            return planner.PlacementPlan(
                 replace(plan.placement, draft=draft),
-                MemoryUse(plan.memory_use.memory + use.memory, tuple(map(sum, on_gpus))),
+                planner.MemoryUse(plan.memory_use.memory + use.memory, tuple(map(sum, on_gpus))),
                 (*plan.reasons, f"draft model {draft_name} {reason}"),
                 plan.weight_types | draft_sizes.weight_types,
             )
-        if request.required_context or context // 2 < MIN_CONTEXT_TOKENS:
-            raise ModelTooLargeError(
+        if request.required_context or context // 2 < planner.MIN_CONTEXT_TOKENS:
+            raise planner.ModelTooLargeError(
                 f"{name} fits, but not with its draft model {draft_name}"
-                f" ({format_bytes(draft_sizes.weights)}): remove draft from its entry in models.toml,"
-                " name a smaller one, or ask for a shorter context."
+                f" ({planner.format_bytes(draft_sizes.weights)}): remove draft from its entry in"
+                " models.toml, name a smaller one, or ask for a shorter context."
             )
         context //= 2
 
 
-def _layout(plan: PlacementPlan) -> tuple[int, int]:
+def _layout(plan: planner.PlacementPlan) -> tuple[int, int]:
     return plan.placement.gpu_layers, plan.placement.cpu_experts
 
 

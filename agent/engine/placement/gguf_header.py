@@ -48,7 +48,6 @@ class TensorInfo:
     shape: tuple[int, ...]
     """In ggml's order: the length of a row first."""
     ggml_type: int
-    """The number of its type in enum ggml_type."""
     size: int
     """Bytes in the file, with the padding after it."""
 

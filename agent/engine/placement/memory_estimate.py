@@ -63,7 +63,6 @@ class ModelSizes:
 
 
 def read_model_sizes(path: Path) -> ModelSizes:
-    """Read the sizes of a model from its file, or from all files of a split one. Raises EngineError."""
     first = gguf_header.read_outline(path)
     tensors = list(first.tensors)
     for part in split_files(path)[1:]:

@@ -125,7 +125,6 @@ class RemoteClient:
         await self._check_vocabulary(http)
 
     async def _check_vocabulary(self, http: httpx2.AsyncClient) -> None:
-        """Check that the server splits text into the tokens of this program. Raises EngineError."""
         stop_ids = sorted(self.vocabulary.stop_ids)
         stop_markup = b"".join(self.vocabulary.token_bytes(stop) for stop in stop_ids).decode()
         body = self.backend.tokenize_body(TOKENIZER_PROBE + stop_markup, self.served_model)

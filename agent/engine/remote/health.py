@@ -85,5 +85,4 @@ async def request_twice(
 
 
 def describe_error(error: Exception) -> str:
-    """Return an exception's message on one line, or else its type's name."""
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__

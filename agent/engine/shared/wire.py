@@ -26,19 +26,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from agent.engine.protocol import (
-    Constraint,
-    ContextOverflowError,
-    EngineBusyError,
-    EngineError,
-    Finished,
-    Logprob,
-    Prefill,
-    Request,
-    Sampling,
-    Tokens,
-    Waiting,
-)
+from agent.engine import protocol
 
 LINE_BYTES = 64 << 20
 """Bytes of a line: a prompt of a million tokens is 7 MB."""
@@ -48,7 +36,8 @@ ACCEPTED = ["accepted"]
 """The first answer to a request: the owner is there, and begins."""
 _SHAPES = repr(
     [[field.name for field in fields(shape)]
-     for shape in (Request, Sampling, Prefill, Waiting, Tokens, Logprob, Finished)]
+     for shape in (protocol.Request, protocol.Sampling, protocol.Prefill, protocol.Waiting,
+                   protocol.Tokens, protocol.Logprob, protocol.Finished)]
 )  # fmt: skip
 """The fields that are sent; programs whose versions send others do not meet."""
 _UNCHANGED = (
@@ -99,7 +88,7 @@ async def receive(reader: asyncio.StreamReader) -> Any:
         raise ConnectionError("the other end has gone") from error
 
 
-def request_message(request: Request) -> dict[str, Any]:
+def request_message(request: protocol.Request) -> dict[str, Any]:
     return {
         "op": "generate",
         "prompt": list(request.prompt),
@@ -110,7 +99,7 @@ def request_message(request: Request) -> dict[str, Any]:
     }
 
 
-def request_of(message: dict[str, Any], constraint: Constraint | None) -> Request:
+def request_of(message: dict[str, Any], constraint: protocol.Constraint | None) -> protocol.Request:
     """The request of a message. Raises KeyError, TypeError, ValueError if it is invalid: the engine's
     thread, which works for others too, trusts its requests."""
     sampling = dict(message["sampling"])
@@ -121,10 +110,10 @@ def request_of(message: dict[str, Any], constraint: Constraint | None) -> Reques
             _integer(message[name])
     for name in ("head_tokens", "continued_tokens"):
         _integer(message[name])
-    return Request(
+    return protocol.Request(
         [_integer(token) for token in message["prompt"]],
         stop_ids=frozenset(_integer(token) for token in message["stop_ids"]),
-        sampling=Sampling(**sampling),
+        sampling=protocol.Sampling(**sampling),
         constraint=constraint,
         **{name: message[name] for name in _UNCHANGED},
     )
@@ -143,63 +132,69 @@ class Gaps:
     reasons: dict[str, str]
 
 
-def event_message(event: Prefill | Waiting | Tokens | Finished | Gaps) -> list[object]:
+def event_message(
+    event: protocol.Prefill | protocol.Waiting | protocol.Tokens | protocol.Finished | Gaps,
+) -> list[object]:
     match event:
         case Gaps(reasons):
             return ["gaps", reasons]
-        case Prefill(done, total, cached):
+        case protocol.Prefill(done, total, cached):
             return ["prefill", done, total, cached]
-        case Waiting(message):
+        case protocol.Waiting(message):
             return ["waiting", message]
-        case Tokens(ids, logprobs):
+        case protocol.Tokens(ids, logprobs):
             rows = None if logprobs is None else [*map(_logprob_row, logprobs)]
             return ["tokens", ids, rows]
-        case Finished():
+        case protocol.Finished():
             return ["finished", *asdict(event).values()]
 
 
-def _logprob_row(logprob: Logprob | None) -> list[object] | None:
+def _logprob_row(logprob: protocol.Logprob | None) -> list[object] | None:
     if logprob is None:
         return None
     return [getattr(logprob, field.name) for field in fields(logprob)]
 
 
-def _logprob_of(row: list[Any] | None) -> Logprob | None:
+def _logprob_of(row: list[Any] | None) -> protocol.Logprob | None:
     if row is None:
         return None
     token, value, top, rank, probability, top_probabilities = row
     others = None if top_probabilities is None else tuple(top_probabilities)
-    return Logprob(token, value, tuple((id, its) for id, its in top), rank, probability, others)
+    return protocol.Logprob(
+        token, value, tuple((id, its) for id, its in top), rank, probability, others
+    )
 
 
-def event_of(message: list[Any]) -> Prefill | Waiting | Tokens | Finished | Gaps:
+def event_of(
+    message: list[Any],
+) -> protocol.Prefill | protocol.Waiting | protocol.Tokens | protocol.Finished | Gaps:
     """The event of a message. Raises the EngineError that it reports, ConnectionError for nonsense."""
     match message:
         case ["prefill", done, total, cached]:
-            return Prefill(done, total, cached)
+            return protocol.Prefill(done, total, cached)
         case ["gaps", dict(reasons)]:
             return Gaps(reasons)
         case ["waiting", text]:
-            return Waiting(text)
+            return protocol.Waiting(text)
         case ["tokens", ids, rows]:
-            return Tokens(ids, None if rows is None else [*map(_logprob_of, rows)])
+            return protocol.Tokens(ids, None if rows is None else [*map(_logprob_of, rows)])
         case ["finished", *values]:
-            return Finished(*values)
+            return protocol.Finished(*values)
         case ["error", "busy", text]:
-            raise EngineBusyError(text)
+            raise protocol.EngineBusyError(text)
         case ["error", "context", prompt, context]:
-            raise ContextOverflowError(prompt, context)
+            raise protocol.ContextOverflowError(prompt, context)
         case ["error", _, text]:
-            raise EngineError(text)
+            raise protocol.EngineError(text)
         case _:
             raise ConnectionError("an unknown message")
 
 
 def error_message(error: Exception) -> list[object]:
     match error:
-        case EngineBusyError():
+        case protocol.EngineBusyError():
             return ["error", "busy", str(error)]
-        case ContextOverflowError(prompt_tokens=prompt, context_length=context):
+        case protocol.ContextOverflowError(prompt_tokens=prompt, context_length=context):
             return ["error", "context", prompt, context]
         case _:
             return ["error", "engine", str(error)]

@@ -28,19 +28,9 @@ from agent.engine.grammars import (
 )
 from agent.engine.protocol import EngineBusyError
 from agent.formats.constraints import GenerationConstraints
+from agent.formats.harmony import token_ids
 from agent.formats.harmony.parser import HarmonyParser
 from agent.formats.harmony.renderer import header_name
-from agent.formats.harmony.token_ids import (
-    CALL_ID,
-    CHANNEL_ID,
-    CONSTRAIN_ID,
-    END_ID,
-    FIRST_SPECIAL_ID,
-    LAST_ID,
-    MESSAGE_ID,
-    RETURN_ID,
-    START_ID,
-)
 from agent.formats.protocol import Opened, SegmentKind
 from agent.formats.recipients import PYTHON_TOOL, Recipients
 
@@ -51,11 +41,11 @@ _NO_IDS: frozenset[int] = frozenset()
 MAX_UNREAD_TOKENS = 64
 """Ordinary tokens that are parsed at once: not each by itself, nor all at the end of a message."""
 _END_IDS = {
-    SegmentKind.REASONING: END_ID,
-    SegmentKind.PREAMBLE: END_ID,
-    SegmentKind.FINAL: RETURN_ID,
+    SegmentKind.REASONING: token_ids.END_ID,
+    SegmentKind.PREAMBLE: token_ids.END_ID,
+    SegmentKind.FINAL: token_ids.RETURN_ID,
 }
-_TYPED = f'" "? <[{CONSTRAIN_ID}]> "json"'
+_TYPED = f'" "? <[{token_ids.CONSTRAIN_ID}]> "json"'
 _COMMENTARY_RULE = 'channel: "commentary"'
 _CALL_RULES = ('channel: "commentary" | "analysis"', f'kind: {_TYPED} | " json" | " code"')
 """Rules of the headers of calls."""
@@ -106,10 +96,10 @@ class HarmonyConstraint:
             return False
         self._accepted += 1
         self._unread.append(token)
-        if token >= FIRST_SPECIAL_ID or len(self._unread) == MAX_UNREAD_TOKENS:
+        if token >= token_ids.FIRST_SPECIAL_ID or len(self._unread) == MAX_UNREAD_TOKENS:
             self._parser.feed(self._unread)
             self._unread.clear()
-            if token >= FIRST_SPECIAL_ID:
+            if token >= token_ids.FIRST_SPECIAL_ID:
                 self._on_special(token)
         elif self._at_function_name():
             self._unconstrained = False
@@ -131,7 +121,7 @@ class HarmonyConstraint:
             self._begin_matcher(self.pending)
         if token in self._end_ids:
             return self._matcher is None or self._matcher.complete
-        if self._in_body and token >= FIRST_SPECIAL_ID:
+        if self._in_body and token >= token_ids.FIRST_SPECIAL_ID:
             return False
         return self._matcher is None or self._matcher.accept(token)
 
@@ -140,26 +130,26 @@ class HarmonyConstraint:
         if self.pending is not None:
             self._begin_matcher(self.pending)
         if self._unconstrained:
-            return np.arange(LAST_ID)
+            return np.arange(token_ids.LAST_ID)
         matcher = self._matcher
-        ids = np.arange(LAST_ID) if matcher is None else matcher.allowed()
+        ids = np.arange(token_ids.LAST_ID) if matcher is None else matcher.allowed()
         if self._in_body:
-            ids = ids[: ids.searchsorted(FIRST_SPECIAL_ID)]
+            ids = ids[: ids.searchsorted(token_ids.FIRST_SPECIAL_ID)]
             if matcher is None or matcher.complete:
                 ids = np.append(ids, list(self._end_ids))
         return ids
 
     def _on_special(self, token: int) -> None:
         opened = self._parser.open_segment
-        if token == MESSAGE_ID and opened is not None:
+        if token == token_ids.MESSAGE_ID and opened is not None:
             self._begin_body(opened)
-        elif opened is None and (self._in_body or token == MESSAGE_ID):
+        elif opened is None and (self._in_body or token == token_ids.MESSAGE_ID):
             self._in_body = self._in_answer = False
             self._matcher, self._end_ids = None, _NO_IDS
             self._may_reason = self._may_reason and self._accepted < self._reasoning_until
             self._strict = self._strict or not self._may_reason
             self._unconstrained = not self._strict
-            if self._strict and token == END_ID:
+            if self._strict and token == token_ids.END_ID:
                 self._begin_header(started=False)
 
     def _begin_header(self, *, started: bool) -> None:
@@ -170,7 +160,7 @@ class HarmonyConstraint:
     def _begin_body(self, opened: Opened) -> None:
         self._in_body, self._in_answer = True, opened.kind is SegmentKind.FINAL
         self._opened_kinds.add(opened.kind)
-        self._end_ids = frozenset({_END_IDS.get(opened.kind, CALL_ID)})
+        self._end_ids = frozenset({_END_IDS.get(opened.kind, token_ids.CALL_ID)})
         grammar = self._body_grammar(opened)
         self._unconstrained = grammar is None and not self._strict
         self._constrain_by(grammar)
@@ -218,7 +208,8 @@ class _HeaderGrammars:
         """
         names = (json.dumps("." + name.removeprefix("functions.")) for name in self._names)
         lines = [
-            f"start: ({' | '.join(names)}) (<[{CHANNEL_ID}]> channel)? kind? <[{MESSAGE_ID}]>",
+            f"start: ({' | '.join(names)}) (<[{token_ids.CHANNEL_ID}]> channel)?"
+            f" kind? <[{token_ids.MESSAGE_ID}]>",
             *_CALL_RULES,
         ]
         return self._grammars.submit(Grammar("lark", "\n".join(lines), trusted=True))
@@ -247,19 +238,19 @@ class _HeaderGrammars:
             "call": bool(self._names) and constraints.calls != "none",
         }
         allowed = " | ".join(kind for kind, is_allowed in kinds.items() if is_allowed)
-        begin = "" if started else f'<[{START_ID}]> "assistant" '
+        begin = "" if started else f'<[{token_ids.START_ID}]> "assistant" '
         kind = f"({_TYPED})?" if constraints.answer_grammar else ""
         names = " | ".join(map(json.dumps, self._names))
         lines = [
             f"start: {begin}({allowed})",
-            f'reasoning: <[{CHANNEL_ID}]> "analysis" <[{MESSAGE_ID}]>',
-            f'preamble: <[{CHANNEL_ID}]> "commentary" <[{MESSAGE_ID}]>',
-            f'answer: <[{CHANNEL_ID}]> "final" {kind} <[{MESSAGE_ID}]>',
+            f'reasoning: <[{token_ids.CHANNEL_ID}]> "analysis" <[{token_ids.MESSAGE_ID}]>',
+            f'preamble: <[{token_ids.CHANNEL_ID}]> "commentary" <[{token_ids.MESSAGE_ID}]>',
+            f'answer: <[{token_ids.CHANNEL_ID}]> "final" {kind} <[{token_ids.MESSAGE_ID}]>',
         ]
         if kinds["call"]:
             lines += [
-                f"call: <[{CHANNEL_ID}]> channel to kind? <[{MESSAGE_ID}]>",
-                f"    | to <[{CHANNEL_ID}]> channel kind? <[{MESSAGE_ID}]>",
+                f"call: <[{token_ids.CHANNEL_ID}]> channel to kind? <[{token_ids.MESSAGE_ID}]>",
+                f"    | to <[{token_ids.CHANNEL_ID}]> channel kind? <[{token_ids.MESSAGE_ID}]>",
                 f'to: " to=" ({names})',
                 *((_COMMENTARY_RULE, _CALL_RULES[1]) if further else _CALL_RULES),
             ]

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 
 from openai_harmony import HarmonyEncoding
 
+from agent.formats.harmony import token_ids
 from agent.formats.harmony.header import (
     GLUED_HEADER,
     OTHER_ROLES,
@@ -35,21 +36,6 @@ from agent.formats.harmony.header import (
 )
 from agent.formats.harmony.run_on import RunOnHeader, may_end_in_header
 from agent.formats.harmony.segment_body import SegmentBody
-from agent.formats.harmony.token_ids import (
-    ANALYSIS_ID,
-    ASSISTANT_ID,
-    CALL_ID,
-    CHANNEL_ID,
-    COMMENTARY_IDS,
-    CONSTRAIN_ID,
-    END_ID,
-    END_OF_TEXT_ID,
-    FINAL_ID,
-    MESSAGE_ID,
-    RETURN_ID,
-    START_ID,
-    harmony_vocabulary,
-)
 from agent.formats.protocol import Closed, Opened, ParseEvent, Repair, Stop
 from agent.formats.recipients import AnyRecipient, Recipients
 
@@ -59,17 +45,19 @@ _PROSE_WORDS = 3
 """Words after a channel's name that make the header a body when another ``<|channel|>`` follows."""
 _EMPTY_VALUES = frozenset({"{}", "[]", '""'})
 """Punctuation that is a complete answer in JSON."""
-_STOP_IDS = frozenset({END_ID, RETURN_ID, CALL_ID, END_OF_TEXT_ID})
-_HEADER_IDS = frozenset({CHANNEL_ID, CONSTRAIN_ID, MESSAGE_ID})
+_STOP_IDS = frozenset(
+    {token_ids.END_ID, token_ids.RETURN_ID, token_ids.CALL_ID, token_ids.END_OF_TEXT_ID}
+)
+_HEADER_IDS = frozenset({token_ids.CHANNEL_ID, token_ids.CONSTRAIN_ID, token_ids.MESSAGE_ID})
 """The ids that continue a header."""
 _MESSAGE_OPENINGS = tuple(
-    (*end, *start, CHANNEL_ID, *channel)
+    (*end, *start, token_ids.CHANNEL_ID, *channel)
     for end, start in (
         ((), ()),
-        ((), (START_ID, ASSISTANT_ID)),
-        ((END_ID,), (START_ID, ASSISTANT_ID)),
+        ((), (token_ids.START_ID, token_ids.ASSISTANT_ID)),
+        ((token_ids.END_ID,), (token_ids.START_ID, token_ids.ASSISTANT_ID)),
     )
-    for channel in ((ANALYSIS_ID,), (FINAL_ID,), COMMENTARY_IDS)
+    for channel in ((token_ids.ANALYSIS_ID,), (token_ids.FINAL_ID,), token_ids.COMMENTARY_IDS)
 )
 """The beginnings of a message that end an open JSON string; shorter markup is text there."""
 
@@ -81,7 +69,7 @@ class OpenHeader:
     def __init__(self, start: int, *, prefilled: bool = False, started: bool = False) -> None:
         """``start``: position of its first id."""
         self.start, self.prefilled, self.started = start, prefilled, started
-        self.parts = [HeaderPart(START_ID, start)]
+        self.parts = [HeaderPart(token_ids.START_ID, start)]
         self.tokens = 0
         self.run_on = False
         """Whether its beginning was taken from the end of a text."""
@@ -108,7 +96,7 @@ class OpenHeader:
 
     def looks_like_body(self, recipients: Recipients | AnyRecipient) -> bool:
         part = self.parts[-1]
-        if part.marker == START_ID or not (
+        if part.marker == token_ids.START_ID or not (
             "{" in part.text or len(part.text.split()) > _PROSE_WORDS
         ):
             return False
@@ -122,7 +110,7 @@ class HarmonyParser:
 
     def __init__(self, encoding: HarmonyEncoding, recipients: Recipients | None = None) -> None:
         """Begin a generation; with ``recipients`` None all calls are taken as they are written."""
-        self._vocabulary = harmony_vocabulary(encoding)
+        self._vocabulary = token_ids.harmony_vocabulary(encoding)
         self._known_texts = self._vocabulary.known_texts
         self._recipients = AnyRecipient() if recipients is None else recipients
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -257,8 +245,8 @@ class HarmonyParser:
         self._header = OpenHeader(at, prefilled=prefilled, started=started)
 
     def _marker_in_header(self, token: int, at: int) -> None:
-        if token in (CHANNEL_ID, CONSTRAIN_ID):
-            if token == CHANNEL_ID and self._header.looks_like_body(self._recipients):
+        if token in (token_ids.CHANNEL_ID, token_ids.CONSTRAIN_ID):
+            if token == token_ids.CHANNEL_ID and self._header.looks_like_body(self._recipients):
                 self._close_incomplete_header(token)
                 self._end_message(token, at)
                 return
@@ -269,7 +257,7 @@ class HarmonyParser:
                 )
             self._header.parts.append(HeaderPart(token, at))
             self._header.tokens += 1
-        elif token == MESSAGE_ID:
+        elif token == token_ids.MESSAGE_ID:
             header = self._header.read(self._recipients, token)
             if header.other_turn:
                 self._stop_at_header("turn_invented", "turn")
@@ -277,7 +265,7 @@ class HarmonyParser:
                 self._stop_at_header("answer_repeated", "return")
             else:
                 self._open_body(header, token)
-        elif token in _STOP_IDS or token == START_ID:
+        elif token in _STOP_IDS or token == token_ids.START_ID:
             self._close_incomplete_header(token)
             self._end_message(token, at)
         else:
@@ -322,7 +310,7 @@ class HarmonyParser:
             self._continue_as_body(self._header.parts[-1].texts, header.body)
         elif text or len(self._header.parts) > 1:
             self._abandon_header()
-        elif ended == START_ID and self._header.prefilled:
+        elif ended == token_ids.START_ID and self._header.prefilled:
             self._out.append(Repair("start_repeated", self._header.start, ""))
 
     def _continue_as_body(self, texts: list[str], body: str) -> None:
@@ -344,7 +332,7 @@ class HarmonyParser:
                 Repair("recipient_dropped", self._header.start, header.raw_recipient or "")
             )
         header_arguments = None
-        if ended == MESSAGE_ID and header.body:
+        if ended == token_ids.MESSAGE_ID and header.body:
             header_arguments = Repair(
                 "arguments_in_header", self._header.parts[-1].position, header.body
             )
@@ -372,7 +360,7 @@ class HarmonyParser:
         start = at - len(run_on.texts)
         body.tokens -= len(run_on.texts)
         self._deferred_repairs.append(Repair("end_missing", start, ""))
-        self._close_body(START_ID, start)
+        self._close_body(token_ids.START_ID, start)
         self._begin_header(start, started=not run_on.in_words)
         self._header.run_on = not run_on.in_words
         self._header.parts[0].texts += run_on.texts
@@ -383,18 +371,18 @@ class HarmonyParser:
             self._body.add(text, self._out)
 
     def _marker_in_body(self, token: int, at: int, body: SegmentBody) -> None:
-        quoted = (token == END_ID or token not in _STOP_IDS) and body.in_json_string()
+        quoted = (token == token_ids.END_ID or token not in _STOP_IDS) and body.in_json_string()
         if token in _STOP_IDS and not quoted:
             self._end_message(token, at)
         elif quoted:
-            if token in (END_ID, START_ID, CHANNEL_ID):
+            if token in (token_ids.END_ID, token_ids.START_ID, token_ids.CHANNEL_ID):
                 self._quoted_markup.append(token)
             else:
                 self._add_text(self._vocabulary.special_text(token), 1)
-        elif token in (START_ID, CHANNEL_ID):
+        elif token in (token_ids.START_ID, token_ids.CHANNEL_ID):
             self._deferred_repairs.append(Repair("end_missing", at, ""))
             self._end_message(token, at)
-        elif token == MESSAGE_ID and (word := body.repeated_channel()):
+        elif token == token_ids.MESSAGE_ID and (word := body.repeated_channel()):
             again = Repair("header_in_body", at, word)
             self._open_body(
                 MessageHeader(channel=word.strip(), channel_seen=True, repairs=[again]), None
@@ -431,14 +419,16 @@ class HarmonyParser:
         called = self._close_body(token, at) if self._body is not None else False
         if called:
             self._stop("call", at)
-        elif token == RETURN_ID:
+        elif token == token_ids.RETURN_ID:
             self._stop("return", at)
-        elif token in (CALL_ID, END_OF_TEXT_ID):
+        elif token in (token_ids.CALL_ID, token_ids.END_OF_TEXT_ID):
             self._stop("end", at)
         else:
-            self._begin_header(at + (token == END_ID), started=token == START_ID)
-            if token == CHANNEL_ID:
-                self._header.parts.append(HeaderPart(CHANNEL_ID, at))
+            self._begin_header(
+                at + (token == token_ids.END_ID), started=token == token_ids.START_ID
+            )
+            if token == token_ids.CHANNEL_ID:
+                self._header.parts.append(HeaderPart(token_ids.CHANNEL_ID, at))
 
     def _close_body(self, token: int | None, at: int = 0) -> bool:
         """Close the body, by ``token`` (None: the stream's end); tell whether it was a call."""
@@ -450,14 +440,14 @@ class HarmonyParser:
         self._spanned_to = end
         if unused is not None:
             self._deferred_repairs.append(unused)
-        if (body.is_call and token in (END_ID, RETURN_ID)) or (
-            token == CALL_ID and not body.is_call
+        if (body.is_call and token in (token_ids.END_ID, token_ids.RETURN_ID)) or (
+            token == token_ids.CALL_ID and not body.is_call
         ):
             self._deferred_repairs.append(Repair("stop_token", at, ""))
         self._out += self._deferred_repairs
         self._deferred_repairs = []
         self._body = None
-        self._answered |= self._is_final and token == END_ID and body.tokens > 0
+        self._answered |= self._is_final and token == token_ids.END_ID and body.tokens > 0
         return body.is_call
 
     def _stop_at_header(self, rule: str, reason: str) -> None:

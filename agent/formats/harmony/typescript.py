@@ -112,7 +112,9 @@ class _Writer:
         if None in choices and len(choices) > 1:
             schema = {**schema, "enum": [c for c in choices if c is not None], "nullable": True}
         elif not choices and (alternatives := _alternatives(schema)):
-            rest = [each for each in alternatives if not _is_null(each)]
+            rest = [
+                a for a in alternatives if not (isinstance(a, dict) and a.get("type") == "null")
+            ]
             around = {key: schema[key] for key in schema if key not in _UNIONS}
             if len(rest) < len(alternatives):
                 around["nullable"] = True
@@ -278,10 +280,6 @@ def _alternatives(schema: Schema) -> list[Any]:
     ):
         return []
     return alternatives
-
-
-def _is_null(schema: object) -> bool:
-    return isinstance(schema, dict) and schema.get("type") == "null"
 
 
 def _dictionary(schema: Schema, key: str) -> Schema:

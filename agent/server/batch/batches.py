@@ -56,7 +56,6 @@ class BatchQueue:
         self._worker: asyncio.Task[None] | None = None
         self._app, self._parallel, self._clients = Starlette(), 1, Clients()
         self._running: Json | None = None
-        """The batch that is worked at."""
         self._answering: asyncio.Task[None] | None = None
         """Its requests."""
         self._lock: int | None = None

@@ -219,7 +219,6 @@ class ResultLog:
         and ValueError where a line is not a result."""
         self.path = path
         self.failed = 0
-        """Results that are errors."""
         self._final: dict[str, bytes] = {}
         """Results that stay, by custom_id: their lines, until the file is opened to write."""
         self._digests: dict[str, str] = {}

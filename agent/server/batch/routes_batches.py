@@ -23,13 +23,7 @@ from agent.server.http.list_page import list_page
 from agent.server.http.request_body import read_body
 from agent.server.input.parsing import parse_json_object, validate
 from agent.server.input.schemas import ConfigModel, Metadata
-from agent.server.responses.answer_schemas import (
-    BatchObject,
-    BatchPage,
-    DeletedFile,
-    FileObject,
-    FilePage,
-)
+from agent.server.responses import answer_schemas
 from agent.server.responses.service import ResponseService
 
 MAX_FILE_BYTES = 200 * 1024 * 1024
@@ -61,7 +55,7 @@ class FileRoutes:
     def __init__(self, queue: BatchQueue | None) -> None:
         self._queue = queue
 
-    @endpoint("POST", "/v1/files", FileObject)
+    @endpoint("POST", "/v1/files", answer_schemas.FileObject)
     async def create(self, request: Request) -> Response:
         """POST /v1/files: store a file (a form with ``file`` and ``purpose``)."""
         files = _require(self._queue).files
@@ -85,7 +79,7 @@ class FileRoutes:
             raise invalid("file", f"The form cannot be read: {error.detail}") from error
         return JsonResponse(public_fields(entry))
 
-    @endpoint("GET", "/v1/files", FilePage)
+    @endpoint("GET", "/v1/files", answer_schemas.FilePage)
     async def list(self, request: Request) -> Response:
         """GET /v1/files: the latest first unless ``order=asc``, of one ``purpose``."""
         entries = _require(self._queue).files.entries()
@@ -93,14 +87,14 @@ class FileRoutes:
         wanted = [entry for entry in entries if purpose in (None, entry["purpose"])]
         return JsonResponse(list_page(wanted, request.query_params))
 
-    @endpoint("GET", "/v1/files/{id}", FileObject)
+    @endpoint("GET", "/v1/files/{id}", answer_schemas.FileObject)
     async def get(self, request: Request) -> Response:
         """GET /v1/files/{id}: the description of a file."""
         return JsonResponse(
             public_fields(_require(self._queue).files.find(request.path_params["id"]))
         )
 
-    @endpoint("DELETE", "/v1/files/{id}", DeletedFile)
+    @endpoint("DELETE", "/v1/files/{id}", answer_schemas.DeletedFile)
     async def delete(self, request: Request) -> Response:
         """DELETE /v1/files/{id}: delete a file."""
         name = request.path_params["id"]
@@ -121,7 +115,7 @@ class BatchRoutes:
     def __init__(self, service: ResponseService, queue: BatchQueue | None) -> None:
         self._service, self._queue = service, queue
 
-    @endpoint("POST", "/v1/batches", BatchObject, body=CreateBatch)
+    @endpoint("POST", "/v1/batches", answer_schemas.BatchObject, body=CreateBatch)
     async def create(self, request: Request) -> Response:
         """POST /v1/batches: answer the requests of a file in the background."""
         queue = _require(self._queue)
@@ -133,17 +127,17 @@ class BatchRoutes:
         batch = await queue.create(wanted.input_file_id, wanted.endpoint, wanted.metadata)
         return JsonResponse(public_fields(batch))
 
-    @endpoint("GET", "/v1/batches", BatchPage)
+    @endpoint("GET", "/v1/batches", answer_schemas.BatchPage)
     async def list(self, request: Request) -> Response:
         """GET /v1/batches: the latest first unless ``order=asc``."""
         return JsonResponse(list_page(_require(self._queue).entries(), request.query_params))
 
-    @endpoint("GET", "/v1/batches/{id}", BatchObject)
+    @endpoint("GET", "/v1/batches/{id}", answer_schemas.BatchObject)
     async def get(self, request: Request) -> Response:
         """GET /v1/batches/{id}: a batch as it is now."""
         return JsonResponse(public_fields(_require(self._queue).find(request.path_params["id"])))
 
-    @endpoint("POST", "/v1/batches/{id}/cancel", BatchObject)
+    @endpoint("POST", "/v1/batches/{id}/cancel", answer_schemas.BatchObject)
     async def cancel(self, request: Request) -> Response:
         """POST /v1/batches/{id}/cancel: end a batch; what is done by then stays."""
         return JsonResponse(public_fields(_require(self._queue).cancel(request.path_params["id"])))

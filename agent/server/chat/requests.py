@@ -12,16 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from agent.server.http.errors import ApiError, client_param, client_params, invalid, unsupported
+from agent.server.input import schemas
 from agent.server.input.parsing import validate, without_unknown_values
-from agent.server.input.schemas import (
-    CacheRetention,
-    CreateResponse,
-    Metadata,
-    OutputLimit,
-    RequestModel,
-    SamplingFields,
-    ToolName,
-)
 from agent.server.input.turn_options import INCLUDE_LOGPROBS
 from agent.util.images import CANNOT_SEE
 
@@ -57,21 +49,21 @@ TEXT_PARTS = {
 """Types of the other content parts, and what they become; the last two are the Responses API's own."""
 
 
-class CalledFunction(RequestModel):
+class CalledFunction(schemas.RequestModel):
     """The function of a resent call, and its arguments in JSON."""
 
     name: str
     arguments: str
 
 
-class CalledCustom(RequestModel):
+class CalledCustom(schemas.RequestModel):
     """The custom tool of a resent call, and its input."""
 
     name: str
     input: str
 
 
-class ChatToolCall(RequestModel):
+class ChatToolCall(schemas.RequestModel):
     """A call that the client sends back with its assistant message."""
 
     id: str
@@ -79,7 +71,7 @@ class ChatToolCall(RequestModel):
     custom: CalledCustom | None = None
 
 
-class ChatContentPart(RequestModel):
+class ChatContentPart(schemas.RequestModel):
     """``text`` or, of an assistant, ``refusal``; of a tool anything."""
 
     type: str
@@ -87,7 +79,7 @@ class ChatContentPart(RequestModel):
     refusal: str | None = None
 
 
-class ChatMessage(RequestModel):
+class ChatMessage(schemas.RequestModel):
     """A message; an assistant's may have reasoning and calls, a tool's answers the call of its id."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -104,20 +96,20 @@ class ChatMessage(RequestModel):
     tool_call_id: str | None = None
 
 
-class ToolReference(RequestModel):
+class ToolReference(schemas.RequestModel):
     """The name of a function or custom tool."""
 
     name: str
 
 
-class AllowedChatTools(RequestModel):
+class AllowedChatTools(schemas.RequestModel):
     """The tools that may be called, each as ``{"type": "function", "function": {"name"}}``."""
 
     mode: Literal["auto", "required"] | None = None
     tools: list[dict[str, Any]]
 
 
-class ChatToolChoice(RequestModel):
+class ChatToolChoice(schemas.RequestModel):
     """A choice among the tools; the flat forms of the Responses API are read too."""
 
     type: str
@@ -130,35 +122,35 @@ class ChatToolChoice(RequestModel):
     tools: list[dict[str, Any]] | None = None
 
 
-class LegacyFunction(RequestModel):
+class LegacyFunction(schemas.RequestModel):
     """A function of ``functions``, which ``tools`` has replaced."""
 
-    name: ToolName
+    name: schemas.ToolName
     description: str | None = None
     parameters: dict[str, Any] | None = None
 
 
-class ResponseFormat(RequestModel):
+class ResponseFormat(schemas.RequestModel):
     """The form of the answer; ``json_schema`` is an object with ``name``, ``schema``, ``strict``."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: dict[str, Any] | None = None
 
 
-class StreamOptions(RequestModel):
+class StreamOptions(schemas.RequestModel):
     """Options of a stream: a last chunk with the usage."""
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
 
 
-class PromptCacheOptions(RequestModel):
+class PromptCacheOptions(schemas.RequestModel):
     """Options of the prompt cache, which always keeps common prefixes."""
 
     mode: Literal["implicit", "explicit"] | None = None
 
 
-class WebSearchOptions(RequestModel):
+class WebSearchOptions(schemas.RequestModel):
     """Asks for a web search before the answer."""
 
     search_context_size: Literal["low", "medium", "high"] | None = None
@@ -169,7 +161,7 @@ Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Identifier = Annotated[str, StringConstraints(max_length=1000)]
 
 
-class ChatRequest(SamplingFields):
+class ChatRequest(schemas.SamplingFields):
     """The body of ``POST /v1/chat/completions``; a field that is None was not sent."""
 
     messages: list[ChatMessage] = Field(min_length=1)
@@ -181,8 +173,8 @@ class ChatRequest(SamplingFields):
     function_call: Literal["none", "auto"] | ToolReference | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: OutputLimit = None
-    max_completion_tokens: OutputLimit = None
+    max_tokens: schemas.OutputLimit = None
+    max_completion_tokens: schemas.OutputLimit = None
     response_format: ResponseFormat | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
         None
@@ -192,12 +184,12 @@ class ChatRequest(SamplingFields):
     n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    metadata: Metadata | None = None
+    metadata: schemas.Metadata | None = None
     store: bool | None = None
     user: Identifier | None = None
     safety_identifier: Identifier | None = None
     prompt_cache_key: Identifier | None = None
-    prompt_cache_retention: CacheRetention | None = None
+    prompt_cache_retention: schemas.CacheRetention | None = None
     prompt_cache_options: PromptCacheOptions | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     modalities: list[Literal["text", "audio"]] | None = None
@@ -213,7 +205,7 @@ class ChatRequest(SamplingFields):
 
 def parse_chat(
     value: dict[str, Any], *, has_browser: bool, lenient: bool
-) -> tuple[ChatRequest, list[CreateResponse]]:
+) -> tuple[ChatRequest, list[schemas.CreateResponse]]:
     """Translate a parsed body into a request of the Responses API for each choice. ``lenient``: name
     what this server does not have instead of refusing it. Raises ApiError."""
     ignored: list[str] | None = None
@@ -226,7 +218,7 @@ def parse_chat(
 
 def _to_response_requests(
     chat: ChatRequest, has_browser: bool, ignored: list[str] | None
-) -> list[CreateResponse]:
+) -> list[schemas.CreateResponse]:
     """Translate a request; ``ignored``: gets the paths of what is passed over, None refuses it."""
     _refuse(chat, has_browser, ignored)
     limit = chat.max_completion_tokens or chat.max_tokens
@@ -248,9 +240,9 @@ def _to_response_requests(
     ]
     with chat_params(chat):
         if ignored is not None:
-            fields, more = without_unknown_values(CreateResponse, fields)
+            fields, more = without_unknown_values(schemas.CreateResponse, fields)
             ignored += more
-        requests = [validate(CreateResponse, {**fields, "seed": seed}) for seed in seeds]
+        requests = [validate(schemas.CreateResponse, {**fields, "seed": seed}) for seed in seeds]
     for request in requests:
         request.origin.ignored = tuple(ignored or ())
         request.origin.ends_at_cut_call = bool(chat.stream)

@@ -23,7 +23,6 @@ class Endpoint:
     stream: type[BaseModel] | None
     """The model of the events, where the answer may be a stream."""
     body: type[BaseModel] | None
-    """The model of the request's body."""
 
 
 ENDPOINTS: dict[tuple[str, str], Endpoint] = {}

@@ -37,7 +37,6 @@ from tools.types import Tool
 
 Items = tuple[dict[str, Any], ...]
 FindItem = Callable[[str], dict[str, Any] | None]
-"""Looks up an item by its id."""
 _INPUT_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
 _OUTPUT_ITEM: TypeAdapter[ev.Item] = TypeAdapter(ev.Item)
 _ID = re.compile(r"[A-Za-z0-9_.:-]*[A-Za-z0-9_:-]")

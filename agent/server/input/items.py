@@ -43,33 +43,12 @@ from agent.conversation.messages import (
 from agent.conversation.reasoning_token import decode_reasoning
 from agent.formats.recipients import PYTHON_TOOL, plain_name
 from agent.server.http.errors import ApiError, invalid
+from agent.server.input import schemas
 from agent.server.input.compaction_token import decode_summary
 from agent.server.input.declared_tools import AddedTools, add_tools
 from agent.server.input.files import file_text
 from agent.server.input.foreign_items import CALLS, call_text, output_text, own_result
 from agent.server.input.listed_items import KNOWN_PART_TYPES, TEXT_PART_TYPES
-from agent.server.input.schemas import (
-    ITEM_MODELS,
-    ContentPart,
-    Effort,
-    InputAdditionalTools,
-    InputApprovalRequest,
-    InputApprovalResponse,
-    InputCodeInterpreterCall,
-    InputCompaction,
-    InputConfigurationUpdate,
-    InputCustomToolCall,
-    InputForeignItem,
-    InputFunctionCall,
-    InputFunctionCallOutput,
-    InputItem,
-    InputMcpCall,
-    InputMcpListTools,
-    InputMessage,
-    InputReasoning,
-    ItemReference,
-    TextFormat,
-)
 from agent.turn.hedge import CALL_HEDGE
 from agent.turn.options import ApprovedCall
 from agent.util.images import CANNOT_SEE
@@ -93,7 +72,7 @@ UNSEEN_PLACEHOLDERS = {
 """Texts in place of content parts that the model cannot read."""
 UNREADABLE_SUMMARY = "[There was a summary of earlier messages here; this server cannot read it.]"
 NO_PDFS: Mapping[str, PdfText] = MappingProxyType({})
-_INPUT_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
+_INPUT_ITEM: TypeAdapter[schemas.InputItem] = TypeAdapter(schemas.InputItem)
 
 
 @dataclass(slots=True)
@@ -114,17 +93,14 @@ class InputHistory:
     pending_calls: dict[str, str] = field(default_factory=dict)
     """call_id → the function, of calls without an output so far."""
     answered_calls: set[str] = field(default_factory=set)
-    """call_ids of calls whose output was sent."""
     added_tools: AddedTools = field(default_factory=dict)
     """Tools that items have added to those of the request."""
-    effort: Effort | None = None
-    """The reasoning effort that an item has set."""
-    text_format: TextFormat | None = None
-    """The form of the answer that an item has set."""
+    effort: schemas.Effort | None = None
+    text_format: schemas.TextFormat | None = None
     unread: list[int] = field(default_factory=list)
     """Positions of items of other servers that a lenient server could not read."""
 
-    def configure(self, item: InputConfigurationUpdate) -> None:
+    def configure(self, item: schemas.InputConfigurationUpdate) -> None:
         if item.reasoning is not None:
             self.effort = item.reasoning.effort
         if item.text is not None:
@@ -147,10 +123,10 @@ class InputHistory:
 
 
 def read_input(
-    items: str | Sequence[InputItem],
+    items: str | Sequence[schemas.InputItem],
     earlier: InputHistory,
     tools: Sequence[Tool],
-    find: Callable[[str], InputItem | None],
+    find: Callable[[str], schemas.InputItem | None],
     *,
     first: bool,
     refuse_unseen: bool = False,
@@ -197,7 +173,7 @@ def messages_by_item(items: Iterable[ev.Item], tools: Sequence[Tool]) -> dict[st
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
     messages = {}
     for item in items:
-        if item.type in ITEM_MODELS:
+        if item.type in schemas.ITEM_MODELS:
             reader = ItemReader(InputHistory(), names, lambda _: None, leading=False)
             reader.add(input_item(item), item.id)
             if reader.history.messages:
@@ -205,14 +181,14 @@ def messages_by_item(items: Iterable[ev.Item], tools: Sequence[Tool]) -> dict[st
     return messages
 
 
-def input_item(item: ev.Item) -> InputItem:
+def input_item(item: ev.Item) -> schemas.InputItem:
     """An output item as the input item that a client would send."""
     return _INPUT_ITEM.validate_python(item.model_dump())
 
 
-def items_by_id(items: Iterable[ev.Item]) -> dict[str, InputItem]:
+def items_by_id(items: Iterable[ev.Item]) -> dict[str, schemas.InputItem]:
     """The output items that a reference can mean, as input items by id."""
-    return {item.id: input_item(item) for item in items if item.type in ITEM_MODELS}
+    return {item.id: input_item(item) for item in items if item.type in schemas.ITEM_MODELS}
 
 
 def unanswered_start(messages: Sequence[Message]) -> int:
@@ -223,15 +199,19 @@ def unanswered_start(messages: Sequence[Message]) -> int:
     return 0
 
 
-def newest_prompt(items: Sequence[InputItem]) -> int:
+def newest_prompt(items: Sequence[schemas.InputItem]) -> int:
     """Index of the newest user message if the model wrote nothing after it; else ``len(items)``."""
     for index in range(len(items) - 1, -1, -1):
         match items[index]:
-            case InputMessage(role="user"):
+            case schemas.InputMessage(role="user"):
                 return index
-            case InputMessage(role="developer" | "system"):
+            case schemas.InputMessage(role="developer" | "system"):
                 pass
-            case InputAdditionalTools() | InputConfigurationUpdate() | InputMcpListTools():
+            case (
+                schemas.InputAdditionalTools()
+                | schemas.InputConfigurationUpdate()
+                | schemas.InputMcpListTools()
+            ):
                 pass
             case _:  # what the model has written, or a result of it
                 break
@@ -245,7 +225,7 @@ class ItemReader:
         self,
         history: InputHistory,
         names: Mapping[tuple[str, str], str],
-        find: Callable[[str], InputItem | None],
+        find: Callable[[str], schemas.InputItem | None],
         *,
         leading: bool,
         refuse_unseen: bool = False,
@@ -303,7 +283,11 @@ class ItemReader:
         self.history.messages.append(call)
 
     def _add_function_call(
-        self, item: InputFunctionCall | InputCustomToolCall, text: str, *, json: bool
+        self,
+        item: schemas.InputFunctionCall | schemas.InputCustomToolCall,
+        text: str,
+        *,
+        json: bool,
     ) -> None:
         name = ev.qualified_name(item.name, item.namespace)
         self._note_call(item.call_id, name, text, json=json)
@@ -312,9 +296,8 @@ class ItemReader:
         """Add a call whose output is an item of its own."""
         history = self.history
         history.call_names[call_id] = history.pending_calls[call_id] = name
-        history.answered_calls.discard(
-            call_id
-        )  # clients number the calls of each turn from the start
+        # Clients number the calls of each turn from the start.
+        history.answered_calls.discard(call_id)
         self._call_numbers[call_id] = len(self._call_numbers) + len(history.messages)
         self._add_call(call_id, ToolCallMessage(name, text, json, True, call_id))
 
@@ -328,19 +311,19 @@ class ItemReader:
         self._row.insert(at, number)
         self._row_end = len(messages)
 
-    def add(self, item: InputItem, param: str, *, is_newest: bool = True) -> None:
+    def add(self, item: schemas.InputItem, param: str, *, is_newest: bool = True) -> None:
         """Add an item. ``is_newest``: content that cannot be read may be refused. Raises ApiError."""
         history, add = self.history, self.history.messages.append
         add_tools(history.added_tools, item)
-        if isinstance(item, InputAdditionalTools):
+        if isinstance(item, schemas.InputAdditionalTools):
             return
-        if isinstance(item, InputConfigurationUpdate):
+        if isinstance(item, schemas.InputConfigurationUpdate):
             history.configure(item)
             return
-        if isinstance(item, InputMessage):
+        if isinstance(item, schemas.InputMessage):
             for call_id in [each for each in history.pending_calls if each in self._abandoned]:
                 add(_no_result(history.pending_calls.pop(call_id)))
-        if isinstance(item, InputMessage) and item.role in ("developer", "system"):
+        if isinstance(item, schemas.InputMessage) and item.role in ("developer", "system"):
             text = self._message_text(item, param, self._refuse_unseen)
             if self._leading:
                 history.instructions.append(text)
@@ -349,38 +332,38 @@ class ItemReader:
             return
         self._leading = False
         match item:
-            case InputMessage(role="user"):
+            case schemas.InputMessage(role="user"):
                 add(User(self._message_text(item, param, self._refuse_unseen and is_newest)))
-            case InputMessage(phase=phase):
+            case schemas.InputMessage(phase=phase):
                 text = self._message_text(item, param, False)
                 if text and text != CALL_HEDGE:  # which the model has not written
                     add(_UnphasedAssistant(text) if phase is None else Assistant(text, phase))
-            case InputReasoning():
+            case schemas.InputReasoning():
                 self._add_reasoning(item, param)
-            case InputFunctionCall():
+            case schemas.InputFunctionCall():
                 self._add_function_call(item, item.arguments, json=True)
-            case InputCustomToolCall():
+            case schemas.InputCustomToolCall():
                 self._add_function_call(item, item.input, json=False)
-            case InputFunctionCallOutput():
+            case schemas.InputFunctionCallOutput():
                 self._add_output(item, param)
-            case InputMcpCall() | InputCodeInterpreterCall():
+            case schemas.InputMcpCall() | schemas.InputCodeInterpreterCall():
                 history.messages += self._server_call(item)
-            case InputApprovalRequest():
+            case schemas.InputApprovalRequest():
                 call = (item.server_label, item.name, item.arguments)
                 history.pending_approvals[item.id] = ApprovedCall(item.id, *call)
                 history.listed_servers.add(item.server_label)  # before it was asked for approval
                 self._add_call(item.id, self._call_message(*call))
-            case InputApprovalResponse():
+            case schemas.InputApprovalResponse():
                 self._add_approval_response(item, param)
-            case InputMcpListTools():
+            case schemas.InputMcpListTools():
                 history.listed_servers.add(item.server_label)
-            case InputCompaction(encrypted_content=None | ""):
+            case schemas.InputCompaction(encrypted_content=None | ""):
                 pass
-            case InputCompaction(encrypted_content=str(token)):
+            case schemas.InputCompaction(encrypted_content=str(token)):
                 self._add_summary(token, param)
-            case InputForeignItem():
+            case schemas.InputForeignItem():
                 self._add_foreign(item, param)
-            case ItemReference():
+            case schemas.ItemReference():
                 if (referenced := self._find(item.id)) is None:
                     message = f"Item with id '{item.id[:80]}' not found."
                     raise invalid(param, message, "item_not_found")
@@ -388,7 +371,7 @@ class ItemReader:
             case _:
                 pass  # a web search: its results are in the message after it
 
-    def _add_reasoning(self, item: InputReasoning, param: str) -> None:
+    def _add_reasoning(self, item: schemas.InputReasoning, param: str) -> None:
         try:
             text = _reasoning_text(item, param)
         except ApiError as error:
@@ -401,7 +384,7 @@ class ItemReader:
             if text:
                 self.history.messages.append(ReasoningMessage(text))
 
-    def _add_output(self, item: InputFunctionCallOutput, param: str) -> None:
+    def _add_output(self, item: schemas.InputFunctionCallOutput, param: str) -> None:
         # Codex's `exec` sends notices of a call that runs as further outputs.
         again = item.type == "custom_tool_call_output"
         late = self._missing_result(item.call_id)
@@ -418,7 +401,7 @@ class ItemReader:
             self.unread, text = True, UNREADABLE_SUMMARY
         self.history.messages.append(Developer(text))
 
-    def _message_text(self, item: InputMessage, param: str, refuse_unseen: bool) -> str:
+    def _message_text(self, item: schemas.InputMessage, param: str, refuse_unseen: bool) -> str:
         return _content_text(
             item.content,
             f"{param}.content",
@@ -427,7 +410,7 @@ class ItemReader:
             refuse_unknown=self._refuse_unseen,
         )
 
-    def _add_foreign(self, item: InputForeignItem, param: str) -> None:
+    def _add_foreign(self, item: schemas.InputForeignItem, param: str) -> None:
         if item.type not in CALLS:
             call_id = item.call_id or self._foreign_calls.get(item.id or "")
             # Calls that the other server ran itself have no call_id.
@@ -469,8 +452,10 @@ class ItemReader:
         self.history.pending_calls.pop(call_id, None)
         return name
 
-    def _server_call(self, item: InputMcpCall | InputCodeInterpreterCall) -> list[Message]:
-        if isinstance(item, InputCodeInterpreterCall):
+    def _server_call(
+        self, item: schemas.InputMcpCall | schemas.InputCodeInterpreterCall
+    ) -> list[Message]:
+        if isinstance(item, schemas.InputCodeInterpreterCall):
             outputs = item.outputs or []
             logs = "".join(str(output["logs"]) for output in outputs if "logs" in output)
             return [
@@ -498,7 +483,7 @@ class ItemReader:
             return ToolCallMessage(name, code, json=False)
         return ToolCallMessage(name, arguments)
 
-    def _add_approval_response(self, answer: InputApprovalResponse, param: str) -> None:
+    def _add_approval_response(self, answer: schemas.InputApprovalResponse, param: str) -> None:
         pending = self.history.pending_approvals.pop(answer.approval_request_id, None)
         if pending is None:
             message = f"No approval request with id '{answer.approval_request_id[:80]}' is pending."
@@ -579,7 +564,7 @@ def _without_old_reasoning(messages: Sequence[Message]) -> list[Message]:
     ]
 
 
-def _reasoning_text(item: InputReasoning, param: str) -> str:
+def _reasoning_text(item: schemas.InputReasoning, param: str) -> str:
     """The text of a resent reasoning item; where nothing else can be read, what its summary says."""
     if text := _content_text(item.content or [], f"{param}.content"):
         return text
@@ -599,7 +584,7 @@ def _reasoning_text(item: InputReasoning, param: str) -> str:
 
 
 def _content_text(
-    content: str | Sequence[ContentPart],
+    content: str | Sequence[schemas.ContentPart],
     param: str,
     pdfs: Mapping[str, PdfText] = NO_PDFS,
     *,
@@ -616,7 +601,7 @@ def _content_text(
 
 
 def _part_text(
-    part: ContentPart, param: str, pdfs: Mapping[str, PdfText], refuse_unseen: bool
+    part: schemas.ContentPart, param: str, pdfs: Mapping[str, PdfText], refuse_unseen: bool
 ) -> str:
     if part.type == "refusal":
         return part.refusal or ""

@@ -455,7 +455,6 @@ ITEM_MODELS: dict[str, type[RequestModel]] = {
     for tag in [part.__metadata__[0].tag]
     for kind in (FOREIGN_ITEMS if tag == FOREIGN_TAG else [tag])
 }
-"""The models of items by type."""
 
 
 # --- the request ---

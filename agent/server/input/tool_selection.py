@@ -13,21 +13,9 @@ from agent.formats.protocol import FunctionTool
 from agent.formats.recipients import PYTHON_TOOL
 from agent.runtime.runtime import Runtime
 from agent.server.http.errors import invalid, unsupported
+from agent.server.input import schemas
 from agent.server.input.declared_tools import DeclaredTool
 from agent.server.input.listed_items import redact_url
-from agent.server.input.schemas import (
-    AllowedTools,
-    ApprovalFilter,
-    CreateResponse,
-    GrammarForm,
-    RequestCustom,
-    RequestFunction,
-    RequestMcp,
-    RequestNamespace,
-    RequestOther,
-    RequestTool,
-    ToolChoice,
-)
 from agent.turn.options import HostedTools
 from tools.mcp.host import Host
 from tools.types import Tool
@@ -75,7 +63,6 @@ class SelectedTools:
     echo: list[dict[str, Any]] = field(default_factory=list)
     """The request's tools as the response repeats them: every key, no secret."""
     tool_choice: Literal["may", "must", "none"] = "may"
-    """Whether the model has to call a tool."""
     hosted: HostedTools = field(default_factory=HostedTools)
     declared_only: bool = False
     """Whether ``tool_choice`` named tools, so that no others are called."""
@@ -88,12 +75,12 @@ class SelectedTools:
 
 
 def server_labels(declared: Sequence[DeclaredTool]) -> list[str]:
-    return [one.tool.server_label for one in declared if isinstance(one.tool, RequestMcp)]
+    return [one.tool.server_label for one in declared if isinstance(one.tool, schemas.RequestMcp)]
 
 
 def without_calls(
-    request: CreateResponse, declared: list[DeclaredTool], *, lenient: bool
-) -> tuple[CreateResponse, list[DeclaredTool]]:
+    request: schemas.CreateResponse, declared: list[DeclaredTool], *, lenient: bool
+) -> tuple[schemas.CreateResponse, list[DeclaredTool]]:
     """The request to a model whose calls cannot be parsed, without tools. Those that clients add by
     habit stay: they are left out as always. Raises ApiError, unless ``lenient``."""
     habitual = ("web_search", *HABITUAL_TOOLS)
@@ -110,7 +97,7 @@ def without_calls(
 
 
 def select_tools(
-    request: CreateResponse, declared: Sequence[DeclaredTool], exposed: Sequence[Tool]
+    request: schemas.CreateResponse, declared: Sequence[DeclaredTool], exposed: Sequence[Tool]
 ) -> SelectedTools:
     """Read a request's tools; ``exposed``: those that it may name. Raises ApiError."""
     reader = _ToolReader(request, exposed)
@@ -124,7 +111,7 @@ def select_tools(
 class _ToolReader:
     """Reads the tools of one request, one by one."""
 
-    def __init__(self, request: CreateResponse, exposed: Sequence[Tool]) -> None:
+    def __init__(self, request: schemas.CreateResponse, exposed: Sequence[Tool]) -> None:
         self._request, self._exposed = request, exposed
         self._refuses_unseen = request.origin.refuses_unseen
         self.echo: list[dict[str, Any]] = []
@@ -137,36 +124,38 @@ class _ToolReader:
         self._left_out: list[str] = []
         self._code_interpreter = self._web_search = False
 
-    def add(self, requested: RequestTool, param: str) -> bool:
+    def add(self, requested: schemas.RequestTool, param: str) -> bool:
         """Add a tool; false where there is none of its type here."""
         match requested:
-            case RequestFunction():
+            case schemas.RequestFunction():
                 self._functions.append(_function(requested))
-            case RequestCustom():
+            case schemas.RequestCustom():
                 self._functions.append(_custom(requested))
-            case RequestNamespace(name=name):
+            case schemas.RequestNamespace(name=name):
                 self._functions += [
                     _custom(tool, name)
-                    if isinstance(tool, RequestCustom)
+                    if isinstance(tool, schemas.RequestCustom)
                     else _function(tool, name)
                     for tool in requested.tools
                 ]
-            case RequestMcp():
+            case schemas.RequestMcp():
                 self._add_server(requested, param)
-            case RequestOther(type="code_interpreter"):
+            case schemas.RequestOther(type="code_interpreter"):
                 self._add_python(requested, param)
-            case RequestOther(type=kind) if kind.startswith("web_search"):
+            case schemas.RequestOther(type=kind) if kind.startswith("web_search"):
                 self._add_browser(requested, param)
-            case RequestOther(type=kind) if self._refuses_unseen and kind not in HABITUAL_TOOLS:
+            case schemas.RequestOther(type=kind) if (
+                self._refuses_unseen and kind not in HABITUAL_TOOLS
+            ):
                 raise unsupported(f"{param}.type", f"A tool of type '{kind[:40]}'")
-            case RequestOther(type=kind):
+            case schemas.RequestOther(type=kind):
                 message = "%s: there is no tool of type %r here: it is left out"
                 log.warning(message, param, kind[:40])
                 self._leave_out(kind, param)
                 return False
         return True
 
-    def _add_server(self, requested: RequestMcp, param: str) -> None:
+    def _add_server(self, requested: schemas.RequestMcp, param: str) -> None:
         label = requested.server_label
         if label in self._labels:
             raise invalid(param, f"The server {label} is named twice.")
@@ -178,7 +167,7 @@ class _ToolReader:
         asked_for = (tool for tool in allowed if _needs_approval(tool, requested))
         self._approval_required |= {(tool.server, tool.name) for tool in asked_for}
 
-    def _add_python(self, requested: RequestOther, param: str) -> None:
+    def _add_python(self, requested: schemas.RequestOther, param: str) -> None:
         python = _tools_of_server(self._exposed, "code_interpreter")
         if not python:
             message = "Python (the operator has not exposed it: --tools python)"
@@ -189,7 +178,7 @@ class _ToolReader:
         self._select(python)
         self._code_interpreter = True
 
-    def _add_browser(self, requested: RequestOther, param: str) -> None:
+    def _add_browser(self, requested: schemas.RequestOther, param: str) -> None:
         browser = _tools_of_server(self._exposed, "browser")
         if requested.external_web_access is False:
             browser = []
@@ -232,7 +221,7 @@ class _ToolReader:
         )
 
 
-def apply_tool_choice(selected: SelectedTools, request: CreateResponse) -> SelectedTools:
+def apply_tool_choice(selected: SelectedTools, request: schemas.CreateResponse) -> SelectedTools:
     """Leave the tools that the request's ``tool_choice`` allows. Raises ApiError."""
     match request.tool_choice:
         case None | "auto":
@@ -243,7 +232,7 @@ def apply_tool_choice(selected: SelectedTools, request: CreateResponse) -> Selec
             return replace(selected, functions=(), tools=(), tool_choice="none")
         case "required":
             chosen = replace(selected, tool_choice="must")
-        case ToolChoice(type="allowed_tools", mode=mode, tools=list(entries)):
+        case schemas.ToolChoice(type="allowed_tools", mode=mode, tools=list(entries)):
             choices = {
                 param: _tool_reference(entry, param)
                 for param, entry in (
@@ -256,7 +245,7 @@ def apply_tool_choice(selected: SelectedTools, request: CreateResponse) -> Selec
                 if choice.type not in selected.unavailable
             }
             chosen = _restricted_to(available, selected, "must" if mode == "required" else "may")
-        case ToolChoice(type=kind) if (
+        case schemas.ToolChoice(type=kind) if (
             kind in selected.unavailable and not request.origin.refuses_unseen
         ):
             return replace(selected, left_out=(*selected.left_out, "tool_choice"))
@@ -268,7 +257,9 @@ def apply_tool_choice(selected: SelectedTools, request: CreateResponse) -> Selec
 
 
 def _restricted_to(
-    choices: Mapping[str, ToolChoice], selected: SelectedTools, tool_choice: Literal["may", "must"]
+    choices: Mapping[str, schemas.ToolChoice],
+    selected: SelectedTools,
+    tool_choice: Literal["may", "must"],
 ) -> SelectedTools:
     """Leave the tools that the choices name; ``choices``: by their place in the request."""
     matches = [_matching(selected, choice, param) for param, choice in choices.items()]
@@ -283,15 +274,15 @@ def _restricted_to(
     )
 
 
-def _tool_reference(entry: dict[str, Any], param: str) -> ToolChoice:
+def _tool_reference(entry: dict[str, Any], param: str) -> schemas.ToolChoice:
     try:
-        return ToolChoice.model_validate(entry, extra="ignore")
+        return schemas.ToolChoice.model_validate(entry, extra="ignore")
     except ValueError:
         raise invalid(param, f"'{param}' is not a reference to a tool.") from None
 
 
 def _matching(
-    selected: SelectedTools, choice: ToolChoice, param: str
+    selected: SelectedTools, choice: schemas.ToolChoice, param: str
 ) -> tuple[list[FunctionTool], list[Tool]]:
     """The functions and tools that a choice names. Raises ApiError when there are none."""
     functions: list[FunctionTool] = []
@@ -321,7 +312,7 @@ def _matching(
     return functions, tools
 
 
-def _check_options(tool: RequestOther, param: str) -> None:
+def _check_options(tool: schemas.RequestOther, param: str) -> None:
     """Refuse options that nothing here does; ``search_context_size`` is a hint. Raises ApiError."""
     for name, value in (tool.model_extra or {}).items():
         if value not in (None, [], {}, ["direct"] if name == "allowed_callers" else "medium"):
@@ -344,7 +335,7 @@ def _check_container(container: object, param: str) -> None:
 # --- functions ---
 
 
-def _function(tool: RequestFunction, namespace: str | None = None) -> FunctionTool:
+def _function(tool: schemas.RequestFunction, namespace: str | None = None) -> FunctionTool:
     return FunctionTool(
         tool.name,
         tool.description or "",
@@ -355,10 +346,10 @@ def _function(tool: RequestFunction, namespace: str | None = None) -> FunctionTo
     )
 
 
-def _custom(tool: RequestCustom, namespace: str | None = None) -> FunctionTool:
+def _custom(tool: schemas.RequestCustom, namespace: str | None = None) -> FunctionTool:
     """A custom tool: a function with one string, which the model writes without JSON."""
     description, grammar = tool.description or "", None
-    if isinstance(tool.format, GrammarForm):
+    if isinstance(tool.format, schemas.GrammarForm):
         grammar = Grammar(tool.format.syntax, tool.format.definition)
         description += f"\n\nThe input has this form ({grammar.syntax}):\n{grammar.text}"
     return FunctionTool(
@@ -387,31 +378,31 @@ def _tools_of_server(tools: Sequence[Tool], server: str) -> list[Tool]:
     return [tool for tool in tools if tool.server == server]
 
 
-def _needs_approval(tool: Tool, requested: RequestMcp) -> bool:
+def _needs_approval(tool: Tool, requested: schemas.RequestMcp) -> bool:
     match requested.require_approval:
         case None | "never":
             return False
         case "always":
             return True
-        case ApprovalFilter(always=always, never=never):
+        case schemas.ApprovalFilter(always=always, never=never):
             if never is not None and _matches_filter(tool, never):
                 return False
             return always is None or _matches_filter(tool, always)
 
 
-def _allowed(tool: Tool, requested: RequestMcp) -> bool:
+def _allowed(tool: Tool, requested: schemas.RequestMcp) -> bool:
     if tool.server != requested.server_label:
         return False
     match requested.allowed_tools:
         case None:
             return True
-        case AllowedTools() as filter:
+        case schemas.AllowedTools() as filter:
             return _matches_filter(tool, filter)
         case names:
             return tool.name in names or ALL_TOOLS in names
 
 
-def _matches_filter(tool: Tool, filter: AllowedTools) -> bool:
+def _matches_filter(tool: Tool, filter: schemas.AllowedTools) -> bool:
     names, read_only = filter.tool_names, filter.read_only
     return (names is None or tool.name in names or ALL_TOOLS in names) and (
         read_only is None or tool.read_only == read_only
@@ -421,15 +412,15 @@ def _matches_filter(tool: Tool, filter: AllowedTools) -> bool:
 # --- as the response repeats them ---
 
 
-def _echo_tool(tool: RequestTool) -> dict[str, Any]:
+def _echo_tool(tool: schemas.RequestTool) -> dict[str, Any]:
     match tool:
-        case RequestFunction():
+        case schemas.RequestFunction():
             return tool.model_dump()
-        case RequestNamespace():
+        case schemas.RequestNamespace():
             return tool.model_dump()
-        case RequestCustom():
+        case schemas.RequestCustom():
             return tool.model_dump(exclude_none=True)
-        case RequestMcp():
+        case schemas.RequestMcp():
             return {**tool.model_dump(), "server_url": redact_url(tool.server_url)}
-        case RequestOther():
+        case schemas.RequestOther():
             return tool.model_dump(exclude_none=True)

@@ -16,7 +16,6 @@ from agent.server.input.schemas import (
 )
 from agent.server.input.tool_selection import SelectedTools
 from agent.turn.options import AnswerForm, TurnOptions, response_format_section
-from agent.turn.reasoning_summary import SummaryStyle
 from agent.util.json_schema import find_schema_error
 
 EFFORTS: dict[str, Effort] = {
@@ -53,8 +52,9 @@ def turn_options(
     if request.logit_bias:
         biases = request.logit_bias.items()
         sampling["logit_bias"] = tuple((int(token), bias) for token, bias in biases)
-    effort = history.effort or (request.reasoning.effort if request.reasoning else None)
-    budget = request.reasoning.max_tokens if request.reasoning else None
+    reasoning = request.reasoning or RequestReasoning()
+    effort, budget = history.effort or reasoning.effort, reasoning.max_tokens
+    style = reasoning.summary or reasoning.generate_summary
     own = defaults.instructions if request.instructions is None else request.instructions
     verbosity = VERBOSITY_SECTIONS.get(request.text.verbosity or "") if request.text else None
     parts = (own, *history.instructions, _format_section(request.text), verbosity)
@@ -64,7 +64,7 @@ def turn_options(
         defaults,
         instructions="\n\n".join(part for part in parts if part) or None,
         effort=EFFORTS[effort] if effort else defaults.effort,
-        reasoning_summary=_summary_style(request.reasoning),
+        reasoning_summary=style and ("concise" if style == "concise" else "detailed"),
         encrypted_reasoning=INCLUDE_REASONING in include,
         sampling=replace(defaults.sampling, **sampling),
         stop=stop_texts(request.stop),
@@ -94,11 +94,6 @@ def turn_options(
         streamed=request.stream is True or bool(request.stop),  # read as they come
         compact=request.truncation == "auto" or by_default,
     )
-
-
-def _summary_style(reasoning: RequestReasoning | None) -> SummaryStyle | None:
-    style = (reasoning.summary or reasoning.generate_summary) if reasoning else None
-    return style and ("concise" if style == "concise" else "detailed")
 
 
 def stop_texts(stop: str | list[str] | None) -> tuple[str, ...]:

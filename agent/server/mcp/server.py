@@ -89,7 +89,6 @@ class AgentMcpServer(Server[Any]):
         self._listed: list[T.Tool] | None = None
         """The list that was last sent to clients; None: not yet."""
         self._sessions = deque[ServerSession](maxlen=MAX_SESSIONS)
-        """Clients of versions with a handshake."""
         self._announcements: set[asyncio.Task[None]] = set()
         runtime.host.subscribe(self._on_server_changed)
         self._turns: dict[str, Turn] = {}

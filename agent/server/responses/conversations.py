@@ -170,7 +170,6 @@ class Conversations:
         return await _new_inputs(sent, {item["id"]: item for item in items}, cache)
 
     async def find_items(self, conversation_id: str, names: set[str]) -> dict[str, InputItem]:
-        """The items of a conversation that references mean, by their ids."""
 
         def find() -> dict[str, InputItem]:
             items = (item for item in self._items(conversation_id) if item["id"] in names)

@@ -31,6 +31,7 @@ from agent.runtime.runtime import Runtime
 from agent.server.http.clients import Client, current_client
 from agent.server.http.errors import ApiError, client_param, client_params, invalid, rate_limited
 from agent.server.input import items as input_items
+from agent.server.input import tool_selection
 from agent.server.input.begun_item import begin_with_message, split_begun_item
 from agent.server.input.client_mcp import client_servers, refuse_unauthorized
 from agent.server.input.declared_tools import DeclaredTool, declared_tools
@@ -48,13 +49,6 @@ from agent.server.input.schemas import (
 from agent.server.input.stored_response import Continued, StoredResponse, served_json
 from agent.server.input.token_limits import context_length_exceeded, pretokenise
 from agent.server.input.token_memo import TokenMemo
-from agent.server.input.tool_selection import (
-    ToolExposure,
-    apply_tool_choice,
-    select_tools,
-    server_labels,
-    without_calls,
-)
 from agent.server.input.turn_options import turn_options
 from agent.server.responses.conversations import Conversations
 from agent.server.responses.response_fields import initial_response
@@ -176,7 +170,7 @@ class TurnPlanner:
         self,
         runtime: Runtime,
         turn_defaults: TurnOptions,
-        exposure: ToolExposure,
+        exposure: tool_selection.ToolExposure,
         memo: TokenMemo,
         conversations: Conversations,
         pdf_reader: PdfReader,
@@ -214,7 +208,7 @@ class TurnPlanner:
             )
             if not loaded.format.parses_calls:
                 lenient = self._conversations.lenient
-                request, declared = without_calls(request, declared, lenient=lenient)
+                request, declared = tool_selection.without_calls(request, declared, lenient=lenient)
             brought = client_servers(
                 declared,
                 exposure.servers(),
@@ -226,7 +220,7 @@ class TurnPlanner:
                 for server in brought:
                     host.connect(server.name)
                 # Servers that a request names are waited for, like those that a prompt mentions.
-                own = {*exposure.servers()} & {*server_labels(declared)}
+                own = {*exposure.servers()} & {*tool_selection.server_labels(declared)}
                 names = {server.name for server in brought}
                 if names | own:
                     await host.wait_started(names | own)
@@ -254,7 +248,7 @@ class TurnPlanner:
     ) -> TurnPlan:
         runtime, exposure = self._runtime, self._exposure
         answered, begun = split_begun_item(items)
-        selected = select_tools(request, declared, exposure.tools(host))
+        selected = tool_selection.select_tools(request, declared, exposure.tools(host))
         history = input_items.read_input(
             answered,
             continued.history if continued else InputHistory(),
@@ -266,7 +260,7 @@ class TurnPlanner:
             pdfs=await self._pdf_reader.read(items),
         )
         request = with_text_format(request, history)
-        tools = apply_tool_choice(selected, request)
+        tools = tool_selection.apply_tool_choice(selected, request)
         options = turn_options(request, self._turn_defaults, tools, history)
         has_effort = loaded.format.effort_control or options.effort == self._turn_defaults.effort
         if not has_effort and request.origin.refuses_unseen:
@@ -348,12 +342,6 @@ class TurnPlanner:
             await pretokenise(format, [Developer(declared)], context, memo, factor)
         limit = None if options.compact else context
         return await pretokenise(format, history.messages, limit, memo)
-
-
-def _replaces_result(history: InputHistory) -> bool:
-    """Whether there is a result that an earlier request lacked."""
-    messages = history.messages
-    return any(isinstance(message, ToolResultMessage) and message.late for message in messages)
 
 
 def _spelling(form: Format, ids: Sequence[int]) -> tuple[bytes, list[int]]:
@@ -448,8 +436,9 @@ def _continued_conversation(
     continued: Continued, request: CreateResponse, history: InputHistory, format: Format
 ) -> Conversation:
     conversation = continued.conversation
-    if request.conversation_id is None and _replaces_result(history):
-        # Another continuation of the same response is unaffected.
+    # A late result replaces one; another continuation of the same response is unaffected.
+    late = any(isinstance(m, ToolResultMessage) and m.late for m in history.messages)
+    if request.conversation_id is None and late:
         conversation = conversation.branch(new_id("conv"), len(conversation.entries))
     if input_items.ends_turn(history.messages):
         conversation.end_turn(format)  # as if its items had been sent again

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.util.temporary_folders import make_temporary_folder
+from tools import builtin_server
 from tools.builtin.conversation_folders import (
     MAX_CONVERSATION_FOLDERS,
     conversation_folder,
@@ -21,13 +22,6 @@ from tools.builtin.files import changes
 from tools.builtin.files.changes import MAX_UNDO_STEPS, FileChange, UndoJournal
 from tools.builtin.files.reading import FileReader, SearchCancellation
 from tools.builtin.files.root_folder import RootFolder
-from tools.builtin_server import (
-    BuiltinServer,
-    ExtraPermission,
-    ToolError,
-    conversation_id,
-    object_schema,
-)
 from tools.config.named_files import NamedFiles
 from tools.policy.rules import write_requirements
 from tools.run_later import names_run_later, root_paths
@@ -35,7 +29,7 @@ from tools.types import UNKNOWN_LABELS, Access, Label, Requirement, Tool
 
 
 def _tool(name: str, description: str, required: list[str], **properties: str) -> Tool:
-    schema = object_schema(required, **properties)
+    schema = builtin_server.object_schema(required, **properties)
     reads = name in READ_TOOLS
     labels = UNKNOWN_LABELS if reads else frozenset[Label]()
     return Tool("files", name, description, schema, read_only=reads, labels=labels)
@@ -44,7 +38,7 @@ def _tool(name: str, description: str, required: list[str], **properties: str) -
 READ_TOOLS = ("read", "list", "search", "glob")
 
 
-class FilesServer(BuiltinServer):
+class FilesServer(builtin_server.BuiltinServer):
     """The server ``files``. It can undo what it changed, step by step in each conversation."""
 
     name = "files"
@@ -128,13 +122,15 @@ class FilesServer(BuiltinServer):
         """Take each change of these files as one that needs a permission of its own."""
         self._named_files = named_files
 
-    def extra_permissions(self, name: str, arguments: dict[str, Any]) -> list[ExtraPermission]:
+    def extra_permissions(
+        self, name: str, arguments: dict[str, Any]
+    ) -> list[builtin_server.ExtraPermission]:
         """Return that a call changes what runs later outside of any sandbox. May block."""
         if name in READ_TOOLS:
             return []
         try:
             changed = [change.path for change in self._plan(name, arguments)]
-        except (ToolError, OSError):
+        except (builtin_server.ToolError, OSError):
             return []  # the call fails with it
         root, named = self.root.path, self._named_files().paths
         later = [*named, *root_paths(root)]
@@ -144,7 +140,7 @@ class FilesServer(BuiltinServer):
             relative = path.relative_to(root)
             if names_run_later(relative) or not folders.isdisjoint((path, *path.parents)):
                 reason = f"other programs run what {relative} says"
-                return [ExtraPermission("changes_run_later", reason)]
+                return [builtin_server.ExtraPermission("changes_run_later", reason)]
         return []
 
     async def close(self) -> None:
@@ -158,7 +154,7 @@ class FilesServer(BuiltinServer):
             # A thread continues when its caller is cancelled: files are not left half changed.
             return await asyncio.to_thread(self._change, name, arguments)
         except OSError as error:
-            raise ToolError(f"{(error.strerror or str(error)).lower()}") from None
+            raise builtin_server.ToolError(f"{(error.strerror or str(error)).lower()}") from None
 
     async def _read(self, name: str, arguments: dict[str, Any]) -> str:
         reader = self._reader
@@ -198,7 +194,7 @@ class FilesServer(BuiltinServer):
     def _journal(self) -> UndoJournal:
         if self._work_folder is None:
             self._work_folder = self._temporary = make_temporary_folder("agent-files-")
-        folder = conversation_folder(self._work_folder, conversation_id.get())
+        folder = conversation_folder(self._work_folder, builtin_server.conversation_id.get())
         mark_used(folder)
         prune_folders(self._work_folder, MAX_CONVERSATION_FOLDERS - 1, [folder])
         return UndoJournal(folder, self.root, max_steps=self._max_undo_steps)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from pydantic_core import from_json
 
-from tools.mcp.http_bodies import LARGE_MESSAGE_BYTES, MAX_LARGE_MESSAGES, LargeMessages
+from tools.mcp.http_bodies import MAX_LARGE_MESSAGES, LargeMessages
 from tools.mcp.limits import (
+    LARGE_MESSAGE_BYTES,
     MAX_BLOCKS,
     MAX_JSON_DEPTH,
     MAX_JSON_VALUES,

@@ -26,9 +26,8 @@ from typing import Any, Literal
 import regex
 
 from agent.formats.markup import coerce
-from agent.formats.markup.segments import SegmentWriter
+from agent.formats.markup.segments import SegmentWriter, TokenTextBuffer
 from agent.formats.markup.syntax import CallSyntax, to_json
-from agent.formats.markup.text_buffer import TokenTextBuffer
 from agent.formats.protocol import Opened, SegmentKind
 from agent.formats.recipients import PYTHON_TOOL, Recipients
 
@@ -503,10 +502,8 @@ class NestedReader(CallReader):
             name = opening[1]
             items = items or (not count and name == "item" and depth > 0)
             self._take(opening.end())
-            start = "[" if items else "{"
-            self._segments.delta(
-                (", " if count else start) + ("" if items else f"{to_json(name)}: ")
-            )
+            separator = ", " if count else "[" if items else "{"
+            self._segments.delta(separator + ("" if items else f"{to_json(name)}: "))
             count += 1
             inner = None
             if isinstance(schema, Mapping):
@@ -544,13 +541,10 @@ class NestedReader(CallReader):
                 text = "[]" if types == _ARRAY else "{}"
             self._segments.delta(coerce.coerce_value(text, types))
         yield from self._skip_space()
-        while closing.startswith(self._buffer.text) and self._buffer.text != closing:
-            if self._final:
-                return False
-            yield
-        if self._buffer.text.startswith(closing):
+        if (yield from self._match(regex.compile(regex.escape(closing)), limit=len(closing))):
             self._take(len(closing))
-        return True
+            return True
+        return not (self._final and closing.startswith(self._buffer.text))
 
 
 class PythonReader(CallReader):

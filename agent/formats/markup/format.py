@@ -108,20 +108,16 @@ class MarkupFormat:
         return list(header)
 
     def prompt_header(self, header: PromptHeader) -> list[int]:
-        functions = [
-            *header.functions,
-            *header.builtin_tools,
-            *([PYTHON_FUNCTION] if header.python else []),
-        ]
+        python = [PYTHON_FUNCTION] if header.python else []
+        functions = [*header.functions, *header.builtin_tools, *python]
         schemas = [tool_schema(f.name, f.description, f.argument_schema) for f in functions]
         # Without markup: descriptions come from servers.
         tools = [] if not self.parses_calls else [self.encoder.break_markup(s) for s in schemas]
-        day = date.fromisoformat(header.date)
-        instructions = header.instructions
-        texts = [instructions or "", *(json.dumps(t, ensure_ascii=False) for t in tools)]
+        day, instructions = date.fromisoformat(header.date), header.instructions or ""
+        texts = [instructions, *(json.dumps(t, ensure_ascii=False) for t in tools)]
         with_tools = "\n".join(texts).strip()
         # A template may have no place for tools, or none for instructions either.
-        for text, declared in ((instructions or "", tools), (with_tools, []), ("", [])):
+        for text, declared in ((instructions, tools), (with_tools, []), ("", [])):
             try:
                 before, after = self.template.prompt_header(
                     bool(text), declared, day, header.effort

@@ -26,9 +26,8 @@ from agent.formats.markup.calls import (
     ObjectReader,
 )
 from agent.formats.markup.fences import MarkdownCode
-from agent.formats.markup.segments import SegmentWriter
+from agent.formats.markup.segments import SegmentWriter, TokenTextBuffer
 from agent.formats.markup.syntax import CallSyntax, MessageSyntax
-from agent.formats.markup.text_buffer import TokenTextBuffer
 from agent.formats.markup.vocabulary import MarkupVocabulary
 from agent.formats.protocol import Opened, ParseEvent, SegmentKind, Stop
 from agent.formats.recipients import AnyRecipient, Recipients

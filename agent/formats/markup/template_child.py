@@ -113,8 +113,7 @@ def _limit_memory() -> None:
     import resource
 
     with suppress(ValueError, OSError):  # macOS has no such limit
-        limit = (MAX_ADDRESS_SPACE_BYTES, MAX_ADDRESS_SPACE_BYTES)
-        resource.setrlimit(resource.RLIMIT_AS, limit)
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE_BYTES, MAX_ADDRESS_SPACE_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -34,11 +35,9 @@ class TemplateProcess:
 
     def __init__(self, source: str) -> None:
         """Start the child; the template is compiled meanwhile."""
-        self._source = {"source": source}
-        self._lock = Lock()
+        self._source, self._lock = {"source": source}, Lock()
         self._child: subprocess.Popen[bytes] | None = None
-        self._compiled = False
-        self._flaw, self._retry_at = "", 0.0
+        self._flaw, self._retry_at, self._compiled = "", 0.0, False
         self._start()
 
     def render(self, request: Mapping[str, Any]) -> str:
@@ -74,11 +73,9 @@ class TemplateProcess:
     def _write(self, child: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
         assert child.stdin is not None
         data = memoryview(json.dumps(message).encode() + b"\n")
-        try:
+        with suppress(OSError):  # it has ended, as the answer that is read next shows
             while data:
                 data = data[child.stdin.write(data) or 0 :]
-        except OSError:  # it has ended, as the answer that is read next shows
-            return
 
     def _read(self, child: subprocess.Popen[bytes]) -> dict[str, str]:
         """The child's next answer. Raises UnusableTemplateError where it has none."""

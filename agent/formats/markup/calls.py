@@ -53,7 +53,7 @@ _PYTHON_CONSTANTS = {word: constant for constant, word in _CONSTANTS.items()}
 Steps = Generator[None, None, Any]
 """A generator that yields where it needs more text; returns a result."""
 Outcome = Literal["ended", "prose"]
-"""The outcome of reading a call; prose: it was none, and the reader's ``raw`` is prose."""
+"""The outcome of reading a call; ``prose``: not a call, and the text is in `CallReader.raw`."""
 
 
 class CallReader:

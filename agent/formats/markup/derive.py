@@ -47,7 +47,7 @@ class _Call(NamedTuple):
     end: int
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     """Where a call is looked for."""
 
     number: int
@@ -56,7 +56,7 @@ class _Place(NamedTuple):
     last_value: int
 
 
-_Found = tuple[CallSyntax, int, int] | None
+_Match = tuple[CallSyntax, int, int] | None
 """The syntax of a call's arguments, their beginning and their end."""
 
 
@@ -200,16 +200,16 @@ class Derivation:
         return None
 
     def _locate(
-        self, find: Callable[[str, _Place], _Found], text: str, number: int
+        self, find: Callable[[str, _Position], _Match], text: str, number: int
     ) -> tuple[CallSyntax, _Call] | None:
         """Find the first or second call, as ``find`` reads calls."""
         at, value = text.find(self._names[number]), self._values[1 + number]
-        place = _Place(number, at, at + len(self._names[number]), text.find(value, at))
-        if (found := find(text, place)) is None:
+        spot = _Position(number, at, at + len(self._names[number]), text.find(value, at))
+        if (found := find(text, spot)) is None:
             return None
         syntax, body, end = found
         is_object = syntax.body == "object"
-        spans = (body, body) if is_object else (place.name, place.name_end)
+        spans = (body, body) if is_object else (spot.name, spot.name_end)
         return syntax, _Call(*spans, body, end)
 
     def _with_ends(
@@ -245,9 +245,9 @@ class Derivation:
         ends = [text.index(tag) for tag in self._ending if tag in text]
         return text[: min(ends, default=len(text))]
 
-    def _as_object(self, text: str, place: _Place) -> _Found:
-        name, arguments = self._names[place.number], self._arguments[place.number]
-        for at, value, end in _json_values(text, place.name):
+    def _as_object(self, text: str, spot: _Position) -> _Match:
+        name, arguments = self._names[spot.number], self._arguments[spot.number]
+        for at, value, end in _json_values(text, spot.name):
             if not isinstance(value, dict) or name not in value.values():
                 continue
             keys = {key: one for key, one in value.items() if one not in (name, ANY)}
@@ -260,40 +260,40 @@ class Derivation:
                 return syntax, at, end
         return None
 
-    def _as_json(self, text: str, place: _Place) -> _Found:
-        start = place.name_end
+    def _as_json(self, text: str, spot: _Position) -> _Match:
+        start = spot.name_end
         for at, value, end in _json_values(text[start:]):
-            if value == self._arguments[place.number]:
+            if value == self._arguments[spot.number]:
                 return CallSyntax("json"), start + at, start + end
         return None
 
-    def _as_quoted(self, text: str, place: _Place) -> _Found:
+    def _as_quoted(self, text: str, spot: _Position) -> _Match:
         """A JSON object whose strings have other quotes, and keys none."""
-        value = self._values[2 * place.number]
+        value = self._values[2 * spot.number]
         pattern = rf"\{{{self._keys[0]}: ?(?P<quote>[^\s\w]\S*?){value}(?P=quote)"
-        if (match := re.compile(pattern).search(text, place.name)) is None:
+        if (match := re.compile(pattern).search(text, spot.name)) is None:
             return None
         syntax = CallSyntax("json", quote=match["quote"], bare_keys=True)
-        return syntax, match.start(), text.find("}", place.last_value) + 1
+        return syntax, match.start(), text.find("}", spot.last_value) + 1
 
-    def _as_python(self, text: str, place: _Place) -> _Found:
-        value = self._values[2 * place.number]
-        if not re.match(rf"\({self._keys[0]}=['\"]{value}", text[place.name_end :]):
+    def _as_python(self, text: str, spot: _Position) -> _Match:
+        value = self._values[2 * spot.number]
+        if not re.match(rf"\({self._keys[0]}=['\"]{value}", text[spot.name_end :]):
             return None
-        return CallSyntax("python"), place.name_end + 1, text.find(")", place.last_value) + 1
+        return CallSyntax("python"), spot.name_end + 1, text.find(")", spot.last_value) + 1
 
-    def _as_nested(self, text: str, place: _Place) -> _Found:
-        key, value, before = self._keys[0], self._values[2 * place.number], re.escape(NAMESPACE)
+    def _as_nested(self, text: str, spot: _Position) -> _Match:
+        key, value, before = self._keys[0], self._values[2 * spot.number], re.escape(NAMESPACE)
         pattern = rf"(?P<open>(?:{before})?<){key}>{value}(?P<close>(?:{before})?</){key}>"
-        if (match := re.compile(pattern).search(text, place.name)) is None:
+        if (match := re.compile(pattern).search(text, spot.name)) is None:
             return None
         opening, closing = f"{match['open']}{ANY}>", f"{match['close']}{ANY}>"
-        last = f"/{self._keys[1 - place.number]}>"
-        end = text.find(last, place.last_value) + len(last)
+        last = f"/{self._keys[1 - spot.number]}>"
+        end = text.find(last, spot.last_value) + len(last)
         syntax = CallSyntax("nested", key_open=opening, value_close=closing)
         return syntax, match.start(), end
 
-    def _as_tags(self, text: str, place: _Place) -> _Found:
+    def _as_tags(self, text: str, spot: _Position) -> _Match:
         """Keys and values in tags; the first call, with two of each, shows them."""
         k, v, first = self._keys, self._values, text.find(self._names[0])
         spots = [text.find(word, first) for word in (k[0], v[0], k[1], v[1])]
@@ -309,8 +309,8 @@ class Derivation:
         syntax = CallSyntax("tags", key_open=key_open, key_close=key_close,
                             value_close=value_close, wrap=self._wrap())  # fmt: skip
         closing = ("", *tags_of(value_close))[-1]
-        end = text.find(closing, place.last_value) + len(closing)
-        return syntax, text.find(key_open, place.name), end
+        end = text.find(closing, spot.last_value) + len(closing)
+        return syntax, text.find(key_open, spot.name), end
 
     def _with_type(self, key_close: str) -> str:
         """Replace the type in what is between key and value, which a number shows."""

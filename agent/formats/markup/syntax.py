@@ -222,7 +222,10 @@ class CallSyntax:
         """Encode an object or, within one, any value."""
         markup, text = encoder.encode_markup, encoder.encode_text
         if self.body == "python":
-            return text(", ".join(f"{key}={value!r}" for key, value in values.items()) + ")")
+            words = {
+                k: to_json(v) if isinstance(v, dict | list) else repr(v) for k, v in values.items()
+            }
+            return text(", ".join(f"{key}={word}" for key, word in words.items()) + ")")
         if self.body == "json":
             return self._encode_json(values, encoder)
         if not isinstance(values, Mapping | list):

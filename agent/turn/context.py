@@ -82,6 +82,12 @@ class TurnContext:
         self.response = self.response.model_copy(update={"status": "in_progress"})
         self.emit(ev.ResponseInProgress(response=self.response.model_copy()))
 
+    def claim_no_effort(self) -> None:
+        """Take the effort out of the response, as the model has none."""
+        if (reasoning := self.response.reasoning) is not None:
+            reasoning = reasoning.model_copy(update={"effort": None})
+            self.response = self.response.model_copy(update={"reasoning": reasoning})
+
     async def end(self, response: ev.Response) -> None:
         """Append the terminal event once the final response is saved."""
         terminal = {"completed": ev.ResponseCompleted, "failed": ev.ResponseFailed}

@@ -273,6 +273,9 @@ class Turn:
                     ],
                 )
             )
+            form = runtime.loaded.format if runtime.loaded else runtime.provider.other_format
+            if form is not None and not form.effort_control:
+                self.context.claim_no_effort()
             self.context.emit(ev.ResponseCreated(response=self.response.model_copy()))
             if self.response.status == "queued":
                 self.context.emit(ev.ResponseQueued(response=self.response.model_copy()))
@@ -293,9 +296,9 @@ class Turn:
         offered = self.host.all_tools() if self.options.tools is None else self.options.tools
         if self.host.withheld and offered and self._interface is not APP:
             self.context.emit(ev.AgentNotice(level="warning", message=self.host.withheld))
-        form, effort = self.runtime.format, self.options.effort
-        is_first = not self.conversation.entries
-        if is_first and effort != "medium" and form is not None and not form.effort_control:
+        effort, reasoning = self.options.effort, self.response.reasoning
+        claims_none = reasoning is not None and reasoning.effort is None
+        if claims_none and effort != "medium" and not self.conversation.entries:
             message = f"{self.runtime.model.name} has no reasoning effort: {effort} has no effect."
             self.context.emit(ev.AgentNotice(level="warning", message=message))
         missing = [s for s in self.host.server_states() if s.required and s.status != "ready"]

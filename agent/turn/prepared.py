@@ -52,9 +52,6 @@ def prepare_turn(
     loaded = runtime.loaded
     assert loaded is not None, "load the model first"
     context.format = form = loaded.format.with_effort(options.effort)
-    if not form.effort_control and (reasoning := context.response.reasoning) is not None:
-        reasoning = reasoning.model_copy(update={"effort": None})
-        context.response = context.response.model_copy(update={"reasoning": reasoning})
     if conversation.vocabulary not in (None, loaded.vocabulary):
         refusal = (
             f"This conversation has tokens of another vocabulary: {conversation.vocabulary}:"

@@ -18,7 +18,7 @@ def initial_response(
     request: CreateResponse, runtime: Runtime, options: TurnOptions, selected: SelectedTools
 ) -> ev.Response:
     """Build the response as it is before the turn has begun, with a new id."""
-    conversation = request.conversation_id
+    conversation, form = request.conversation_id, runtime.format
     return ev.Response(
         id=new_id("resp"),
         created_at=int(time.time()),
@@ -26,7 +26,7 @@ def initial_response(
         instructions=request.instructions,
         previous_response_id=request.previous_response_id,
         reasoning=ev.Reasoning(
-            effort=options.effort,
+            effort=options.effort if form is None or form.effort_control else None,
             summary=options.reasoning_summary,
             context="current_turn",
             max_tokens=options.max_reasoning_tokens,

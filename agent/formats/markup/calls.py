@@ -44,7 +44,11 @@ _TOKEN = regex.compile(r'\s+|[^\s"{}\[\],:<`]+|.', regex.DOTALL)
 _BARE_KEY = regex.compile(r"([\p{L}\p{N}_$.-]+)\s*:")
 _KEYWORD = regex.compile(r"\s*([^\W\d]\w*)\s*=\s*")
 _PYTHON_STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|"""
-_PYTHON_TOKEN = regex.compile(_PYTHON_STRING + r"""[^'"()\[\]{},]+|[^'"]""", regex.DOTALL)
+_PYTHON_TOKENS = {
+    "": regex.compile(r"""[^'"()\[\]{},]+|."""),
+    **{quote: regex.compile(rf"[^{quote}\\]+|\\.|{quote}", regex.DOTALL) for quote in ("'", '"')},
+}
+"""A piece of a value outside of a string, and within one, by the quote that ends it."""
 _PYTHON_WORD = regex.compile(_PYTHON_STRING + r"\w+|.", regex.DOTALL)
 _CONSTANTS = {"True": "true", "False": "false", "None": "null"}
 """JSON of Python's constants."""
@@ -401,11 +405,11 @@ class TagReader(CallReader):
             key = yield from self._match(self.syntax.key_pattern)
             if key is not None:
                 self._take(key.end())
-                name = key[1].strip().strip("\"'")
+                name = key["key"].strip().strip("\"'")
                 self._segments.delta(f"{', ' if seen else '{'}{to_json(name)}: ")
                 seen.add(name)
                 types = coerce.schema_types(declared.get(name), schema)
-                if len(key.groups()) > 1 and (word := key[2]):
+                if word := key.groupdict().get("type"):
                     types = _STRING if word in ("true", "string") else coerce.WRITTEN
                 self._ending = ""
                 if not (yield from self._read_value(types, declared.keys() - seen)):
@@ -485,7 +489,7 @@ class NestedReader(CallReader):
     """Reads values in tags that have the keys' names."""
 
     def _read(self) -> Steps:
-        schema = self._recipients.argument_schema(self._recipient or "")
+        self._schema = schema = self._recipients.argument_schema(self._recipient or "")
         self._ending = ""
         if (yield from self._read_members(schema, 0)) is None:
             return None
@@ -499,7 +503,7 @@ class NestedReader(CallReader):
             opening = yield from self._match(self.syntax.key_pattern)
             if opening is None:
                 break
-            name = opening[1]
+            name = opening["key"]
             items = items or (not count and name == "item" and depth > 0)
             self._take(opening.end())
             separator = ", " if count else "[" if items else "{"
@@ -508,7 +512,7 @@ class NestedReader(CallReader):
             inner = None
             if isinstance(schema, Mapping):
                 inner = schema.get("items") if items else (schema.get("properties") or {}).get(name)
-            types = coerce.schema_types(inner, {})
+            types = coerce.schema_types(inner, self._schema)
             if not (yield from self._read_value(name, inner, types, depth)):
                 return None
         text = self._buffer.text
@@ -572,19 +576,26 @@ class PythonReader(CallReader):
     def _read_value(self) -> Steps:
         """Read to the comma or parenthesis that ends a value; return it and that character."""
         pieces: list[str] = []
-        depth = 0
-        while (yield from self._more()):
-            if (yield from self._at_tag()):
+        depth, quote = 0, ""
+        while text := (yield from self._more()):
+            if not quote and (yield from self._at_tag()):
                 break
-            token = yield from self._match(_PYTHON_TOKEN, limit=1 << 20)
+            token = _PYTHON_TOKENS[quote].match(text, partial=not self._final)
             if token is None:
                 break
+            if token.partial:
+                yield
+                continue
             piece = self._take(token.end())
-            if piece in ("(", "[", "{"):
+            if piece == quote:
+                quote = ""
+            elif not quote and piece in ("'", '"'):
+                quote = piece
+            elif not quote and piece in ("(", "[", "{"):
                 depth += 1
-            elif piece in (")", ",") and not depth:
+            elif not quote and piece in (")", ",") and not depth:
                 return "".join(pieces), piece
-            elif piece in (")", "]", "}"):
+            elif not quote and piece in (")", "]", "}"):
                 depth -= 1
             pieces.append(piece)
         return "".join([*pieces, self._take(len(self._buffer.text)) if self._final else ""]), ""
@@ -632,6 +643,8 @@ def _python_value(text: str) -> str:
         if word[0] in "'\"":
             word = word.replace("\n", "\\n").replace("\r", "\\r")
         words.append(_PYTHON_CONSTANTS.get(word, word))
+    if len(words) > 1 and len(text) > coerce.MAX_LITERAL_CHARS:
+        return to_json(text.strip())
     try:
         return to_json(coerce.parse_literal("".join(words).strip()))
     except ValueError:

@@ -19,7 +19,7 @@ WRITTEN: Types = {"any"}
 """The type of a value that is JSON as it is written."""
 _MAX_REFERENCE_DEPTH = 8
 """Nested references and unions that are followed for a type."""
-_MAX_LITERAL_CHARS = 20_000
+MAX_LITERAL_CHARS = 20_000
 """Characters of a Python literal that is parsed: Python's own parser is slow, and recursive."""
 
 
@@ -66,7 +66,7 @@ def coerce_value(text: str, types: Types) -> str:
         value = from_json(plain, allow_inf_nan=False)
     except ValueError:
         # Python's own parser is slow, and recursive.
-        if not types & {"array", "object"} or len(plain) > _MAX_LITERAL_CHARS:
+        if not types & {"array", "object"} or len(plain) > MAX_LITERAL_CHARS:
             return to_json(text)
         try:
             value = parse_literal(plain)

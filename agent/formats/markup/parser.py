@@ -346,10 +346,7 @@ class MarkupParser:
             if rest.startswith(tuple(further)):
                 return True
             may_wait = may_wait or any(opening.startswith(rest) for opening in further)
-            if call.body != "object" and tag in (
-                *call.openings[-1:],
-                *call.openings[: -len(call.own_openings) or None],
-            ):
+            if tag == self._name_tag(call):
                 header = call.header_pattern.match(rest, partial=not final)
                 if header is not None and not header.partial:
                     return True

@@ -33,7 +33,7 @@ NAMESPACE = "]<]minimax[>["
 """MiniMax M3 puts this token before each tag of a call."""
 _TAG_BOUNDARY = regex.compile(r"(?<=[>\]\0])\s*(?=[<\[\x01])|\s*\n\s*")
 
-_TYPE = "(true|false|string|number|integer|boolean|array|object|null)"
+_TYPE = "(?P<type>true|false|string|number|integer|boolean|array|object|null)"
 
 BodyKind = Literal["object", "json", "tags", "nested", "python"]
 """``object``: JSON with name and arguments; ``json``: the arguments as JSON; ``tags``: keys and values
@@ -120,10 +120,11 @@ class CallSyntax:
 
     @cached_property
     def key_pattern(self) -> regex.Pattern[str]:
-        """Matches what is written before a value; groups: the key, and its type if that is written."""
-        key = r'([^<>\n"]*?)' if self.key_close.startswith('"') else r"([^<>\n]*?)"
+        """Matches what is written before a value; groups: ``key``, and ``type`` if that is written."""
+        key = r'(?P<key>[^<>\n"]*?)' if self.key_close.startswith('"') else r"(?P<key>[^<>\n]*?)"
         if self.body == "nested":
-            return regex.compile(regex.escape(self.key_open).replace(ANY, r"([^<>/\s][^<>\n]*?)"))
+            opening, key = regex.escape(self.key_open), r"(?P<key>[^<>/\s][^<>\n]*?)"
+            return regex.compile(opening.replace(regex.escape(ANY), key, 1))
         return regex.compile(flexible(self.key_open) + key + flexible(self.key_close, _TYPE))
 
     @cached_property
@@ -186,7 +187,6 @@ class CallSyntax:
         (its end), ``cut`` (the call's end), ``key`` (the next key)."""
         closings, openings = _escape(*self.closings), _escape(*self.openings)
         close, key_tag = flexible(self.value_close), regex.escape(self.key_tag)
-        key = self.key_pattern.pattern.replace("(", "(?P<key>", 1)
 
         def pattern(wrapped: bool, end: str) -> regex.Pattern[str]:
             before = regex.escape(self.wrap[1]) + r"\s*" if wrapped else ""
@@ -197,7 +197,7 @@ class CallSyntax:
             cuts = [rf"{tag}(?=\s*(?:{_or(*closings[i:], *openings, end)}))"
                     for i, tag in enumerate(closings, 1)]  # fmt: skip
             cuts += [rf"{tag}(?=\s*(?:{following}))" for tag, following in pairwise(openings)]
-            return regex.compile(rf"{value}|(?P<cut>{_or(*cuts)})|{key}")
+            return regex.compile(rf"{value}|(?P<cut>{_or(*cuts)})|{self.key_pattern.pattern}")
 
         plain, wrapped = ((pattern(w, "(?!)"), pattern(w, r"\Z")) for w in (False, True))
         return plain, wrapped

@@ -152,7 +152,10 @@ def parse(form: Format, ids: Sequence[int]) -> list[Span]:
     return spans
 
 
-def compose(form: MarkupFormat, history: list[dict[str, Any]], tools: bool) -> str:
+def compose(
+    form: MarkupFormat, history: list[dict[str, Any]], tools: bool, *, imported: bool = False
+) -> str:
+    """Compose a history as a conversation grows or, ``imported``, as a client sends it."""
     conversation = Conversation("c")
     instructions = history[0]["content"]
     functions = FUNCTIONS if tools else ()
@@ -166,8 +169,18 @@ def compose(form: MarkupFormat, history: list[dict[str, Any]], tools: bool) -> s
             case "user":
                 conversation.end_turn(form)
                 conversation.add(form, User(each["content"]))
+            case "tool" if imported:
+                conversation.add(form, ToolResultMessage(each["name"], each["content"]))
             case "tool":
                 conversation.add_result(form, each["name"], each["content"])
+            case _ if imported:
+                conversation.add(form, ReasoningMessage(each["reasoning_content"]))
+                if each["content"]:
+                    conversation.add(form, Assistant(each["content"]))
+                for made in each.get("tool_calls", []):
+                    function = made["function"]
+                    arguments = json.dumps(function["arguments"])
+                    conversation.add(form, ToolCallMessage(function["name"], arguments))
             case _:
                 ids = generated(form, history[:at], each, TOOLS if tools else [])
                 spans = parse(next_format(form, conversation.entries), ids)
@@ -345,41 +358,13 @@ def test_composed_history_equals_template(name: str, history: str) -> None:
     assert difference(compose(form, messages, tools), rendered) == ("", "")
 
 
-def imported(form: MarkupFormat, history: list[dict[str, Any]], tools: bool) -> str:
-    """Compose a history that a client sends."""
-    conversation = Conversation("c")
-    functions = FUNCTIONS if tools else ()
-    conversation.set_header(
-        form, PromptHeader(DAY.isoformat(), instructions=SYSTEM["content"], functions=functions)
-    )
-    for each in history[1:]:
-        match each["role"]:
-            case "system":
-                conversation.add(form, Developer(each["content"]))
-            case "user":
-                conversation.end_turn(form)
-                conversation.add(form, User(each["content"]))
-            case "tool":
-                conversation.add(form, ToolResultMessage(each["name"], each["content"]))
-            case _:
-                conversation.add(form, ReasoningMessage(each["reasoning_content"]))
-                if each["content"]:
-                    conversation.add(form, Assistant(each["content"]))
-                for made in each.get("tool_calls", []):
-                    function = made["function"]
-                    arguments = json.dumps(function["arguments"])
-                    conversation.add(form, ToolCallMessage(function["name"], arguments))
-    ids = conversation.prompt(form)
-    return b"".join(form.token_bytes(token) for token in ids).decode()
-
-
 @pytest.mark.parametrize("history", HISTORIES)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_imported_history_equals_template(name: str, history: str) -> None:
     form = new_format(FAMILIES[name])
     messages, tools = HISTORIES[history]
     rendered = form.template._render(messages, TOOLS if tools else [], DAY, generate=True)
-    assert difference(imported(form, messages, tools), rendered) == ("", "")
+    assert difference(compose(form, messages, tools, imported=True), rendered) == ("", "")
 
 
 IMPORTED_OTHERWISE = {
@@ -409,4 +394,4 @@ def test_imported_history_equals_real_template(name: str, history: str) -> None:
         rendered = form.template._render(messages, TOOLS if tools else [], DAY, generate=True)
     except UnusableTemplateError as error:
         pytest.skip(f"the template refuses this history: {error}")
-    assert difference(imported(form, messages, tools), rendered) == ("", "")
+    assert difference(compose(form, messages, tools, imported=True), rendered) == ("", "")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 
 _MARKDOWN_TOKEN = re.compile(r"`+|~+|\n|[^\S\n]+|[^\s`~]+")
+_MARK = re.compile(r"[`~\n]")
 
 
 class MarkdownCode:
@@ -24,6 +25,9 @@ class MarkdownCode:
         self._run_at_line_start = False
 
     def feed(self, text: str) -> None:
+        if not self._open_run and _MARK.search(text) is None:
+            self._line_has_text = self._line_has_text or bool(text.strip())
+            return
         for match in _MARKDOWN_TOKEN.finditer(text):
             token = match[0]
             if token[0] in "`~":

@@ -58,6 +58,21 @@ class TokenClasses:
         self.turn_ids = frozenset(known[name] for name in syntax.turns if name in known) - tags
         self._vocabulary = vocabulary
         self._textless_ids = vocabulary.control_ids - tags
+        self._tag_starts = {tag[0] for tag in syntax.tags} | set("{" * syntax.bare_calls)
+        self._plain_texts: dict[int, str] = {}
+
+    def plain_text(self, token: int) -> str:
+        """Return the text of an id that has whole characters, none of which may begin a tag; empty for
+        any other id."""
+        text = self._plain_texts.get(token)
+        if text is None:
+            has_meaning = token in self.stop_ids or token in self.turn_ids
+            raw = b"" if has_meaning else self.text_bytes(token) or b""
+            text = raw.decode("utf-8", "ignore")
+            if text.encode() != raw or not self._tag_starts.isdisjoint(text):
+                text = ""
+            self._plain_texts[token] = text
+        return text
 
     def text_bytes(self, token: int) -> bytes | None:
         """Return the bytes of an id that is text or a tag; None for any other id."""
@@ -103,14 +118,33 @@ class MarkupParser:
         self._pending_space = ""
         """White space that is written only if more of the same segment follows."""
         self._position = 0
+        self._splits_character = False
+        """Whether the last token ended within a character."""
         self._done = False
         self._buffer.add(prompt_tag, 0)
 
     def feed(self, ids: Sequence[int]) -> list[ParseEvent]:
+        buffer, plain_text = self._buffer, self._token_classes.plain_text
         for token in ids:
-            if not self._done:
+            if self._done:
+                break
+            # Most tokens are plain prose, about which nothing has to be decided.
+            if not buffer.text and self._reads_prose and (text := plain_text(token)):
+                at = buffer.last_position = self._position
+                self._position += 1
+                self._write_prose(text, at)
+            else:
                 self._feed_token(token)
         return self._segments.take_events()
+
+    @property
+    def _reads_prose(self) -> bool:
+        return (
+            self._call is None
+            and self._region is None
+            and self._think_end_position is None
+            and not (self._in_header or self._splits_character)
+        )
 
     def finish(self) -> list[ParseEvent]:
         if not self._done:
@@ -133,6 +167,7 @@ class MarkupParser:
             self._segments.repair("stray_token", at)
         else:
             self._buffer.add(self._decoder.decode(raw), at)
+            self._splits_character = bool(self._decoder.getstate()[0])
             self._read_buffer(False)
 
     def _end(self, ended: bool) -> None:

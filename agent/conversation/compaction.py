@@ -111,7 +111,6 @@ async def compact(
 
 
 def summary_message(summary: str) -> str:
-    """The text of the message that stands for summarised turns."""
     return f"{SUMMARY}\n\n{summary}"
 
 
@@ -175,7 +174,6 @@ def turn_starts(form: Format, entries: Sequence[Entry]) -> list[int]:
 
 
 _REQUEST_ROLES = ("user", "developer")
-"""The roles of the messages that a turn answers."""
 
 
 def _roles(form: Format, entries: Sequence[Entry]) -> list[Role]:
@@ -257,7 +255,6 @@ class _Compaction:
         return end
 
     def replaceable_tokens(self, end: int) -> int:
-        """Tokens in the prompt before ``end`` that a summary can replace."""
         return _replaceable(self._conversation, end)
 
     def shorten(self, end: int) -> bool:

@@ -66,7 +66,6 @@ class CompactedPrefix:
     """Index of the first entry that is still in the prompt."""
     text: str
     ids: list[int]
-    """The message with the summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,6 @@ class Conversation:
 
     @property
     def saved_count(self) -> int:
-        """Number of leading entries that are in a store, and do not change any more."""
         return 0 if self.saved is None else self.saved.count
 
     def on_change_from(self, at: int) -> None:

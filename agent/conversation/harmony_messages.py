@@ -73,7 +73,6 @@ def _parse_message(format: Format, header: Sequence[int], body: Sequence[int]) -
 
 
 def _markup(format: Format, id: int) -> str:
-    """Return the text of a special token; empty for others."""
     return format.token_bytes(id).decode() if format.is_markup(id) else ""
 
 

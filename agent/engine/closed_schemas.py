@@ -44,7 +44,6 @@ def close_objects(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def declares_all_properties(schema: Mapping[str, Any]) -> bool:
-    """Whether nothing in an object's schema hints at properties that it does not declare."""
     declared, required = schema.get("properties"), schema.get("required", [])
     return (
         isinstance(declared, Mapping)

@@ -9,11 +9,8 @@ import sys
 from pathlib import Path
 
 GRAMMAR_CPU_SECONDS = 1
-"""CPU time of the child, in seconds (RLIMIT_CPU)."""
 CHECK_TIMEOUT_SECONDS = 20.0
-"""Time that the child may take on a busy machine, in seconds."""
 MAX_ADDRESS_SPACE_BYTES = 1 << 30
-"""Bytes of address space that the child may take (RLIMIT_AS)."""
 
 
 def check_grammar(lark: str) -> str | None:

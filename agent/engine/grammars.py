@@ -54,7 +54,6 @@ _JOINING_KEYWORDS = ("allOf", "anyOf", "oneOf", "$ref", "$dynamicRef")
 MAX_ALLOF_PATTERNS = 40
 """Patterns of a schema with ``allOf``, whose combinations llguidance's limits do not count."""
 MAX_CACHED_GRAMMARS = 512
-"""Compiled grammars that are cached; the least recently used one goes first."""
 SPARSE_MASK_BYTES = 32
 """Nonzero bytes of a mask up to which Python finds the bits faster than numpy."""
 MAX_CONSECUTIVE_DIGITS = 400
@@ -169,7 +168,6 @@ class Matcher:
         return bool(self._matcher.is_accepting())
 
     def accept(self, token: int) -> bool:
-        """Append the token and return True, if it may come next; else change nothing."""
         if token >= len(self._vocabulary.texts) or token == self._end_id:
             return False  # a server's vocabulary may have padding
         digits = self._digit_counts.get(token, 0)

@@ -11,7 +11,6 @@ from agent.engine.protocol import LoopLimits
 from agent.engine.repetition import find_period
 
 CHECK_INTERVAL_TOKENS = 32
-"""Tokens between two searches for a repetition."""
 _QUOTE, _ESCAPE = ord('"'), ord("\\")
 _OPENING, _CLOSING = frozenset(b"{["), frozenset(b"}]")
 _ENDINGS = ((b"}", b"]"), (b",", b":"), (b'"',))

@@ -42,7 +42,6 @@ class Hold:
     """Where a generation stops until it is released."""
 
     after: int
-    """Number of tokens before it."""
     until: Path | None = None
     """The file whose existence releases it; None: only a cancel does."""
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 Effort = Literal["low", "medium", "high"]
-"""The reasoning effort."""
 
 
 class SegmentKind(StrEnum):
@@ -41,7 +40,6 @@ class SegmentKind(StrEnum):
     """Text to the user before a call (Harmony: the commentary channel without a recipient)."""
     TOOL = "tool"
     TOOL_UNKNOWN = "tool_unknown"
-    """A call of a tool that was never declared."""
     FINAL = "final"
 
 
@@ -143,7 +141,6 @@ class FunctionTool:
     custom: bool = False
     """The call's input is free text instead of JSON (the Responses API's ``custom`` tools)."""
     grammar: Grammar | None = None
-    """The grammar of a custom tool's input."""
 
     @property
     def model_name(self) -> str:

@@ -28,7 +28,6 @@ TOOL_ALIASES = {
         ("web_search", "web_search_preview", "web.run", "web.search"), "browser.search"
     ),
 }
-"""Other names of gpt-oss's own tools."""
 
 _SHELL_WORDS = frozenset(
     ["bash", "sh", "zsh", "shell", "terminal", "console", "cmd", "command", "powershell"]
@@ -124,7 +123,6 @@ class Recipients:
         return self._by_letters.get(letters) if letters else None
 
     def argument_schema(self, name: str) -> Mapping[str, Any]:
-        """Return the JSON Schema of a declared tool's arguments; empty if none is known."""
         return self._schemas.get(name, {})
 
     def nearest(self, raw: str, limit: int = 3) -> list[str]:

@@ -126,7 +126,6 @@ class JsonArgumentsStream:
         return f'{{"{self._raw_key}": "' + json.dumps(text, ensure_ascii=False)[1:-1]
 
     def close(self) -> str:
-        """Return the rest, once the text has ended."""
         return '"}' if self._kind == "raw" else self._pending.strip()
 
     def _feed_object(self, text: str) -> str:
@@ -172,7 +171,6 @@ class CodeArgumentsStream:
         return '{"code":"'
 
     def feed(self, text: str) -> str:
-        """Return more code as the contents of a JSON string."""
         return json.dumps(text, ensure_ascii=False)[1:-1]
 
     def close(self) -> str:

@@ -17,7 +17,6 @@ READ_ERRORS = (
     *(sqlite3.Error, ValueError, TypeError, AttributeError, LookupError),
     *(ArithmeticError, RecursionError, OSError, zlib.error),
 )
-"""Exceptions of reading a damaged row."""
 MAX_REASON_CHARS = 160
 OPENING_BYTES = 1 << 16
 """Disk space that SQLite needs at least for an open store: its shared memory takes half of it."""

@@ -21,7 +21,6 @@ TimedEvent = tuple[float, ev.Event]
 
 
 def encode_line(seconds: float, event: ev.Event) -> str:
-    """One line, without its line break."""
     return f"{seconds:.2f} {event.model_dump_json()}"
 
 

@@ -127,8 +127,6 @@ def _write(
 
 
 class _Recording:
-    """One turn that is being recorded."""
-
     def __init__(
         self,
         store: Store,
@@ -138,7 +136,6 @@ class _Recording:
         keep: Keep,
         begin: Callable[[Conversation], None],
     ) -> None:
-        """``begin``: writes the turn's row."""
         self._store, self._turn, self._ended = store, turn, ended
         self._begin, self._is_begun = begin, False
         self._served, self._keep = served, keep

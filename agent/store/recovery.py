@@ -28,7 +28,6 @@ begun_here: set[str] = set()
 
 
 def mark_lost_turns(db: sqlite3.Connection) -> None:
-    """Mark turns as failed whose process is gone."""
     rows = db.execute("select id, response, pid, created from turns where status = 'in_progress'")
     error = ResponseError(code="server_error", message=LOST)
     for name, text, pid, created in rows.fetchall():

@@ -49,7 +49,6 @@ class ResponseStore:
         self._db: sqlite3.Connection = store.db
         self._days, self._max_responses, self._max_bytes = days, max_responses, max_bytes
         self._counted_at_bytes = 0
-        """Bytes of the file when its responses were last counted."""
         self.prune()
 
     def find(self, response_id: str) -> ServedTurn | None:

@@ -186,7 +186,6 @@ class ConversationTree:
         )
 
     def write(self, conversation: Conversation) -> None:
-        """Write the entries that are new, and what the prompt has instead of some of them."""
         name, position = conversation.id, position_of(conversation)
         saved = position.saved
         self._copy_to_branches(name, saved)
@@ -217,7 +216,6 @@ class ConversationTree:
             )
 
     def write_prompt_choices(self, conversation: Conversation) -> None:
-        """Write what the prompt has instead of entries, and which of them are dropped or pinned."""
         name, count = conversation.id, conversation.saved_count
         entries = list(enumerate(conversation.entries[:count]))
         for table in ("shortened", "entry_marks"):

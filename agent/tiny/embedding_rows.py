@@ -14,9 +14,7 @@ from agent.tiny import vocabulary
 
 EMBEDDING_DIMS = 256
 LETTER_DIMS = 128
-"""They hash the lower-cased letters."""
 FLAG_DIMS = 32
-"""They encode space, capitals, digits and other prefixes."""
 IDENTITY_DIMS = LETTER_DIMS + FLAG_DIMS
 FLAG_AMPLITUDE = 1.5
 OUTPUT_SCALE = 0.05

@@ -46,7 +46,6 @@ def write_core(path: Path, shape: dict[str, Any], tensors: dict[str, npt.NDArray
 
 
 def read_core(packed: bytes) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Unpack shape and tensors of a core that `write_core` wrote."""
     raw = lzma.decompress(packed)
     size = int.from_bytes(raw[:4], "little")
     head = json.loads(raw[4 : 4 + size])

@@ -103,7 +103,6 @@ def spell_token(token: bytes, table: list[str]) -> str:
 
 
 def add_tokenizer(writer: gguf.GGUFWriter) -> None:
-    """Write o200k_harmony's tokens, types and merges into the metadata."""
     table = byte_letters()
     names = [spell_token(t, table) for t in vocabulary.tokens()]
     pairs = [f"{n[:at]} {n[at:]}" for n, at in zip(names, merge_splits(), strict=True) if at]

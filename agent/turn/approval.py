@@ -32,7 +32,6 @@ from tools.types import Tool
 MAX_SAMPLING_TOKENS = 2000
 """Tokens that a server may have the model write in one go, reasoning included."""
 MAX_SAMPLINGS_PER_CALL = 10
-"""Number of generations that one call may request of the model."""
 SAMPLING_TOOL_NAME = "sampling"
 """Policy and person approve a server's use of the model as a tool of this name."""
 
@@ -79,7 +78,6 @@ class ApprovalGate:
     async def _verdict(
         self, tool: Tool, config: ServerConfig, values: dict[str, Any], sampling: bool
     ) -> tuple[Verdict, list[str]]:
-        """The policy's decision, and the names that it is asked for."""
         policy = self._context.policy
         # Being allowed to run does not include the use of the model. In threads: they read files.
         extras: list[ExtraPermission] = []

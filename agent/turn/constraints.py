@@ -82,7 +82,6 @@ class TurnConstraints:
         self._schemas: dict[str, Mapping[str, Any]] = {}
         """Schemas of the arguments that are validated too, by recipient."""
         self._grammars: dict[str, Grammar] = {}
-        """Grammars of the arguments, by recipient."""
         for name, function in declared.client_functions.items():
             if function.constrained or function.grammar is not None:
                 self._grammars[name] = function.grammar or _arguments_grammar(
@@ -231,7 +230,6 @@ class TurnConstraints:
         return None if schema is None else find_violation(schema, json.loads(arguments))
 
     def validate_strict_arguments(self, recipient: str, arguments: str) -> str | None:
-        """Return the violation by the arguments of a client's strict function; None: they are valid."""
         function = self._declared.client_functions.get(recipient)
         if function is None or not function.strict:
             return None

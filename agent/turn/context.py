@@ -52,9 +52,7 @@ class TurnContext:
         self.accepted = asyncio.Event()
         """Set once the engine has accepted a generation, or the turn did something else, or ended."""
         self.answers_now = False
-        """Whether a person has asked the turn to answer without further reasoning."""
         self.stop_reason: StopReason | None = None
-        """Why the turn was asked to end; None: it was not."""
         self.stopping = asyncio.Event()
         self._sequence_number = 0
         self._has_ended = False

@@ -54,12 +54,10 @@ class WrittenMessage:
     index: int
     """Index of its entry among the turn's."""
     kind: ev.ContextPartKind
-    """reasoning, commentary, call or answer."""
     tool: str
     """The called tool, as the model wrote it; empty for the others."""
     header: Sequence[int]
     body: Sequence[int]
-    """The ids of its text."""
     text: str
 
 

@@ -36,7 +36,6 @@ class LogprobBuffer:
 
 
 def part_logprobs(logprobs: Sequence[Logprob], form: Format) -> list[dict[str, Any]]:
-    """The ``logprobs`` of a message's output_text part."""
     return [
         _token_logprob(form, sampled.token, sampled.logprob)
         | {"top_logprobs": [_token_logprob(form, token, value) for token, value in sampled.top]}

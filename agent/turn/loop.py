@@ -37,7 +37,6 @@ class TurnJob(Protocol):
     """The work of a turn instead of an answer (see `agent.turn.jobs`)."""
 
     prefetches: bool
-    """The conversation is prefetched afterwards."""
 
     async def run(self, context: TurnContext, prepared: PreparedTurn) -> None:
         """Do it, once the model is loaded. Raises TurnFailedError, TurnCancelledError, EngineError."""

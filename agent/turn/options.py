@@ -103,7 +103,6 @@ class TurnOptions:
     """Let a model that ends at each call continue after the client's (`agent.turn.further_calls`)."""
     declared_tools_only: bool = False
     answer_form: AnswerForm | None = None
-    """The form of the answer; None: free text."""
     list_tools_of: tuple[str, ...] = ()
     """Servers whose tools are listed in mcp_list_tools items first (a request's mcp tools)."""
     excluded_servers: frozenset[str] = frozenset()
@@ -188,7 +187,6 @@ class TurnOptions:
         return bool(self.answer_form or self.functions or offered)
 
     def initial_response(self, model: str) -> ev.Response:
-        """The response object before the turn has produced anything."""
         return ev.Response(
             id=new_id("resp"),
             created_at=int(time.time()),
@@ -212,7 +210,6 @@ class DeclaredTools:
     recipients: Recipients
     """All of them, to resolve the names that the model writes."""
     client_recipients: Recipients
-    """Those of the client's."""
 
     @classmethod
     def resolve(cls, options: TurnOptions, host_tools: Sequence[Tool], form: Format) -> Self:

@@ -146,7 +146,6 @@ class MessageWriter(TextWriter):
         )
 
     def close(self, complete: bool) -> None:
-        """End the item; ``complete``: the model ended it, nothing cut it off."""
         part = ev.OutputText(text=self.text, logprobs=self._logprobs)
         if self._output.find_source is not None:
             part.annotations = citations(part.text, self._output.find_source)

@@ -31,11 +31,9 @@ class PreparedTurn:
     constraints: TurnConstraints
     generations: GenerationRunner
     first_entry: int
-    """Index of the turn's first entry in the conversation."""
     first_generated_entry: int
     """Index of the entry after the turn's prompt."""
     begun: Continuation
-    """The given beginning of the answer."""
 
     def message_fields(self, conversation: Conversation) -> dict[str, object]:
         """The response's ``input_messages`` and ``output_messages``."""

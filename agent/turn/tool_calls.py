@@ -66,7 +66,6 @@ _SEARCH_RECIPIENTS = Recipients(
 MAX_EQUAL_FAILURES = 3
 """This many equal failing calls in a row end the turn: a model that repeats itself will not stop."""
 MIN_RESULT_TOKENS = 64
-"""Tokens that a shortened result has at least."""
 INVALID_PARAMS_CODE, UNKNOWN_TOOL_CODE = -32602, -32601
 """Error codes of JSON-RPC 2.0, section 5.1."""
 REFUSED_CODE, OVER_BUDGET_CODE = -32001, -32003
@@ -168,7 +167,6 @@ class ToolCall:
 
     @property
     def body(self) -> str:
-        """The arguments as the model wrote them."""
         return "".join(self._chunks)
 
     @property

@@ -49,8 +49,6 @@ class WrittenGeneration:
 
 @dataclass(slots=True)
 class _SampledBatch:
-    """The tokens of one generation in the events."""
-
     entry: int
     """Number of the turn's entries when it began."""
     ids: list[int] = field(default_factory=list)

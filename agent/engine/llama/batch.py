@@ -28,7 +28,6 @@ class Batch:
     n_seq_id int32 (always 1), seq_id pointers to int32, logits int8."""
 
     def __init__(self, size: int) -> None:
-        """`size` in tokens."""
         self._tokens = np.zeros(size, np.int32)
         self._positions = np.zeros(size, np.int32)
         self._sequences = np.zeros(size, np.int32)

@@ -58,7 +58,6 @@ _CLEARED = ".cleared"
 """The file whose time says when all was deleted last."""
 _MAGIC = b"agent-kv 1"
 _ROOT = "0" * 24
-"""The digest of no ids."""
 _SUFFIX = ".kv"
 _TEMPORARY = ".tmp"
 
@@ -241,7 +240,6 @@ class DiskCache:
 
     @property
     def busy(self) -> bool:
-        """Whether as many segments as may wait are waiting to be written."""
         return sum(not one.done() for one in self._pending.values()) >= MAX_PENDING_WRITES
 
     def missing(self, ids: Sequence[int]) -> Iterator[MissingSegment]:

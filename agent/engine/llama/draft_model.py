@@ -24,8 +24,6 @@ MAX_LAG_TOKENS = 4
 
 @dataclass(slots=True)
 class _Followed:
-    """The tokens of a job that the draft model has read."""
-
     sequence: KvSequence
     confirmed: int = 0
     """Tokens of the sequence that are the job's."""

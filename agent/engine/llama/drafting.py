@@ -40,6 +40,5 @@ class Drafting:
             self._model.lengths.costs.record(generations, drafted, seconds)
 
     def verified(self, accepted: int, drafted: int) -> None:
-        """Record a draft's acceptance: ``accepted`` of ``drafted`` tokens that were compared."""
         if self._model is not None and self._model_drafted:
             self._model.lengths.acceptance.record(accepted, drafted)

@@ -99,7 +99,6 @@ class LlamaModel:
         trained: int = lib.llama_model_n_ctx_train(self._model)
         self.context_length = min(placement.context, trained)
         self.ubatch = ubatch = min(placement.ubatch, self.context_length)
-        """Tokens of one prefill chunk."""
         self._abort_flag = ctypes.create_string_buffer(2)
         params = lib.llama_context_default_params()
         params.n_ctx = self.context_length

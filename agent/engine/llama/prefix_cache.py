@@ -163,7 +163,6 @@ class KvSequence:
             self._thin()
 
     def _thin(self) -> None:
-        """Drop the least useful checkpoints of too many; the first and the last stay."""
         while len(self._checkpoints) > MAX_CHECKPOINTS:
             lengths = self.checkpoint_lengths
             inner = range(1, len(lengths) - 1)
@@ -229,7 +228,6 @@ class PrefixCache:
     """The sequences of a model's memory."""
 
     def __init__(self, model: LlamaModel, sequences: int, disk: DiskCache | None = None) -> None:
-        """``disk``: where prefixes are written to and read from; None: nowhere."""
         self._model = model
         self._disk = disk
         self._saving: Iterator[None] | None = None

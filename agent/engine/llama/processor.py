@@ -10,7 +10,6 @@ from pathlib import Path
 from agent.util.programs import find_program
 
 SYSTEM_FOLDER = Path("/sys")
-"""Where Linux describes its devices."""
 PERFORMANCE_SHARE = 0.75
 """A core with at least this share of the fastest one's speed is a performance core. The clocks of equal
 cores differ by a few per cent; efficiency cores have 0.4 to 0.7 of the speed."""

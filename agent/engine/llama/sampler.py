@@ -44,7 +44,6 @@ SMALL_HEAD_TOKENS = 64
 MIN_TEMPERATURE = 1e-6
 """Lower temperatures change nothing any more, but their inverse would overflow."""
 BLOCK_TOKENS = 256
-"""Tokens whose weights are summed together."""
 NUCLEUS_DEPTH_NATS = 6.0
 """Depth below the best token within which most distributions have the mass that top_p keeps."""
 MAX_SORTED_SCORES = 1024
@@ -67,7 +66,6 @@ class Sampler:
         self._penalties = _new_penalties(request, vocabulary_size)
         self._greedy = request.sampling.temperature <= 0 or sampling.top_k == 1
         self._unchanged = self._penalties is None and sampling == Sampling(seed=sampling.seed)
-        """Whether tokens are sampled from the model's own distribution."""
         self._constraint = request.constraint
         self._alternatives = request.logprobs
         self._reports_probabilities = request.probabilities
@@ -162,7 +160,6 @@ class Sampler:
         return Logprob(token, float(logits[token]) - total, tuple(best[:alternatives]))
 
     def _with_probabilities(self, logits: Logits, logprob: Logprob) -> Logprob:
-        """Add the rank, and the probabilities that the sampling settings make of the distribution."""
         rank = int(np.count_nonzero(logits > logits[logprob.token])) + 1
         if self._unchanged:
             chosen, *top = (math.exp(p) for p in (logprob.logprob, *(p for _, p in logprob.top)))

@@ -49,7 +49,6 @@ class GenerationJob:
     checkpoints_at: set[int] = field(default_factory=set)
     """Positions in the prompt where a chunk ends and a checkpoint is saved."""
     last_checkpoint: int = 0
-    """The last such position."""
     waits_for: tuple[GenerationJob, int] | None = None
     """(job, n): start only after ``job`` has prefilled ``n`` tokens, the prefix that both share."""
     restoring: Generator[bool] | None = None
@@ -61,7 +60,6 @@ class GenerationJob:
     generated: int = 0
     sampler: Sampler | None = None
     drafter: Drafter | None = None
-    """Drafts its tokens; None: no drafts."""
     drafted: int = 0
     """Drafted tokens that a step verified."""
     accepted: int = 0
@@ -125,7 +123,6 @@ class Scheduler:
     """Keeps the waiting and running jobs and plans the steps."""
 
     def __init__(self, cache: PrefixCache, step_tokens: int) -> None:
-        """`step_tokens`: tokens of a step at most."""
         self._cache = cache
         self._step_tokens = step_tokens
         self._seconds_per_token = MAX_CHUNK_SECONDS / MIN_CHUNK_TOKENS

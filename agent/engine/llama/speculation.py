@@ -109,7 +109,6 @@ class Drafter:
         self._compared: tuple[list[int], Acceptance] | None = None
         """A draft whose tokens were all sampled so far, until its end, and where it belongs."""
         self._accepted = 0
-        """Number of those tokens."""
 
     def draft(self, ids: Sequence[int]) -> list[int]:
         """Return what may follow ``ids``: MAX_DRAFT_TOKENS, or nothing."""
@@ -181,9 +180,7 @@ class Candidate:
 
     drafter: Drafter
     ids: Sequence[int]
-    """Prompt and output."""
     limit: int
-    """Tokens that its draft may have."""
 
 
 class DraftPlanner:

@@ -53,7 +53,6 @@ class StepLoop:
         self._scheduler = Scheduler(self._cache, model.ubatch)
         self._drafting = drafting if model.can_save_ranges else None
         self._max_forced = 0
-        """Given tokens of a step."""
         if model.can_save_ranges:
             self._max_forced = max(0, min(MAX_FORCED_TOKENS, model.ubatch - sequences))
         self._inbox = inbox

@@ -29,8 +29,6 @@ FIRST_FEWER_WAIT, FIRST_MORE_WAIT, LAST_WAIT = 0.5, 8.0, 60.0
 
 @dataclass(slots=True)
 class _Direction:
-    """Trials with fewer, or with more threads."""
-
     first_wait: float
     wait: float = 0.0
     next_at: float = 0.0

@@ -23,7 +23,6 @@ from agent.util.own_modules import module_arguments
 MIN_SPEEDUP = 1.05
 """Factor by which repacked weights must be faster to be worth their memory and longer load."""
 PROBE_TIMEOUT_SECONDS = 60.0
-"""Seconds after which a child counts as dead."""
 
 CHILD_ARGUMENTS = module_arguments("agent.engine.placement.cpu_probe_child")
 """Arguments of the Python interpreter that run the child; the weight types follow."""
@@ -56,7 +55,6 @@ def should_repack(cache_folder: Path, types: Iterable[int]) -> bool | None:
 
 
 def cached_result(cache_folder: Path, types: Iterable[int]) -> ProbeResult | None:
-    """Return what an earlier probe found for weights of these types; None when there was none."""
     try:
         stored = json.loads(_cache_file(cache_folder).read_text(encoding="utf-8"))
         entry = stored[_cache_key(types)]

@@ -32,7 +32,6 @@ class Speed:
 
 
 def main(types: list[int]) -> None:
-    """Try ordinary weights, then repacked ones, and print a line for each."""
     import numpy as np
 
     if sys.platform != "win32":

@@ -17,7 +17,6 @@ SLIDING_PERIODS = {"gpt-oss": 2, "gemma2": 2, "gemma3": 6, "cohere2": 4}
 files without the key (set_swa_pattern in
 https://github.com/ggml-org/llama.cpp/tree/master/src/models)."""
 F16_BYTES = 2
-"""Bytes of one value in an f16 KV cache."""
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 _EXPERT = re.compile(r"ffn_.*_exps\.")
 _SPLIT = re.compile(r"(.+)-00001-of-(\d{5})\.gguf")
@@ -139,7 +138,6 @@ def _kv_bytes_per_token(values: dict[str, MetadataValue], layer: int) -> int:
 
 
 def _sliding_window(values: dict[str, MetadataValue], architecture: str, layer: int) -> int:
-    """Return the tokens of a layer's sliding window, 0 for full attention."""
     window = _number(values, "attention.sliding_window", 0)
     match values.get("attention.sliding_window_pattern"):
         case list(flags):

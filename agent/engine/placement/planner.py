@@ -172,8 +172,6 @@ def _kv_bytes(bytes_per_token: int, window: int, placement: Placement) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Budget:
-    """A model and the memory that there is for it."""
-
     sizes: ModelSizes
     memory: int
     gpus: list[Device]
@@ -214,7 +212,6 @@ def split_layers(loads: list[int], budgets: list[int]) -> tuple[int, ...] | None
 def _candidates(
     budget: _Budget, start: Placement, request: PlacementRequest
 ) -> Iterator[Placement]:
-    """Yield placements in order of preference; the module's docstring has the order."""
     count = len(budget.sizes.layers)
     contexts = _context_candidates(budget, start, request)
     all_layers = count + 1

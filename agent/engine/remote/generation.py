@@ -48,7 +48,6 @@ class RemoteGeneration:
         """The servers that were asked since one could answer."""
         self._generated: list[int] = []
         self._cached = 0
-        """Prompt tokens that were in the server's KV cache."""
         self._began = self._first = time.perf_counter()
         """perf_counter at the start, and at the first token."""
         self._items: asyncio.Queue[Prefill | Waiting | Tokens | Finished | EngineError] = (

@@ -136,7 +136,6 @@ class Replicas:
         return next(each for each in rank(usable, request) if each.running < limit)
 
     def acquire(self, replica: Replica, request: Request) -> None:
-        """A generation runs there, until `release`."""
         replica.running += 1
         replica.generations += not request.background
 

@@ -48,7 +48,6 @@ _END_IDS = {
 _TYPED = f'" "? <[{token_ids.CONSTRAIN_ID}]> "json"'
 _COMMENTARY_RULE = 'channel: "commentary"'
 _CALL_RULES = ('channel: "commentary" | "analysis"', f'kind: {_TYPED} | " json" | " code"')
-"""Rules of the headers of calls."""
 
 
 class HarmonyConstraint:
@@ -75,7 +74,6 @@ class HarmonyConstraint:
         self._namespace_ids = encoding.encode(" to=functions")
         self._opened_kinds: set[SegmentKind] = set()
         self._unconstrained = not self._strict
-        """Whether any token is allowed next."""
         self.pending: Future[CompiledGrammar] | None = None
         """The grammar of the next tokens while it is being compiled."""
         self._matcher: Matcher | None = None
@@ -126,7 +124,6 @@ class HarmonyConstraint:
         return self._matcher is None or self._matcher.accept(token)
 
     def allowed(self) -> TokenIds:
-        """Return the ids that may come next; waits for a grammar that is being compiled."""
         if self.pending is not None:
             self._begin_matcher(self.pending)
         if self._unconstrained:
@@ -193,8 +190,6 @@ class HarmonyConstraint:
 
 
 class _HeaderGrammars:
-    """The grammars of one generation's headers."""
-
     def __init__(
         self, constraints: GenerationConstraints, recipients: Recipients, grammars: GrammarCompiler
     ) -> None:

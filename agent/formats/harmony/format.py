@@ -35,7 +35,6 @@ from agent.formats.protocol import Effort, Parser, PromptHeader
 from agent.formats.recipients import PYTHON_TOOL, Recipients, without_markup
 
 MAX_CACHED_HEADERS = 8
-"""The number of rendered prompt headers that are cached."""
 
 _SPELLED_SPECIAL = re.compile(r"<\|[a-z0-9_]{1,32}\|>")
 _CHANNELS = {ANALYSIS_ID: "analysis", FINAL_ID: "final", COMMENTARY_IDS[0]: "commentary"}
@@ -145,7 +144,6 @@ class HarmonyFormat(HarmonyRenderer):
         return ids + self.encode_text(text[start:])
 
     def canonical_name(self, tool: str, *, function: bool = False) -> str:
-        """Return the tool's name with its namespace, by default ``functions``."""
         tool = without_markup(tool).removeprefix("functions.")
         own = not function and tool.split(".")[0] in TRAINED_NAMESPACES
         return tool if own else f"functions.{tool}"

@@ -98,9 +98,7 @@ class MessageHeader:
     channel_seen: bool = False
     """Whether there was a ``<|channel|>``, also with an unknown name."""
     raw_recipient: str | None = None
-    """The recipient as the model wrote it."""
     recipient: str | None = None
-    """The declared tool that it means."""
     json: bool = False
     constrain_is_prose: bool = False
     """Whether the text after ``<|constrain|>`` is not a content type."""

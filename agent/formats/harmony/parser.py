@@ -49,7 +49,6 @@ _STOP_IDS = frozenset(
     {token_ids.END_ID, token_ids.RETURN_ID, token_ids.CALL_ID, token_ids.END_OF_TEXT_ID}
 )
 _HEADER_IDS = frozenset({token_ids.CHANNEL_ID, token_ids.CONSTRAIN_ID, token_ids.MESSAGE_ID})
-"""The ids that continue a header."""
 _MESSAGE_OPENINGS = tuple(
     (*end, *start, token_ids.CHANNEL_ID, *channel)
     for end, start in (
@@ -314,7 +313,6 @@ class HarmonyParser:
             self._out.append(Repair("start_repeated", self._header.start, ""))
 
     def _continue_as_body(self, texts: list[str], body: str) -> None:
-        """Begin the body with the text that is left of a header."""
         assert self._body is not None
         left = len(body)
         while left > 0 and texts:

@@ -31,7 +31,6 @@ from agent.formats.tokenizer_text import TokenisedText, replace_surrogates, toke
 from tools.sanitize import strip_hidden
 
 MAX_CACHED_FRAMES = 1024
-"""Messages without text that are cached, by their header."""
 _NOT_NAME_CHARACTER = re.compile(r"[^\w.-]")
 _ANALYSIS_NAMESPACES = frozenset({PYTHON_TOOL, "browser", "container"})
 """Namespaces of gpt-oss's own tools, called in the analysis channel ("normally", by the guide)."""
@@ -71,7 +70,6 @@ class HarmonyRenderer:
     def instructions_message(
         self, instructions: str | None, functions: Sequence[FunctionTool]
     ) -> list[int]:
-        """Render instructions and functions; without both the result is empty."""
         if not instructions and not functions:
             return []
         parts = [f"# Instructions\n\n{instructions}"] if instructions else []
@@ -133,7 +131,6 @@ class HarmonyRenderer:
         return [*empty[:-1], *self.encode_text(text), empty[-1]]
 
     def encode_text(self, text: str) -> list[int]:
-        """Tokenise a message's text; markup that it spells stays text."""
         if isinstance(text, TokenisedText):
             return text.ids
         ids: list[int] = []

@@ -77,7 +77,6 @@ class RunOnHeader:
         return released
 
     def _find_header(self, tail: str) -> int | None:
-        """Return where a header may begin in the text, if one may."""
         if self.in_words:
             text, skipped = self._released + tail, len(self._released)
             match = _HEADER_IN_WORDS.search(text, skipped)
@@ -89,7 +88,6 @@ class RunOnHeader:
         return match.start() if match else None
 
     def take(self) -> str:
-        """Return what is held back and hold nothing."""
         text = "".join(self.texts)
         self.texts.clear()
         return text

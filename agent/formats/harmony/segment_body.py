@@ -47,7 +47,6 @@ class SegmentBody:
     ) -> None:
         self.opened = opened
         self.is_call = opened.kind in (SegmentKind.TOOL, SegmentKind.TOOL_UNKNOWN)
-        """Whether the segment is a call, of a declared tool or not."""
         self.tokens = 0
         self._header_arguments = header_arguments
         self._buffered: list[str] = []
@@ -80,7 +79,6 @@ class SegmentBody:
             self._classify_prefix(out)
 
     def add_streamed(self, text: str, out: list[ParseEvent]) -> None:
-        """Do what `add` does in a body that is streaming."""
         if self.is_call:
             self._unscanned.append(text)
         out.append(Delta(text))

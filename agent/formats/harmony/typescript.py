@@ -259,7 +259,6 @@ def _kinds(schema: Schema) -> list[str]:
 
 
 def _choices(schema: Schema) -> list[Any]:
-    """Return the values of ``enum`` or ``const``; empty if there are none."""
     if "enum" not in schema and "const" in schema:
         return [schema["const"]]
     choices = schema.get("enum")
@@ -325,7 +324,6 @@ def _property_name(name: object) -> str:
 
 
 def _default(schema: Schema) -> str:
-    """Write the default as a comment; empty if there is none."""
     if "default" not in schema:
         return ""
     value = schema["default"]

@@ -45,7 +45,6 @@ class RemoteBackend(Protocol):
     name: str
     completion_path: str
     prefill_without_sampling: bool
-    """Whether it can prefill a prompt without generating a token."""
     usage_last: bool
     """Whether it reports the cached prompt tokens after the last token."""
 

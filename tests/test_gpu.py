@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement.hardware import Hardware
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import Placement, ThreadCounts
 from tests.gpu import BENCH_GROUPS, STAGES, environment, memory, page, tokens
 from tests.gpu.environment import Environment, SetupError, compose_toolkit, local_backend
 from tests.gpu.page import Results

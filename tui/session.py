@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from agent.conversation.conversation import Conversation
     from agent.events import Terminal
     from agent.runtime.runtime import Runtime
+    from agent.turn.constraints import TurnSettings
     from agent.turn.continuation import Begin
     from agent.turn.loop import Turn
     from agent.turn.options import TurnOptions
-    from agent.turn.turn_settings import TurnSettings
     from tools.mcp.client_requests import OnElicitation
     from tools.mcp.login import OnLogin
     from tools.types import Approver
@@ -188,8 +188,8 @@ class Session:
     ) -> Turn:
         """Start a turn. ``answerer``: of MCP elicitations. ``begin``: what its answer begins with."""
         from agent.conversation.messages import User
-        from agent.turn.interface import APP
         from agent.turn.loop import Turn
+        from agent.turn.options import APP
 
         options = self.next_prompt.turn_options()
         options = replace(options, approver=approver, answerer=answerer, login=login)
@@ -217,9 +217,9 @@ class Session:
             turn.branch_position = (position, len(branches)) if branches else None
 
     def compact(self) -> Turn:
-        from agent.turn.interface import APP
         from agent.turn.jobs import CompactionJob
         from agent.turn.loop import Turn
+        from agent.turn.options import APP
 
         job = CompactionJob()
         options = self.next_prompt.turn_options()

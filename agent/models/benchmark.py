@@ -7,7 +7,7 @@ from time import perf_counter
 
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.processor import performance_cores, power_saving, usable_cores
-from agent.engine.llama.thread_counts import ThreadCounts
+from agent.engine.placement.placement import ThreadCounts
 from agent.engine.placement.planner import PlacementPlan
 from agent.engine.protocol import Engine, Finished, Request, Sampling
 from agent.models.loader import ModelLoader

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.config.paths import Paths
-from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.placement.placement import DEFAULT_SEQUENCES, Placement
+from agent.engine.placement.placement import DEFAULT_SEQUENCES, Placement, ThreadCounts
 from agent.engine.protocol import Engine, EngineError
 from agent.engine.remote.endpoint import LOCAL_ENGINE, RemoteEndpoint
 from agent.engine.shared import wire

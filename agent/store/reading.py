@@ -14,12 +14,18 @@ from typing import Any, Literal
 
 from agent.conversation.conversation import CompactedPrefix, Conversation, Entry
 from agent.events import Response
-from agent.store.clock import MAX_TIME_SECONDS
 from agent.store.damage import READ_ERRORS, DamageLog
 from agent.store.event_codec import TimedEvent, read_record, unpack_events
 from agent.store.records import ConversationSummary, ServedTurn, StoredTurn, TurnRecord
 from agent.store.schema import ids_from_blob
-from agent.store.tree import PATH, ConversationTree, TreePosition, position_of, set_position
+from agent.store.tree import (
+    MAX_TIME_SECONDS,
+    PATH,
+    ConversationTree,
+    TreePosition,
+    position_of,
+    set_position,
+)
 
 SERVED_FIELDS = {"history", "inputs", "request_bytes"}
 """Fields of what the endpoint stored with a response."""

@@ -11,8 +11,8 @@ from agent.turn.call_writers import write_tool_list
 from agent.turn.constraints import UnenforceableSchemaError
 from agent.turn.context import TurnContext
 from agent.turn.context_usage import header_parts, measure_context
+from agent.turn.decoder import CALL_HEDGE
 from agent.turn.endings import CUT_OFF, EndReason, TurnCancelledError, TurnFailedError
-from agent.turn.hedge import CALL_HEDGE
 from agent.turn.output import MessageWriter
 from agent.turn.prepared import PreparedTurn
 from agent.util.process import EXIT_FAILED, EXIT_USAGE

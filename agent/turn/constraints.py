@@ -3,9 +3,11 @@ that cannot be enforced in full is refused; any other is validated, with one not
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -274,6 +276,27 @@ class TurnConstraints:
             then = "what is written is checked against it" if checked else "check what is written"
             message = f"The JSON Schema of {subject} cannot be enforced in full ({why}): {then}."
             self._emit(ev.AgentNotice(level="warning", message=message))
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSettings:
+    """The options and tools of a turn's generations, for a look at its tokens after its end."""
+
+    options: TurnOptions
+    """Without who answered its questions."""
+    tools: tuple[Tool, ...]
+    """The host's tools that it declared, as they were."""
+    constrained: bool = True
+
+    async def new_constraint(self, form: Format, *, first: bool) -> Constraint | None:
+        """The constraint of a generation as it was before its first token; None: it was free.
+        ``first``: it was the turn's first. Raises UnenforceableSchemaError, EngineBusyError."""
+        declared = DeclaredTools.resolve(self.options, self.tools, form)
+        constraints = TurnConstraints(
+            self.options, declared, form, lambda event: None, applied=self.constrained
+        )
+        await constraints.compile()
+        return await asyncio.to_thread(constraints.new_constraint, GenerationStage(first))
 
 
 def _is_misread(schema: Mapping[str, Any], text: str) -> bool:

@@ -5,6 +5,7 @@ request alone: `TokenEvents`, `LogprobBuffer`, `Hedge`, `LoopGuard`, `StopSequen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,17 +15,51 @@ from agent.conversation.conversation import Span
 from agent.engine.protocol import Logprob
 from agent.formats import protocol
 from agent.turn.context import TurnContext
-from agent.turn.hedge import HEDGE, Hedge
-from agent.turn.logprobs import LogprobBuffer, part_logprobs
+from agent.turn.logprobs import LogprobBuffer, part_logprobs, recorded_logprob
 from agent.turn.loop_guard import CHECK_INTERVAL_TOKENS, LoopGuard
-from agent.turn.output import MessageWriter, ReasoningWriter
+from agent.turn.output import Emit, MessageWriter, ReasoningWriter
 from agent.turn.stop_sequences import StopSequences
-from agent.turn.token_events import TokenEvents
 from agent.turn.tool_calls import ToolCall
 
+HEDGE = "I am not sure of this: check the answer, or ask in other words."
+"""End of an answer if the model was unsure. The program adds it, not the model."""
+CALL_HEDGE = "I am not sure of this call: check it, or ask in other words."
+"""The message that follows calls of the client's then."""
 _MESSAGE_KINDS = (protocol.SegmentKind.PREAMBLE, protocol.SegmentKind.FINAL)
 _MAX_BLANKS = 64
 """Pieces of white space after which a message is written that has nothing else so far."""
+
+
+class Hedge:
+    """Watches the tokens of a turn's generations for one that is less likely than ``below``."""
+
+    def __init__(self, below: float) -> None:
+        """``below``: a probability, above 0."""
+        self._below = math.log(below)
+        self.is_unsure = False
+
+    def watch(self, logprobs: Sequence[Logprob | None]) -> None:
+        if not self.is_unsure:
+            self.is_unsure = any(row and row.logprob < self._below for row in logprobs)
+
+
+class TokenEvents:
+    """Emits ``agent.tokens`` for one generation, before the events that its ids become."""
+
+    def __init__(self, emit: Emit, entry: int, *, probabilities: bool) -> None:
+        """``entry``: how many messages the turn has. ``probabilities``: emit these too."""
+        self._emit, self._entry, self._probabilities = emit, entry, probabilities
+
+    def emit(
+        self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None, *, first: bool
+    ) -> None:
+        """Emit the next ids; ``first``: they are the generation's first ones."""
+        rows: list[ev.TokenProbability | None] | None = None
+        if self._probabilities:
+            rows = [*map(recorded_logprob, logprobs or [None] * len(ids))]
+        entry = self._entry if first else None
+        # Ours: nothing to validate.
+        self._emit(ev.AgentTokens.model_construct(ids=list(ids), logprobs=rows, entry=entry))
 
 
 class GenerationDecoder:

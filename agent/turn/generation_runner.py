@@ -14,13 +14,11 @@ from agent.engine import protocol
 from agent.formats.protocol import EditableFormat, SegmentKind, SingleMessageFormat, Stop
 from agent.turn.constraints import BegunTextError, GenerationStage, TurnConstraints
 from agent.turn.context import TurnContext
-from agent.turn.decoder import GenerationDecoder
+from agent.turn.decoder import GenerationDecoder, Hedge, TokenEvents
 from agent.turn.endings import EndReason, TurnFailedError
 from agent.turn.further_calls import MAX_CALLS_IN_A_ROW, FurtherCall
-from agent.turn.hedge import Hedge
 from agent.turn.options import TurnOptions
 from agent.turn.token_choices import OTHER_CHOICES
-from agent.turn.token_events import TokenEvents
 from agent.turn.tool_calls import ToolCallRunner
 from agent.util.process import EXIT_USAGE
 

@@ -18,13 +18,12 @@ from agent.formats.protocol import Format
 from agent.runtime.runtime import Runtime
 from agent.turn import endings
 from agent.turn.answer_loop import AnswerLoop
+from agent.turn.constraints import TurnSettings
 from agent.turn.context import TurnContext
 from agent.turn.continuation import Begin
 from agent.turn.decoder import GenerationDecoder
-from agent.turn.interface import APP, RUN, SAMPLING, Interface
-from agent.turn.options import TurnOptions
+from agent.turn.options import APP, RUN, SAMPLING, Interface, TurnOptions
 from agent.turn.prepared import PreparedTurn, prepare_turn
-from agent.turn.turn_settings import TurnSettings
 from agent.util import process
 from agent.util.ids import new_id
 from tools.builtin_server import conversation_id as current_conversation

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from agent.engine.json_bounds import find_period
 from agent.engine.protocol import LoopLimits
-from agent.engine.repetition import find_period
 
 CHECK_INTERVAL_TOKENS = 32
 

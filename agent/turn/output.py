@@ -4,17 +4,37 @@ it once. Each call becomes events, in the order that the Responses API prescribe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from agent import events as ev
 from agent.conversation.reasoning_token import encode_reasoning
-from agent.turn.citations import FindSource, citations
 from agent.turn.logprobs import event_logprobs
 from agent.turn.reasoning_summary import SummaryStyle, SummaryWriter
 from agent.util.ids import new_id
+from tools.types import Source
 
 Emit = Callable[[ev.Event], None]
+_CITATION = re.compile(r"【(\d{1,9})†L(\d{1,9})[^】\n]{0,80}】")
+"""As GPT-OSS writes them, ``【cursor†L3-L5】`` (https://github.com/openai/gpt-oss)."""
+FindSource = Callable[[int, int], Source | None]
+"""Finds what a line of a browsed page refers to, by the page's cursor and the line's number."""
+
+
+def citations(text: str, find_source: FindSource) -> list[dict[str, Any]]:
+    """The ``url_citation`` annotations; positions in characters, the end exclusive."""
+    return [
+        {
+            "type": "url_citation",
+            "start_index": mark.start(),
+            "end_index": mark.end(),
+            "title": source.title,
+            "url": source.url,
+        }
+        for mark in _CITATION.finditer(text)
+        if (source := find_source(int(mark[1]), int(mark[2]))) is not None
+    ]
 
 
 class Output:

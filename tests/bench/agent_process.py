@@ -21,8 +21,7 @@ from agent.config.paths import Paths
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import Placement, ThreadCounts
 from agent.engine.protocol import Engine, Sampling
 from agent.formats.harmony.token_ids import CHANNEL_ID, FINAL_ID, MESSAGE_ID
 from agent.formats.protocol import Format

@@ -8,7 +8,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 
 from agent.engine.llama.model import uses_repacked_weights
-from agent.engine.llama.thread_counts import ThreadCounts
+from agent.engine.placement.placement import ThreadCounts
 from tests.bench import GPU_LAYERS
 from tests.bench.models import bench_placement
 

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.processor import usable_cores
-from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import Placement, ThreadCounts
 from agent.engine.protocol import Request, Sampling, Tokens
 from tests.bench import BenchmarkRow, compare
 from tests.bench.llama_server import GREEDY, LlamaServer

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import uses_repacked_weights
-from agent.engine.llama.thread_counts import ThreadCounts
+from agent.engine.placement.placement import ThreadCounts
 from tests.bench import GPU_LAYERS, progress
 from tests.bench.build_llama import llama_program
 from tests.bench.models import bench_placement

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from agent.engine.llama.thread_counts import ThreadCounts
+from agent.engine.placement.placement import ThreadCounts
 from tests.bench import BenchmarkRow, compare
 from tests.bench.bare_llama import BareLlama
 from tests.bench.models import embedded_model

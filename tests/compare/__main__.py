@@ -18,7 +18,7 @@ from pathlib import Path
 
 import httpx2
 
-from agent.engine.llama.thread_counts import ThreadCounts
+from agent.engine.placement.placement import ThreadCounts
 from tests.bench import build_vllm, progress
 from tests.bench.build_llama import llama_source
 from tests.bench.llama_server import LlamaServer

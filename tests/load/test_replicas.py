@@ -9,7 +9,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.engine.llama.thread_counts import ThreadCounts
+from agent.engine.placement.placement import ThreadCounts
 from tests.bench import build_llama, build_vllm
 from tests.bench.llama_server import LlamaServer
 from tests.bench.peer_server import PeerServer

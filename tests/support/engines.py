@@ -18,8 +18,7 @@ from agent.engine.grammars import ANY_OBJECT, Grammar, GrammarCompiler
 from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import LlamaModel
-from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import Placement, ThreadCounts
 from agent.engine.protocol import (
     Finished,
     Generation,

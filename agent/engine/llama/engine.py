@@ -16,7 +16,7 @@ from agent.engine.placement.placement import Placement
 from agent.engine.protocol import EngineError, Request
 
 if TYPE_CHECKING:
-    from agent.engine.llama.thread_counts import ThreadCounts
+    from agent.engine.placement.placement import ThreadCounts
 
 
 class LlamaEngine:

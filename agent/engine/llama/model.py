@@ -18,10 +18,9 @@ import numpy.typing as npt
 from agent.engine.llama.batch import Batch, BatchSpan
 from agent.engine.llama.bindings import kv_type_number, lib, log_errors, logged_reason
 from agent.engine.llama.thread_balance import ThreadBalance
-from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement import gguf_header
 from agent.engine.placement.devices import cpu_expert_overrides
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import Placement, ThreadCounts
 from agent.engine.protocol import EngineError, OutOfMemoryError
 
 Logits = npt.NDArray[np.float32]

@@ -10,7 +10,7 @@ from threading import Timer
 from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.model import LlamaModel
 from agent.engine.llama.processor import performance_cores, usable_cores
-from agent.engine.llama.thread_counts import ThreadCounts
+from agent.engine.placement.placement import ThreadCounts
 
 MAX_TIMED_RUNS = 6
 """Timed runs of one candidate, of which the first warms up; three if they take long."""

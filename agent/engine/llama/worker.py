@@ -21,7 +21,7 @@ from agent.engine.protocol import EngineBusyError, EngineError, OutOfMemoryError
 if TYPE_CHECKING:
     from agent.engine.llama.model import LlamaModel
     from agent.engine.llama.step_loop import StepLoop
-    from agent.engine.llama.thread_counts import ThreadCounts
+    from agent.engine.placement.placement import ThreadCounts
 
 log = logging.getLogger(__name__)
 
@@ -145,8 +145,7 @@ class EngineWorker(threading.Thread):
 
     def _load(self) -> LoadedWorker:
         try:  # imported here, since this loads the native library
-            from agent.engine.llama.draft_model import DraftModel
-            from agent.engine.llama.drafting import Drafting
+            from agent.engine.llama.draft_model import Drafting, DraftModel
             from agent.engine.llama.model import LlamaModel
             from agent.engine.llama.processor import usable_cores
             from agent.engine.llama.speculation import DraftPlanner

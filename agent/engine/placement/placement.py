@@ -1,4 +1,4 @@
-"""The memory layout of a model, as llama.cpp's parameters of the same meaning
+"""The memory layout and the threads of a model, as llama.cpp's parameters of the same meaning
 (https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h)."""
 
 from __future__ import annotations
@@ -16,6 +16,14 @@ MAX_FORCED_TOKENS = 32
 """Given tokens of a step (`agent.engine.forced_tokens`), of all generations together."""
 DEFAULT_SEQUENCES, MAX_SEQUENCES = 4, 64
 """Generations that run side by side; llama.cpp could have 256 (LLAMA_MAX_SEQ)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadCounts:
+    """Numbers of threads for single tokens and for prompts (n_threads, n_threads_batch)."""
+
+    decode: int
+    prefill: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ from agent.server.input.declared_tools import AddedTools, add_tools
 from agent.server.input.files import file_text
 from agent.server.input.foreign_items import CALLS, call_text, output_text, own_result
 from agent.server.input.listed_items import KNOWN_PART_TYPES, TEXT_PART_TYPES
-from agent.turn.hedge import CALL_HEDGE
+from agent.turn.decoder import CALL_HEDGE
 from agent.turn.options import ApprovedCall
 from agent.util.images import CANNOT_SEE
 from tools.builtin.browser.extraction import PdfText

@@ -26,9 +26,8 @@ from agent.server.mcp.ask import Ask, AskError, result_of
 from agent.store.conversations import Store, StoreError
 from agent.store.export import ExportRecord, markdown
 from agent.store.recorder import TurnRecorder
-from agent.turn.interface import MCP
 from agent.turn.loop import Turn
-from agent.turn.options import TurnOptions
+from agent.turn.options import MCP, TurnOptions
 from agent.util.ids import new_id
 from agent.util.json_schema import find_violation
 from tools.builtin_server import conversation_id as current_conversation

@@ -54,10 +54,9 @@ from agent.server.responses.conversations import Conversations
 from agent.server.responses.response_fields import initial_response
 from agent.store.event_codec import pack_official
 from agent.turn.constraints import ANSWER_SUBJECT, UnenforceableSchemaError
-from agent.turn.interface import HTTP
 from agent.turn.jobs import SummaryJob
 from agent.turn.loop import Turn, TurnJob
-from agent.turn.options import ApprovedCall, TurnOptions
+from agent.turn.options import HTTP, ApprovedCall, TurnOptions
 from agent.util.ids import new_id
 from tools.mcp.host import Host
 

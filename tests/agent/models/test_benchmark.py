@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.engine.llama.thread_counts import ThreadCounts
+from agent.engine.placement.placement import ThreadCounts
 from agent.models import benchmark
 
 

@@ -4,9 +4,8 @@ from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.engine.protocol import Finished, Request
 from agent.runtime.runtime import Runtime
-from agent.turn.interface import APP
 from agent.turn.loop import Turn
-from agent.turn.options import TurnOptions
+from agent.turn.options import APP, TurnOptions
 from tests.support.runtimes import MakeRuntime
 
 

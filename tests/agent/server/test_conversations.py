@@ -12,9 +12,8 @@ from agent.engine.protocol import EngineError, Generation
 from agent.events import Response
 from agent.store.conversations import Store
 from agent.store.recorder import TurnRecorder
-from agent.turn.interface import APP
 from agent.turn.loop import Turn
-from agent.turn.options import TurnOptions
+from agent.turn.options import APP, TurnOptions
 from agent.util.ids import new_id
 from tests.support.endpoint import (
     Serve,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.turn.hedge import CALL_HEDGE
+from agent.turn.decoder import CALL_HEDGE
 from tests.support.endpoint import Serve, api_error, comparable, engine_markup
 from tests.support.invariants import check
 from tests.support.requests import CODE_INTERPRETER, SEED_REQUEST, plain_option

@@ -24,9 +24,8 @@ from agent.conversation.prompt_choices import (
 )
 from agent.formats.harmony.format import HarmonyFormat
 from agent.turn.context_usage import bar_widths, header_parts, measure_context, part_note
-from agent.turn.interface import APP, HTTP, RUN, Interface
 from agent.turn.loop import Turn
-from agent.turn.options import TurnOptions
+from agent.turn.options import APP, HTTP, RUN, Interface, TurnOptions
 from tests.support.invariants import check
 from tests.support.runtimes import MakeRuntime
 from tests.support.scripts import final, python, thought

@@ -12,7 +12,7 @@ from agent.conversation.messages import Message, ToolResultMessage, User
 from agent.engine.protocol import Sampling
 from agent.formats.protocol import FunctionTool
 from agent.runtime.runtime import Runtime
-from agent.turn.hedge import CALL_HEDGE, HEDGE
+from agent.turn.decoder import CALL_HEDGE, HEDGE
 from agent.turn.loop import Turn
 from agent.turn.options import AnswerForm, TurnOptions
 from tests.support.invariants import check

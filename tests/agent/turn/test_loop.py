@@ -28,9 +28,8 @@ from agent.engine.protocol import (
 from agent.formats.protocol import FunctionTool
 from agent.store.conversations import Store
 from agent.store.recorder import TurnRecorder
-from agent.turn.interface import APP
 from agent.turn.loop import Turn
-from agent.turn.options import TurnOptions
+from agent.turn.options import APP, TurnOptions
 from tests.support.invariants import check
 from tests.support.program import ROOT
 from tests.support.runtimes import MakeRuntime

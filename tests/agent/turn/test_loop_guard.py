@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.engine.json_bounds import find_period
 from agent.engine.protocol import LoopLimits
-from agent.engine.repetition import find_period
 from agent.turn.loop_guard import is_code_or_table
 from agent.turn.options import AnswerForm, TurnOptions
 from tests.support.invariants import check

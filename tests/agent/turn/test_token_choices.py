@@ -16,8 +16,7 @@ from starlette.responses import JSONResponse
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import LlamaModel
 from agent.engine.llama.scheduler import MAX_BACKGROUND_JOBS
-from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import Placement, ThreadCounts
 from agent.engine.protocol import (
     ContextOverflowError,
     EngineError,

@@ -12,12 +12,12 @@ from agent.conversation.messages import User
 from agent.engine.protocol import Logprob, Request, Sampling
 from agent.engine.scripted import ScriptGeneration
 from agent.store.recorder import TurnRecorder
+from agent.turn.constraints import TurnSettings
 from agent.turn.continuation import with_reasoning
 from agent.turn.logprobs import recorded_logprob, sampled_logprob
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from agent.turn.token_choices import OTHER_CHOICES, describe_choices, token_choices
-from agent.turn.turn_settings import TurnSettings
 from agent.turn.written_generations import (
     WrittenGeneration,
     continue_with_token,

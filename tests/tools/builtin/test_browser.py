@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import pypdf
 import pytest
 
-from agent.turn.citations import citations
+from agent.turn.output import citations
 from tests.support.hosts import server
 from tests.support.invariants import check
 from tests.support.pdf import pdf

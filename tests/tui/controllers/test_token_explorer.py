@@ -17,9 +17,8 @@ from agent.engine.protocol import Sampling
 from agent.errors import UserError
 from agent.formats.harmony.token_ids import CHANNEL_ID, RETURN_ID
 from agent.turn import token_choices
-from agent.turn.interface import HTTP
 from agent.turn.loop import Turn
-from agent.turn.options import TurnOptions
+from agent.turn.options import HTTP, TurnOptions
 from tests.support.fake_app import FakeSession, ScreenDriver, drive_app, screen_text
 from tests.support.scripts import call, final, hold, python, thought
 from tests.support.turns import write_script

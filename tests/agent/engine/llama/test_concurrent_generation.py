@@ -15,8 +15,7 @@ from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.engine.grammars import Grammar
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import Placement, ThreadCounts
 from agent.engine.protocol import EngineBusyError, Request, Sampling
 from agent.formats.constraints import GenerationConstraints
 from agent.formats.harmony.format import HarmonyFormat

@@ -19,8 +19,7 @@ from agent.engine.llama.disk_cache import (
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import LlamaModel
 from agent.engine.llama.prefix_cache import MAX_CHECKPOINTS, PrefixCache
-from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import Placement, ThreadCounts
 from agent.engine.protocol import Finished, Prefill, Request, Sampling, Tokens
 from agent.formats.harmony.encoding import load_encoding
 from agent.tiny import vocabulary

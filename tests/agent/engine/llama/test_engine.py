@@ -15,8 +15,7 @@ from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import LlamaModel
 from agent.engine.llama.prefix_cache import AcquiredSequence, PrefixCache
 from agent.engine.llama.scheduler import GenerationJob, Scheduler
-from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import Placement, ThreadCounts
 from agent.engine.protocol import (
     ContextOverflowError,
     EngineError,

@@ -10,8 +10,7 @@ from agent.engine.forced_tokens import ForcedTokens
 from agent.engine.llama import step_loop
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import LlamaModel
-from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.placement.placement import MAX_FORCED_TOKENS, Placement
+from agent.engine.placement.placement import MAX_FORCED_TOKENS, Placement, ThreadCounts
 from agent.engine.protocol import EngineError, Request, Sampling, Tokens
 from tests.support.engines import greedy_request, random_prompt, read_generation
 

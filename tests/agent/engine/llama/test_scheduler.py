@@ -15,10 +15,9 @@ from agent.engine.llama.scheduler import (
     GenerationJob,
     Scheduler,
 )
-from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.llama.token_stream import TokenStream
 from agent.engine.llama.worker import MAX_QUEUED_REQUESTS
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import Placement, ThreadCounts
 from agent.engine.protocol import EngineBusyError, Prefill, Request, Tokens
 from tests.support.engines import (
     GenerationResult,

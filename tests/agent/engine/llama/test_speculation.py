@@ -16,8 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agent.engine.llama.draft_model import DraftModel
-from agent.engine.llama.drafting import Drafting
+from agent.engine.llama.draft_model import Drafting, DraftModel
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import LlamaModel
 from agent.engine.llama.scheduler import Scheduler
@@ -32,9 +31,8 @@ from agent.engine.llama.speculation import (
     StepCosts,
 )
 from agent.engine.llama.step_loop import StepLoop
-from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.llama.token_stream import TokenStream
-from agent.engine.placement.placement import MAX_DRAFT_TOKENS, Placement
+from agent.engine.placement.placement import MAX_DRAFT_TOKENS, Placement, ThreadCounts
 from agent.engine.protocol import EngineError, Finished, Logprob, Request, Sampling, Tokens
 from agent.formats.harmony.format import HarmonyFormat
 from tests.support import random_gguf

@@ -17,8 +17,7 @@ from agent.engine.llama.thread_balance import (
     WINDOW_TOKENS,
     ThreadBalance,
 )
-from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import Placement, ThreadCounts
 
 Machine = Callable[[int], float]
 """Seconds of a token with so many threads."""

@@ -7,9 +7,8 @@ import psutil
 import pytest
 
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement import devices
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import Placement, ThreadCounts
 from agent.engine.protocol import Request, Sampling
 from tests.support.engines import read_generation
 

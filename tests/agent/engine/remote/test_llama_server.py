@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.thread_counts import ThreadCounts
+from agent.engine.placement.placement import ThreadCounts
 from agent.engine.protocol import EngineError
 from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.engine import RemoteEngine

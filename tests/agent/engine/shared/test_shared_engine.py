@@ -14,8 +14,7 @@ from openai_harmony import Conversation, Message, Role, SystemContent
 
 from agent.engine.grammars import Grammar
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import Placement, ThreadCounts
 from agent.engine.protocol import (
     ContextOverflowError,
     Engine,

@@ -10,7 +10,7 @@ import pytest
 
 from agent.engine.grammars import Grammar
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.thread_counts import ThreadCounts
+from agent.engine.placement.placement import ThreadCounts
 from agent.engine.protocol import Constraint, LoopLimits, Request, Sampling
 from agent.formats.constraints import GenerationConstraints
 from agent.formats.markup.format import MarkupFormat

@@ -16,7 +16,7 @@ from agent.tiny.train import data, phrases, strangers
 from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import FILE_TOOLS, FIXED, fixed, unseen
 from agent.tiny.train.turns import DialogueCall, DialogueTurn
-from agent.turn.hedge import CALL_HEDGE, HEDGE
+from agent.turn.decoder import CALL_HEDGE, HEDGE
 from tests.support.waiting import HANG_SECONDS
 
 

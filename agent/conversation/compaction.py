@@ -25,15 +25,13 @@ from agent import events as ev
 from agent.conversation.conversation import CompactedPrefix, Conversation, Entry
 from agent.conversation.messages import Role
 from agent.conversation.summary import (
-    Emit,
     Generator,
     NoSummaryError,
-    OnGeneration,
     shorten_entry,
     summarise,
     summary_tokens,
 )
-from agent.engine.protocol import EngineError, Sampling
+from agent.engine.protocol import EngineError
 from agent.errors import AgentError
 from agent.formats.protocol import Format
 from agent.util.prefix import common_prefix_length
@@ -60,13 +58,7 @@ class NotCompactedError(AgentError):
     """The conversation is as it was; the message is a sentence that says why."""
 
 
-async def make_room(
-    generator: Generator,
-    conversation: Conversation,
-    sampling: Sampling,
-    emit: Emit,
-    on_generation: OnGeneration,
-) -> None:
+async def make_room(generator: Generator, conversation: Conversation) -> None:
     """Compact before a generation that would have no room, as little as helps. Without a summary the
     oldest turns are left out; the running turn stays. Raises NotCompactedError."""
     form, context = generator.format, generator.context_length
@@ -76,35 +68,29 @@ async def make_room(
         form, context, conversation
     ):
         return
-    compaction = _Compaction(generator, conversation, emit, on_generation)
+    compaction = _Compaction(generator, conversation)
     end = compaction.latest_turns()
     if end is None or not compaction.replaceable_tokens(end):
         return  # the turn that runs, or what is pinned, fills the context by itself
     if compaction.shorten(end):
         return
     try:
-        text = await compaction.summary(end, sampling)
+        text = await compaction.summary(end)
     except NoSummaryError:
         text = None
     compaction.replace(end, text)
 
 
-async def compact(
-    generator: Generator,
-    conversation: Conversation,
-    sampling: Sampling,
-    emit: Emit,
-    on_generation: OnGeneration,
-) -> None:
+async def compact(generator: Generator, conversation: Conversation) -> None:
     """Summarise all turns in the prompt but the last, as a person asked. Raises NotCompactedError."""
-    compaction = _Compaction(generator, conversation, emit, on_generation)
+    compaction = _Compaction(generator, conversation)
     end = _last_in_prompt(conversation, compaction.starts)
     if end is None:
         raise NotCompactedError("There is no earlier turn to compact.")
     if not compaction.replaceable_tokens(end):
         raise NotCompactedError("Nothing was compacted: all earlier turns are pinned or dropped.")
     try:
-        text = await compaction.summary(end, sampling)
+        text = await compaction.summary(end)
     except NoSummaryError as error:
         raise NotCompactedError(f"Nothing was compacted: {error}.") from error
     compaction.replace(end, text)
@@ -222,15 +208,8 @@ def _reuse_summary(generator: Generator, conversation: Conversation) -> bool:
 class _Compaction:
     """One compaction; the conversation changes only at its end."""
 
-    def __init__(
-        self,
-        generator: Generator,
-        conversation: Conversation,
-        emit: Emit,
-        on_generation: OnGeneration,
-    ) -> None:
+    def __init__(self, generator: Generator, conversation: Conversation) -> None:
         self._generator, self._conversation = generator, conversation
-        self._emit, self._on_generation = emit, on_generation
         self._base = conversation.compacted.end if conversation.compacted else 0
         starts = turn_starts(generator.format, conversation.entries)
         self.starts = [start for start in starts if start > self._base]
@@ -281,10 +260,10 @@ class _Compaction:
             if entry.recipient and not entry.pinned and len(entry.prompt_ids) > 2 * limit
         }
 
-    async def summary(self, end: int, sampling: Sampling) -> str:
+    async def summary(self, end: int) -> str:
         """The model's summary of what is before ``end``. Raises NoSummaryError, NotCompactedError."""
         notice = f"Summarising {self._turns(end)} …"
-        self._emit(ev.AgentNotice(level="info", message=notice))
+        self._generator.emit(ev.AgentNotice(level="info", message=notice))
         conversation, form = self._conversation, self._generator.format
         shortened = self._shortened_results(end)
         entries = conversation.prompt_entries()[: end - len(conversation.entries) or None]
@@ -297,9 +276,6 @@ class _Compaction:
                 conversation.header_ids,
                 entries,
                 lambda text: _render(form, text),
-                sampling,
-                self._emit,
-                self._on_generation,
             )
         except EngineError as error:
             raise NotCompactedError(f"Nothing was compacted: {error}") from error
@@ -336,4 +312,4 @@ class _Compaction:
         now, before = self._prompt_tokens(), self._tokens_before
         lengths = f"The prompt has {now:,} tokens now, {before:,} before."
         message = f"The conversation was compacted: {change}. {lengths}"
-        self._emit(ev.AgentNotice(level="info", message=message))
+        self._generator.emit(ev.AgentNotice(level="info", message=message))

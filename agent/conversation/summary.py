@@ -32,10 +32,6 @@ MAX_CACHED_SUMMARIES = 64
 MIN_CHUNK_TOKENS = 64
 """Tokens of the conversation that one generation has to be able to summarise."""
 
-Emit = Callable[[ev.Event], None]
-OnGeneration = Callable[[Finished, int, int], None]
-"""Counts a generation: its end, its output tokens, and its reasoning tokens among them."""
-
 
 class NoSummaryError(AgentError):
     """The model wrote no summary; the message is a part of a sentence."""
@@ -73,6 +69,10 @@ class Generator:
     generate: Callable[[Request], Generation]
     """Starts a generation. Raises EngineError."""
     summaries: SummaryCache
+    sampling: Sampling
+    emit: Callable[[ev.Event], None]
+    on_generation: Callable[[Finished, int, int], None]
+    """Counts a generation: its end, its output tokens, and its reasoning tokens among them."""
 
 
 def _prefix_digests(entries: Sequence[Entry]) -> Iterator[bytes]:
@@ -92,9 +92,6 @@ async def summarise(
     head: Sequence[int],
     entries: Sequence[Entry],
     render_summary: Callable[[str], list[int]],
-    sampling: Sampling,
-    emit: Emit,
-    on_generation: OnGeneration,
 ) -> str:
     """Have the model summarise ``entries``, chunk by chunk where they do not fit after ``head``.
 
@@ -120,13 +117,13 @@ async def summarise(
             [*before, *chunk, *question],
             length,
             form.stop_ids,
-            without_penalties(sampling),
+            without_penalties(generator.sampling),
             head_tokens=len(head),
             affinity_tokens=affinity_tokens(head, entries),
             private=True,  # it does not come again
             **_answer_constraint(form, length),
         )
-        text = await _generate_summary(generator, request, emit, on_generation)
+        text = await _generate_summary(generator, request)
     return text
 
 
@@ -177,9 +174,8 @@ def _size(entries: Sequence[Entry]) -> int:
     return sum(len(entry.ids) for entry in entries)
 
 
-async def _generate_summary(
-    generator: Generator, request: Request, emit: Emit, on_generation: OnGeneration
-) -> str:
+async def _generate_summary(generator: Generator, request: Request) -> str:
+    emit = generator.emit
     parser = generator.format.parser(None)
     parsed: list[ParseEvent] = []
     end: Finished | None = None
@@ -197,7 +193,7 @@ async def _generate_summary(
                         generation.cancel()
                 case Finished(output_tokens=output):
                     end = event
-                    on_generation(end, output, _reasoning_tokens(parsed))
+                    generator.on_generation(end, output, _reasoning_tokens(parsed))
     finally:
         generation.cancel()
     parsed += parser.finish()

@@ -153,15 +153,8 @@ class AnswerLoop:
 
     async def _compact_if_needed(self) -> None:
         context = self._context
-        work = make_room(
-            self._prepared.generator,
-            context.conversation,
-            context.options.sampling,
-            context.emit,
-            context.usage.add_auxiliary_generation,
-        )
         try:
-            await context.until_stopped(work)
+            await context.until_stopped(make_room(self._prepared.generator, context.conversation))
         except NotCompactedError as error:
             context.emit(ev.AgentNotice(level="warning", message=str(error)))
         except TurnCancelledError:

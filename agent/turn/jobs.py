@@ -4,6 +4,8 @@ ends like any other; its notices say what was done."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agent.conversation.compaction import NotCompactedError, compact, summary_message
 from agent.conversation.summary import NoSummaryError, summarise
 from agent.turn.context import TurnContext
@@ -19,15 +21,8 @@ class CompactionJob:
 
     async def run(self, context: TurnContext, prepared: PreparedTurn) -> None:
         """Summarise all turns but the last. Raises TurnFailedError where that is not possible."""
-        work = compact(
-            prepared.generator,
-            context.conversation,
-            context.options.sampling,
-            context.emit,
-            context.usage.add_auxiliary_generation,
-        )
         try:
-            await context.until_stopped(work)
+            await context.until_stopped(compact(prepared.generator, context.conversation))
         except NotCompactedError as error:
             raise TurnFailedError("invalid_prompt", str(error), EXIT_FAILED) from error
 
@@ -56,13 +51,10 @@ class SummaryJob:
         context.accepted.set()
         form, conversation = context.format, context.conversation
         work = summarise(
-            prepared.generator,
+            replace(prepared.generator, on_generation=context.usage.add_generation),
             conversation.header_ids,
             conversation.prompt_entries(),
             lambda text: form.developer_message(summary_message(text)),
-            context.options.sampling,
-            context.emit,
-            context.usage.add_generation,
         )
         try:
             self.text = await context.until_stopped(work)

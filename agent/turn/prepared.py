@@ -80,7 +80,15 @@ def prepare_turn(
     calls = ToolCallRunner(context, declared, constraints)
     return PreparedTurn(
         form,
-        Generator(form, runtime.context_length, runtime.generate, runtime.summaries),
+        Generator(
+            form,
+            runtime.context_length,
+            runtime.generate,
+            runtime.summaries,
+            options.sampling,
+            context.emit,
+            context.usage.add_auxiliary_generation,
+        ),
         calls,
         constraints,
         GenerationRunner(

@@ -1,6 +1,6 @@
 """The writers of tool calls, which become the items that the client knows: ``function_call`` and
 ``custom_tool_call``, which end the turn, where it runs them; else ``mcp_call``, or for hosted tools
-``code_interpreter_call`` and ``web_search_call``. All of these implement `CallWriter`."""
+``code_interpreter_call`` and ``web_search_call``. The latter are of the class `CallWriter`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import logging
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic_core import from_json
 
@@ -25,8 +25,9 @@ INTERRUPTED_CODE = -32002
 """JSON-RPC error code of a call that was cut off."""
 
 
-class CallWriter(Protocol):
-    """Writes a call that this process runs: its arguments, then either ``completed`` or ``failed``."""
+class CallWriter:
+    """Writes a call that this process runs: its arguments, then either ``completed`` or ``failed``.
+    What a writer does not override has no event."""
 
     id: str
     server: str
@@ -38,6 +39,7 @@ class CallWriter(Protocol):
 
     def arguments_done(self, arguments: str) -> None:
         """End the arguments; ``arguments``: all of them, as valid JSON."""
+        self.arguments = arguments
 
     def running(self) -> None:
         """The call runs now; not every call gets that far."""
@@ -54,17 +56,10 @@ class FunctionCallWriter(ItemWriter):
 
     def __init__(self, output: Output, name: str, namespace: str | None = None) -> None:
         self.name, self.namespace, self.call_id = name, namespace, new_id("call")
-        super().__init__(output, self._item(new_id("fc"), "", "in_progress"))
-
-    def _item(self, item_id: str, arguments: str, status: ev.ItemStatus) -> ev.FunctionCallItem:
-        return ev.FunctionCallItem(
-            id=item_id,
-            call_id=self.call_id,
-            name=self.name,
-            namespace=self.namespace,
-            arguments=arguments,
-            status=status,
+        item = ev.FunctionCallItem(
+            id=new_id("fc"), call_id=self.call_id, name=name, namespace=namespace
         )
+        super().__init__(output, item)
 
     def delta(self, text: str) -> None:
         self._output.emit(
@@ -73,13 +68,9 @@ class FunctionCallWriter(ItemWriter):
 
     def close(self, arguments: str, complete: bool) -> None:
         """End the item; ``arguments``: all of them, as valid JSON."""
-        self._output.emit(
-            ev.FunctionCallArgumentsDone(
-                item_id=self.id, output_index=self._index, name=self.name, arguments=arguments
-            )
-        )
-        status: ev.ItemStatus = "completed" if complete else "incomplete"
-        self.close_item(self._item(self.id, arguments, status))
+        done = ev.FunctionCallArgumentsDone(**self.at, name=self.name, arguments=arguments)
+        self._output.emit(done)
+        self.close_item(arguments=arguments, status="completed" if complete else "incomplete")
 
 
 class CustomCallWriter(ItemWriter):
@@ -91,19 +82,10 @@ class CustomCallWriter(ItemWriter):
         """``may_wrap``: no grammar constrains the text, so the model may wrap it in JSON."""
         self.name, self.namespace, self.call_id = name, namespace, new_id("call")
         self._may_wrap, self._buffer = may_wrap, ""
-        super().__init__(output, self._item(new_id("ctc"), ""))
-
-    def _item(
-        self, item_id: str, text: str, status: ev.ItemStatus | None = None
-    ) -> ev.CustomToolCallItem:
-        return ev.CustomToolCallItem(
-            id=item_id,
-            call_id=self.call_id,
-            name=self.name,
-            namespace=self.namespace,
-            input=text,
-            status=status,
+        item = ev.CustomToolCallItem(
+            id=new_id("ctc"), call_id=self.call_id, name=name, namespace=namespace
         )
+        super().__init__(output, item)
 
     def is_cut(self, text: str) -> bool:
         """Whether ``{"input": …}``, the whole input, ends within its text."""
@@ -128,7 +110,7 @@ class CustomCallWriter(ItemWriter):
             text = _unwrap_input(text)
             self._send(text)
         self._output.emit(ev.CustomToolCallInputDone(**self.at, input=text))
-        self.close_item(self._item(self.id, text, None if complete else "incomplete"))
+        self.close_item(input=text, status=None if complete else "incomplete")
 
 
 def _unwrap_input(text: str) -> str:
@@ -144,7 +126,7 @@ def _unwrap_input(text: str) -> str:
             return text
 
 
-class McpCallWriter(ItemWriter):
+class McpCallWriter(ItemWriter, CallWriter):
     """Writes an ``mcp_call`` item."""
 
     def __init__(
@@ -165,38 +147,20 @@ class McpCallWriter(ItemWriter):
         self.arguments = arguments
         self._output.emit(ev.McpCallArgumentsDone(**self.at, arguments=arguments))
 
-    def running(self) -> None:
-        """Emit nothing: an mcp_call is in progress from its first event on."""
-
     def completed(self, output: str) -> None:
         self._output.emit(ev.McpCallCompleted(**self.at))
-        self._close("completed", output=output)
+        self._close(status="completed", output=output)
 
     def failed(self, error: ev.McpError) -> None:
         self._output.emit(ev.McpCallFailed(**self.at))
-        self._close("failed", error=error)
+        self._close(status="failed", error=error)
 
-    def _close(
-        self,
-        status: Literal["completed", "failed"],
-        output: str | None = None,
-        error: ev.McpError | None = None,
-    ) -> None:
-        self.close_item(
-            ev.McpCallItem(
-                id=self.id,
-                server_label=self.server,
-                name=self.name,
-                arguments=self.arguments,
-                output=output,
-                error=error,
-                approval_request_id=self._approval_request_id,
-                status=status,
-            )
-        )
+    def _close(self, **changes: object) -> None:
+        approval = self._approval_request_id
+        self.close_item(arguments=self.arguments, approval_request_id=approval, **changes)
 
 
-class UnlistedCallWriter:
+class UnlistedCallWriter(CallWriter):
     """Writes no item, for a call that was not offered or that is over the limit. The model reads why;
     the call's text is in an ``agent.repair`` event."""
 
@@ -218,45 +182,22 @@ class UnlistedCallWriter:
             self._rule,
         )
 
-    def arguments_done(self, arguments: str) -> None:
-        self.arguments = arguments
 
-    def running(self) -> None:
-        """Emit nothing: such a call never runs."""
-
-    def completed(self, output: str) -> None:
-        """Emit nothing: such a call never runs."""
-
-    def failed(self, error: ev.McpError) -> None:
-        """Emit nothing: the model reads the error as the call's result."""
-
-
-class CodeWriter(ItemWriter):
+class CodeWriter(ItemWriter, CallWriter):
     """Writes a ``code_interpreter_call`` item; code in JSON arguments is shown once it is complete."""
 
     def __init__(self, output: Output, name: str, container: str) -> None:
         """``container``: id of the Python session that the code runs in."""
         self.server, self.name, self.arguments = "code_interpreter", name, "{}"
-        self._container, self._code = container, ""
-        super().__init__(output, self._item(new_id("ci"), "in_progress"))
+        self._code = ""
+        super().__init__(
+            output, ev.CodeInterpreterCallItem(id=new_id("ci"), container_id=container)
+        )
         output.emit(ev.CodeInterpreterCallInProgress(**self.at))
 
-    def _item(
-        self,
-        item_id: str,
-        status: Literal["in_progress", "completed", "incomplete", "failed"],
-        logs: str | None = None,
-    ) -> ev.CodeInterpreterCallItem:
-        return ev.CodeInterpreterCallItem(
-            id=item_id,
-            container_id=self._container,
-            code=self._code,
-            outputs=None if logs is None else [{"type": "logs", "logs": logs}],
-            status=status,
-        )
-
-    def delta(self, text: str) -> None:
-        """Ignore the JSON of the arguments."""
+    def _close(self, status: Literal["completed", "incomplete", "failed"], logs: str) -> None:
+        outputs = [{"type": "logs", "logs": logs}]
+        self.close_item(code=self._code, outputs=outputs, status=status)
 
     def code_delta(self, text: str) -> None:
         self._code += text
@@ -275,7 +216,7 @@ class CodeWriter(ItemWriter):
     def completed(self, output: str) -> None:
         """End the item; ``output`` becomes its logs."""
         self._output.emit(ev.CodeInterpreterCallCompleted(**self.at))
-        self.close_item(self._item(self.id, "completed", output))
+        self._close("completed", output)
 
     def failed(self, error: ev.McpError) -> None:
         """End the item; an error that the code itself raised counts as completed, with its logs."""
@@ -283,12 +224,9 @@ class CodeWriter(ItemWriter):
             case ev.McpToolExecutionError(content=blocks):  # it ran, and says so itself
                 self.completed("\n".join(str(block.get("text", "")) for block in blocks))
             case ev.McpProtocolError(code=code, message=message):
-                status: Literal["incomplete", "failed"] = (
-                    "incomplete" if code == INTERRUPTED_CODE else "failed"
-                )
-                self.close_item(self._item(self.id, status, message))
+                self._close("incomplete" if code == INTERRUPTED_CODE else "failed", message)
             case ev.HttpError(message=message):
-                self.close_item(self._item(self.id, "failed", message))
+                self._close("failed", message)
 
 
 _PAGE_CURSOR = re.compile(r"\[(\d{1,9})\] ")
@@ -297,7 +235,7 @@ _RESULT_LINE = re.compile(r"^L(\d{1,9}): 【\d+†", re.MULTILINE)
 """The lines of a search's page that link a result."""
 
 
-class SearchWriter:
+class SearchWriter(CallWriter):
     """Writes a ``web_search_call`` item, which opens once the arguments are complete."""
 
     def __init__(self, output: Output, name: str, *, include_sources: bool = False) -> None:
@@ -306,10 +244,8 @@ class SearchWriter:
         self.id, self.arguments = new_id("ws"), "{}"
         self._include_sources = include_sources
         self._action: dict[str, Any] = {}
-        self._writer: ItemWriter | None = None
-
-    def delta(self, text: str) -> None:
-        """Ignore the arguments until they are complete."""
+        self._writer: ItemWriter
+        """Made when the arguments are complete."""
 
     def arguments_done(self, arguments: str) -> None:
         """Open the item with the action that the arguments describe."""
@@ -320,11 +256,7 @@ class SearchWriter:
         self._output.emit(ev.WebSearchCallInProgress(**self._writer.at))
 
     def running(self) -> None:
-        self._output.emit(ev.WebSearchCallSearching(**self._opened().at))
-
-    def _opened(self) -> ItemWriter:
-        assert self._writer is not None, "arguments_done opens the item"
-        return self._writer
+        self._output.emit(ev.WebSearchCallSearching(**self._writer.at))
 
     def _url(self, cursor: object, line: int = 0) -> str | None:
         find_source = self._output.find_source
@@ -352,8 +284,8 @@ class SearchWriter:
         """End the item; ``output``: the page that the browser shows now."""
         if page := _PAGE_CURSOR.match(output):
             self._add_urls(int(page[1]), output)
-        self._output.emit(ev.WebSearchCallCompleted(**self._opened().at))
-        self._close("completed")
+        self._output.emit(ev.WebSearchCallCompleted(**self._writer.at))
+        self._writer.close_item(action=self._action, status="completed")
 
     def _add_urls(self, cursor: int, output: str) -> None:
         if self._action["type"] != "search":
@@ -365,14 +297,10 @@ class SearchWriter:
 
     def failed(self, error: ev.McpError) -> None:
         """End the item as failed; it has no field for the error."""
-        self._close("failed")
-
-    def _close(self, status: Literal["completed", "failed"]) -> None:
-        item = ev.WebSearchCallItem(id=self.id, action=self._action, status=status)
-        self._opened().close_item(item)
+        self._writer.close_item(status="failed")
 
 
-class ApprovalRequestWriter:
+class ApprovalRequestWriter(CallWriter):
     """Writes an ``mcp_approval_request`` item, or the ``mcp_call`` of a call that cannot run anyway."""
 
     def __init__(self, output: Output, server: str, name: str) -> None:
@@ -380,10 +308,8 @@ class ApprovalRequestWriter:
         self.id, self.arguments = new_id("mcpr"), "{}"
         self.approval_requested = False
         """The client is asked; the response ends with the request."""
-        self._call: McpCallWriter | None = None
-
-    def delta(self, text: str) -> None:
-        """Ignore the arguments until they are complete."""
+        self._call: McpCallWriter
+        """Made when the arguments are complete, unless approval is requested."""
 
     def request_approval(self, arguments: str) -> None:
         """Write the approval request; the client's next request answers it."""
@@ -400,18 +326,11 @@ class ApprovalRequestWriter:
         self._call.delta(arguments)
         self._call.arguments_done(arguments)
 
-    def running(self) -> None:
-        """Emit nothing: an mcp_call is in progress from its first event on."""
-
     def completed(self, output: str) -> None:
-        self._opened().completed(output)
+        self._call.completed(output)
 
     def failed(self, error: ev.McpError) -> None:
-        self._opened().failed(error)
-
-    def _opened(self) -> McpCallWriter:
-        assert self._call is not None, "arguments_done opens the call"
-        return self._call
+        self._call.failed(error)
 
 
 def write_tool_list(
@@ -432,4 +351,4 @@ def write_tool_list(
     ]
     end = ev.McpListToolsCompleted if error is None else ev.McpListToolsFailed
     output.emit(end(**writer.at))
-    writer.close_item(item.model_copy(update={"tools": listed, "error": error}))
+    writer.close_item(tools=listed, error=error)

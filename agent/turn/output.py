@@ -84,13 +84,14 @@ class ItemWriter:
     """Base of the writers: one open item of a response."""
 
     def __init__(self, output: Output, item: ev.Item) -> None:
-        self._output, self.id = output, item.id
+        self._output, self._opened, self.id = output, item, item.id
         self._index = output.open(item)
         self.at: dict[str, Any] = {"item_id": self.id, "output_index": self._index}
         """The fields by which events name the item."""
 
-    def close_item(self, item: ev.Item) -> None:
-        self._output.close(self._index, item)
+    def close_item(self, **changes: object) -> None:
+        """Close the item with the fields that differ from the opened one's."""
+        self._output.close(self._index, self._opened.model_copy(update=changes))
 
 
 class TextWriter(ItemWriter):
@@ -133,13 +134,10 @@ class ReasoningWriter(TextWriter):
         if self._summary is not None:
             self._summary.close(complete)
         self.close_item(
-            ev.ReasoningItem(
-                id=self.id,
-                summary=self._summary.parts if self._summary is not None else [],
-                content=[part],
-                encrypted_content=encode_reasoning(part.text) if self._encrypted else None,
-                status="completed" if complete else "incomplete",
-            )
+            summary=self._summary.parts if self._summary is not None else [],
+            content=[part],
+            encrypted_content=encode_reasoning(part.text) if self._encrypted else None,
+            status="completed" if complete else "incomplete",
         )
 
 
@@ -148,7 +146,6 @@ class MessageWriter(TextWriter):
 
     def __init__(self, output: Output, phase: Literal["commentary", "final_answer"]) -> None:
         super().__init__(output, ev.MessageItem(id=new_id("msg"), phase=phase))
-        self._phase = phase
         self._logprobs: list[dict[str, Any]] = []
         output.emit(ev.ContentPartAdded(**self.at, part=ev.OutputText()))
 
@@ -178,7 +175,4 @@ class MessageWriter(TextWriter):
         logprobs = event_logprobs(self._logprobs)
         self._output.emit(ev.OutputTextDone(**self.at, text=part.text, logprobs=logprobs))
         self._output.emit(ev.ContentPartDone(**self.at, part=part))
-        status: ev.ItemStatus = "completed" if complete else "incomplete"
-        self.close_item(
-            ev.MessageItem(id=self.id, phase=self._phase, content=[part], status=status)
-        )
+        self.close_item(content=[part], status="completed" if complete else "incomplete")

@@ -72,12 +72,3 @@ def bits() -> npt.NDArray[np.uint8]:
     )
     out[:, LETTER_DIMS:] = flags
     return out
-
-
-def table() -> npt.NDArray[np.float32]:
-    """Compute the structured input rows, (201088, 256) float32."""
-    out = np.zeros((vocabulary.VOCABULARY_SIZE, EMBEDDING_DIMS), dtype=np.float32)
-    signs = bits().astype(np.float32) * 2 - 1
-    out[:, :LETTER_DIMS] = signs[:, :LETTER_DIMS]
-    out[:, LETTER_DIMS:IDENTITY_DIMS] = signs[:, LETTER_DIMS:] * FLAG_AMPLITUDE
-    return out

@@ -4,7 +4,6 @@ rows of 200,000 other tokens and the tokenizer are computed from the vocabulary.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import lzma
 import os
@@ -20,29 +19,13 @@ import numpy.typing as npt
 from agent.util import private_files
 
 CORE = Path(__file__).with_name("core.xz")
-"""The shipped core: shape and tensors, see `write_core`."""
+"""The shipped core: shape and tensors, see `agent.tiny.train.packing.write_core`."""
 Progress = Callable[[int, int], None]
 """Called with the per cent that are done, and 100."""
 HASHED_END_BYTES = 1 << 16
 """Bytes at either end of the file that the cheap check hashes."""
 FILE_MTIME_NS = 1_600_000_000_000_000_000
 """Modification time of the file, ns; another one shows that someone changed it."""
-
-
-def write_core(path: Path, shape: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
-    """Pack shape and tensors into a file, deterministically. Compressed (xz): 4 bytes length of the
-    header, little-endian; the header, JSON of the shape and of each tensor's name, dtype and shape; the
-    tensors' bytes in that order."""
-    index = []
-    body = io.BytesIO()
-    for name, data in tensors.items():
-        index.append([name, data.dtype.str, list(data.shape)])
-        body.write(data.tobytes())
-    head = json.dumps({"shape": shape, "tensors": index}).encode()
-    raw = len(head).to_bytes(4, "little") + head + body.getvalue()
-    partial = path.with_suffix(".partial")
-    partial.write_bytes(lzma.compress(raw, preset=9 | lzma.PRESET_EXTREME))
-    partial.replace(path)
 
 
 def read_core(packed: bytes) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:

@@ -75,7 +75,7 @@ def main() -> None:
     model, saved = load(options.run)
     if options.blend:
         warm_start.blend(model, options.blend, options.share)
-    expand.write_core(options.core, model.shape.as_dict(), tensors(model))
+    packing.write_core(options.core, model.shape.as_dict(), tensors(model))
     print(f"{options.core} {options.core.stat().st_size} bytes, step {saved['step']}")
 
 

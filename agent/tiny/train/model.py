@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from agent.tiny import embedding_rows
+from agent.tiny.train import packing
 
 LOGIT_SCALE = 3.0
 """All logits are multiplied by this: one answer is right, so sampling at 1.0 should find it too."""
@@ -154,7 +155,7 @@ class Tiny(nn.Module):
         free[torch.from_numpy(full)] = 1
         self.register_buffer("free", free, persistent=False)
         self.register_buffer("trained", torch.from_numpy(trained).long(), persistent=False)
-        table = torch.from_numpy(embedding_rows.table())
+        table = torch.from_numpy(packing.embedding_table())
         self.register_buffer("table", table.to(torch.bfloat16), persistent=False)
         where = torch.full((len(table),), count, dtype=torch.long)
         where[self.trained] = torch.arange(count)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from gguf import GGMLQuantizationType, quants
 
+from agent.tiny import embedding_rows as rows
 from agent.tiny import vocabulary
 from agent.tiny.gguf import BLOCK_SIZE, Q4_BLOCK_BYTES
 
@@ -56,3 +63,29 @@ def compute_merge_splits() -> bytes:
         if len(parts) == 2:
             out[index] = len(parts[0])
     return bytes(out)
+
+
+def write_core(path: Path, shape: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
+    """Pack shape and tensors into a file, deterministically. Compressed (xz): 4 bytes length of the
+    header, little-endian; the header, JSON of the shape and of each tensor's name, dtype and shape; the
+    tensors' bytes in that order."""
+    index = []
+    body = io.BytesIO()
+    for name, data in tensors.items():
+        index.append([name, data.dtype.str, list(data.shape)])
+        body.write(data.tobytes())
+    head = json.dumps({"shape": shape, "tensors": index}).encode()
+    raw = len(head).to_bytes(4, "little") + head + body.getvalue()
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(lzma.compress(raw, preset=9 | lzma.PRESET_EXTREME))
+    partial.replace(path)
+
+
+def embedding_table() -> npt.NDArray[np.float32]:
+    """Compute the structured input rows, (201088, 256) float32."""
+    out = np.zeros((vocabulary.VOCABULARY_SIZE, rows.EMBEDDING_DIMS), dtype=np.float32)
+    signs = rows.bits().astype(np.float32) * 2 - 1
+    out[:, : rows.LETTER_DIMS] = signs[:, : rows.LETTER_DIMS]
+    flags = signs[:, rows.LETTER_DIMS :] * rows.FLAG_AMPLITUDE
+    out[:, rows.LETTER_DIMS : rows.IDENTITY_DIMS] = flags
+    return out

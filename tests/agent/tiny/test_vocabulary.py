@@ -52,7 +52,7 @@ def test_merge_splits_join_two_tokens() -> None:
 
 def test_table_q4_equals_quantised_rows() -> None:
     signs = embedding_rows.bits()[:500]
-    table = embedding_rows.table()[:500]
+    table = packing.embedding_table()[:500]
     assert (gguf.table_q4(signs, output=False) == packing.quantise_q4(table)).all()
     turned = np.roll(table, embedding_rows.OUTPUT_ROLL_DIMS, axis=1) * embedding_rows.OUTPUT_SCALE
     assert (gguf.table_q4(signs, output=True) == packing.quantise_q4(turned)).all()

@@ -113,7 +113,7 @@ class JsonArgumentsStream:
             case "object":
                 return self._feed_object(text)
             case "raw":
-                return json.dumps(text, ensure_ascii=False)[1:-1]
+                return string_content(text)
         self._pending += text
         begun = self._pending.lstrip()
         if not begun or (begun[0] == "{" and not begun[1:].lstrip()):
@@ -123,7 +123,7 @@ class JsonArgumentsStream:
             self._kind = "object"
             return self._feed_object(text)
         self._kind, self.changed = "raw", True
-        return f'{{"{self._raw_key}": "' + json.dumps(text, ensure_ascii=False)[1:-1]
+        return f'{{"{self._raw_key}": "' + string_content(text)
 
     def close(self) -> str:
         return '"}' if self._kind == "raw" else self._pending.strip()
@@ -164,17 +164,9 @@ class JsonArgumentsStream:
         return text
 
 
-class CodeArgumentsStream:
-    """Encodes a code body, as it streams, as the JSON arguments ``{"code":"…"}``."""
-
-    def open(self) -> str:
-        return '{"code":"'
-
-    def feed(self, text: str) -> str:
-        return json.dumps(text, ensure_ascii=False)[1:-1]
-
-    def close(self) -> str:
-        return '"}'
+def string_content(text: str) -> str:
+    """The text as JSON within quotation marks."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def _rejected(text: str, problem: str) -> ToolArguments:

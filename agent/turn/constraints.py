@@ -78,7 +78,7 @@ class TurnConstraints:
         self._options, self._declared, self._format, self._emit = options, declared, form, emit
         self.applied, self._begun_ids = applied, list(begun_ids)
         self._constrainable = form if isinstance(form, ConstrainableFormat) and applied else None
-        self._supported: frozenset[ConstraintKind] = (
+        self.supported: frozenset[ConstraintKind] = (
             self._constrainable.supported_constraints if self._constrainable else frozenset()
         )
         self._schemas: dict[str, Mapping[str, Any]] = {}
@@ -107,7 +107,7 @@ class TurnConstraints:
             return
         if (answer := self._options.answer_form) is not None:
             self._answer_gap = "this model's family cannot be held to one"
-            if "answer" in self._supported:
+            if "answer" in self.supported:
                 make_grammar = partial(Grammar.from_answer_schema, answer.schema)
                 compiled, gap = await self._compile(ANSWER_SUBJECT, make_grammar)
                 self._answer_grammar, self._answer_gap = compiled, gap
@@ -115,7 +115,7 @@ class TurnConstraints:
                 if gap is not None and answer.strict:
                     raise UnenforceableSchemaError(ANSWER_SUBJECT, gap)
         for name, function in self._declared.client_functions.items():
-            if function.strict and "arguments" in self._supported:
+            if function.strict and "arguments" in self.supported:
                 make_grammar = partial(self._grammars.__getitem__, name)
                 _, gap = await self._compile(function.name, make_grammar)
                 if gap is not None:
@@ -147,17 +147,12 @@ class TurnConstraints:
         form = self._options.answer_form
         return form is not None and (not self.applied or self._answer_grammar is not None)
 
-    @property
-    def forbids_reasoning(self) -> bool:
-        """Whether a grammar can forbid reasoning and still allow calls."""
-        return "choice" in self._supported
-
     def forced_prefix(self, *, first: bool) -> list[int]:
         """Ids that the generation begins with: what was begun, or what makes a model call a tool that
         no grammar can force. ``first``: later generations of a turn are free."""
         if first and self._begun_ids:
             return self._begun_ids
-        if "choice" in self._supported or self._options.tool_choice != "must" or not first:
+        if "choice" in self.supported or self._options.tool_choice != "must" or not first:
             return []
         names = self._declared.recipients.declared
         return self._format.open_call(names[0] if len(names) == 1 else None)
@@ -262,7 +257,8 @@ class TurnConstraints:
     def validate_answer(self, form: AnswerForm, text: str) -> str | None:
         """Return the violation by an answer whose form was not enforced in full; None: it is valid."""
         enforced = self._answer_grammar is not None and self._answer_gap is None
-        if enforced and not _is_misread(form.schema, text):
+        # llguidance may let a forbidden text pass: escaped names, some exclusive bounds.
+        if enforced and not ("\\u" in text or '"exclusiveM' in json.dumps(form.schema)):
             return None
         try:
             value = json.loads(text)
@@ -297,12 +293,6 @@ class TurnSettings:
         )
         await constraints.compile()
         return await asyncio.to_thread(constraints.new_constraint, GenerationStage(first))
-
-
-def _is_misread(schema: Mapping[str, Any], text: str) -> bool:
-    """Whether llguidance may let a forbidden text pass: escaped names, some exclusive bounds."""
-    keywords = json.dumps(schema)
-    return "\\u" in text or '"exclusiveM' in keywords
 
 
 def _arguments_grammar(schema: Mapping[str, Any]) -> Grammar:

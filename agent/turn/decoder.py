@@ -128,14 +128,12 @@ class GenerationDecoder:
             for index, token in enumerate(ids):
                 row = logprobs and logprobs[index : index + 1]
                 if row and self._logprobs is not None:
-                    self._logprobs.add(token, self._reported(row[0]))
+                    # With the alternatives that the client asked for.
+                    top = self._context.options.logprobs
+                    self._logprobs.add(token, row[0] and replace(row[0], top=row[0].top[:top]))
                 self._parse([token], row)
         else:
             self._parse(ids, logprobs)
-
-    def _reported(self, row: Logprob | None) -> Logprob | None:
-        """A log probability with the alternatives that the client asked for."""
-        return row and replace(row, top=row.top[: self._context.options.logprobs])
 
     def _parse(self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None) -> None:
         if self.stopped:

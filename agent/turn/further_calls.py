@@ -32,7 +32,7 @@ class FurtherCall:
         calls before, as written. ``may_be_call``: tells whether ids may begin a call's header."""
         self._parser, self._functions, self._may_be_call = parser, functions, may_be_call
         self._earlier = [(recipient, _squeeze(arguments)) for recipient, arguments in earlier]
-        self._ids: list[int] = []
+        self.held_ids: list[int] = []
         self._logprobs: list[Logprob | None] = []
         self._recipient: str | None = None
         self._arguments = ""
@@ -42,10 +42,6 @@ class FurtherCall:
     def is_call(self) -> bool:
         return self.state == "call"
 
-    @property
-    def undecided_tokens(self) -> int:
-        return len(self._ids)
-
     def feed(
         self, ids: list[int], logprobs: list[Logprob | None] | None
     ) -> tuple[list[int], list[Logprob | None] | None]:
@@ -54,17 +50,17 @@ class FurtherCall:
             return ids, logprobs
         if self.state == "none":
             return [], None
-        self._ids += ids
+        self.held_ids += ids
         self._logprobs += logprobs or ()
         for event in self._parser.feed(ids):
             if self.state == "undecided":
                 self.state = self._read(event)
         if self.is_call:
-            held, self._ids = self._ids, []
+            held, self.held_ids = self.held_ids, []
             return held, None if logprobs is None else self._logprobs
         if self._recipient is None and (
-            len(self._ids) >= MAX_UNDECIDED_TOKENS
-            or (self._may_be_call is not None and not self._may_be_call(self._ids))
+            len(self.held_ids) >= MAX_UNDECIDED_TOKENS
+            or (self._may_be_call is not None and not self._may_be_call(self.held_ids))
         ):
             self.state = "none"
         return [], None

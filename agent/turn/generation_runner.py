@@ -152,7 +152,8 @@ class GenerationRunner:
 
     def _open_answer(self, stage: GenerationStage) -> list[int]:
         """The beginning of a generation without reasoning; empty where a grammar leaves it out."""
-        by_grammar = self._constraints.forbids_reasoning and self._call_may_follow(stage)
+        # A grammar of headers can forbid reasoning and still allow calls.
+        by_grammar = "choice" in self._constraints.supported and self._call_may_follow(stage)
         return [] if by_grammar else self._context.format.open_answer()
 
     def _reasoning_left(self, decoder: GenerationDecoder, begun: int) -> int:
@@ -277,7 +278,7 @@ class GenerationRunner:
         if options.count_cached is not None:
             end = options.count_cached(end, request.prompt, decoder.ids)
         if further and not further.is_call:
-            usage.add_auxiliary_generation(end, further.undecided_tokens, 0)
+            usage.add_auxiliary_generation(end, len(further.held_ids), 0)
             return EndReason.STOP
         output = len(decoder.ids) - begun_tokens
         reasoning = min(decoder.reasoning_tokens, output)  # without what was begun

@@ -11,6 +11,7 @@ from typing import Protocol, Self
 
 from agent import events as ev
 from agent.conversation.conversation import Conversation, Entry
+from agent.conversation.harmony_messages import response_messages
 from agent.conversation.messages import Message, User
 from agent.engine.protocol import EngineBusyError, EngineError
 from agent.errors import system_refusal
@@ -229,7 +230,8 @@ class Turn:
         limit_reached = ev.IncompleteDetails(reason="max_output_tokens")
         messages: dict[str, object] = {}
         if self.options.include_messages and prepared is not None:
-            messages = prepared.message_fields(conversation)
+            first = prepared.first_generated_entry
+            messages = response_messages(prepared.format, conversation, first)
         response = context.response.model_copy(
             update={
                 "status": status,

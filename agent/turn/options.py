@@ -72,14 +72,6 @@ class HostedTools:
     approval_required: frozenset[tuple[str, str]] = frozenset()
     """(server, tool) whose calls end the response with an mcp_approval_request."""
 
-    def shows_code(self, server: str, name: str) -> bool:
-        """Whether a call becomes a code_interpreter_call item: `python`, however it is spelled."""
-        return self.code_interpreter and (server, name) == ("code_interpreter", "python")
-
-    def shows_search(self, server: str) -> bool:
-        """Whether a call of this server becomes a web_search_call item."""
-        return self.web_search and server == "browser"
-
 
 @dataclass(frozen=True, slots=True)
 class ApprovedCall:

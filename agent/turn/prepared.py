@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.conversation.conversation import Conversation
-from agent.conversation.harmony_messages import response_messages
 from agent.conversation.messages import NO_RESULT, Message
 from agent.conversation.summary import Generator
 from agent.formats.protocol import Format
@@ -34,10 +32,6 @@ class PreparedTurn:
     first_generated_entry: int
     """Index of the entry after the turn's prompt."""
     begun: Continuation
-
-    def message_fields(self, conversation: Conversation) -> dict[str, object]:
-        """The response's ``input_messages`` and ``output_messages``."""
-        return response_messages(self.format, conversation, self.first_generated_entry)
 
 
 def prepare_turn(

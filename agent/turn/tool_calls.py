@@ -108,7 +108,7 @@ class ToolCall:
         self._chunks: list[str] = []
         self._written: list[str] = []
         """The body as the model wrote it; the chunks are as they stream."""
-        self._code: tool_arguments.CodeArgumentsStream | None = None
+        self._is_code = False
         self._json = tool_arguments.JsonArgumentsStream(
             "input" if self._own_argument == "input" else "raw"
         )
@@ -118,8 +118,8 @@ class ToolCall:
             return
         self.writer = self._open_server_writer(opened, approval_request_id)
         if self.recipient == PYTHON_TOOL and not opened.json:
-            self._code = tool_arguments.CodeArgumentsStream()
-            self._stream(self._code.open())
+            self._is_code = True
+            self._stream('{"code":"')
 
     def _open_server_writer(self, opened: Opened, approval_request_id: str | None) -> CallWriter:
         output, hosted = self._context.output, self._context.options.hosted_tools
@@ -133,9 +133,10 @@ class ToolCall:
         if self.tool is not None:
             # If the request has the MCP server too, a call of that is not a code_interpreter.
             addressed = opened.raw_recipient == name or server not in options.list_tools_of
-            if addressed and hosted.shows_code(server, name):
+            is_code = (server, name) == ("code_interpreter", "python")
+            if addressed and hosted.code_interpreter and is_code:
                 return CodeWriter(output, name, self._context.conversation.id)
-            if hosted.shows_search(server):
+            if hosted.web_search and server == "browser":
                 return SearchWriter(output, name, include_sources=hosted.include_sources)
         elif hosted.web_search and (search := _SEARCH_RECIPIENTS.resolve(self.recipient)):
             return SearchWriter(output, search.removeprefix("browser."))
@@ -202,10 +203,12 @@ class ToolCall:
     def delta(self, text: str) -> None:
         """Add to the body: JSON arguments, code, or a custom tool's text."""
         self._written.append(text)
-        if isinstance(self.writer, CodeWriter) and self._code:
+        if isinstance(self.writer, CodeWriter) and self._is_code:
             self.writer.code_delta(text)
-        if not isinstance(self.writer, CustomCallWriter):
-            text = (self._code or self._json).feed(text)
+        if self._is_code:
+            text = tool_arguments.string_content(text)
+        elif not isinstance(self.writer, CustomCallWriter):
+            text = self._json.feed(text)
         self._stream(text)
 
     def _stream(self, text: str) -> None:
@@ -225,8 +228,8 @@ class ToolCall:
                 self._on_complete(self)
             return
         written: str | None = None
-        if self._code:
-            self._stream(self._code.close())
+        if self._is_code:
+            self._stream('"}')
             self.arguments = self.body
         else:
             self._stream(self._json.close())

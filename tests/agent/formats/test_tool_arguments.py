@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from agent.formats.tool_arguments import (
     CUT_OFF,
-    CodeArgumentsStream,
     JsonArgumentsStream,
     ToolArguments,
     repair_arguments,
     respell_arguments,
+    string_content,
 )
 
 
@@ -109,10 +109,8 @@ def test_repair_any_prefix_of_object_gives_object(
 
 
 @given(chunks=st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
-def test_code_stream_chunks_make_json_arguments(chunks: list[str]) -> None:
-    code = CodeArgumentsStream()
-    streamed = code.open() + "".join(code.feed(chunk) for chunk in chunks) + code.close()
-    assert json.loads(streamed) == {"code": "".join(chunks)}
+def test_string_content_of_chunks_is_one_json_string(chunks: list[str]) -> None:
+    assert json.loads(f'"{"".join(map(string_content, chunks))}"') == "".join(chunks)
 
 
 PATCH = '*** Begin Patch\n*** Add File: a.py\n+"""One quote more: \\"."""\n*** End Patch'

@@ -42,12 +42,6 @@ _FLASH_ATTENTION = {
 _MEMORY_ERRORS = ("unable to allocate", "failed to allocate", "bad_alloc", "Cannot allocate memory")
 
 
-def _abort_callback() -> object:
-    """Return strlen as an abort callback: a Python one would take the GIL for each node."""
-    libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
-    return ctypes.cast(libc.strlen, lib.ggml_abort_callback)
-
-
 def uses_repacked_weights(placement: Placement) -> bool:
     """Whether weights are repacked; by default not with AMX, which kills processes on some VMs."""
     if placement.extra_buffers is not None:
@@ -119,7 +113,9 @@ class LlamaModel:
         )
         """Whether a part of a sequence can be copied or removed: a recurrent state has no parts."""
         if self.can_save_ranges:  # a recurrent state that was half updated cannot be restored
-            params.abort_callback = _abort_callback()
+            # strlen is the callback: a Python one would take the GIL for each node.
+            libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
+            params.abort_callback = ctypes.cast(libc.strlen, lib.ggml_abort_callback)
             params.abort_callback_data = ctypes.cast(self._abort_flag, ctypes.c_void_p)
         self._context = lib.llama_init_from_model(self._model, params)
         if not self._context:

@@ -90,17 +90,13 @@ class KvSequence:
         """The clock's time when it was last acquired."""
         self.last_used = 0
         """When it was last acquired or released, counted by the cache."""
-        self._checkpoints: dict[int, WindowState] = {}
-
-    @property
-    def checkpoint_lengths(self) -> list[int]:
-        return sorted(self._checkpoints)
+        self.checkpoints: dict[int, WindowState] = {}
 
     def reusable(self, count: int) -> int:
         """Return how many of the first `count` tokens need not be computed again."""
         if self._window_intact(count):
             return count
-        return max((length for length in self._checkpoints if length <= count), default=0)
+        return max((length for length in self.checkpoints if length <= count), default=0)
 
     def _window_intact(self, count: int) -> bool:
         return count == len(self.ids) or self._has_window(count)
@@ -116,7 +112,7 @@ class KvSequence:
         intact = self._window_intact(count)
         done = count == len(self.ids) or self.model.truncate(self.seq_id, count)
         if done and not intact:
-            done = count > 0 and self.model.restore_window(self.seq_id, self._checkpoints[count])
+            done = count > 0 and self.model.restore_window(self.seq_id, self.checkpoints[count])
         self._drop_after(count)
         if not done:
             self.clear()
@@ -135,20 +131,20 @@ class KvSequence:
         intact = source._window_intact(count)
         self.model.copy_prefix(source.seq_id, self.seq_id, count)
         self.ids = source.ids[:count]
-        self._checkpoints = dict(source._checkpoints)
+        self.checkpoints = dict(source.checkpoints)
         self._drop_after(count)
         if self.model.sliding_window and count:
             # Sliding layers overwrite their old cells, but never shared ones: this sequence needs its
             # own.
-            window = self.model.save_window(self.seq_id) if intact else self._checkpoints[count]
+            window = self.model.save_window(self.seq_id) if intact else self.checkpoints[count]
             if not self.model.restore_window(self.seq_id, window):
                 self.clear()
         return len(self.ids)
 
     def _drop_after(self, count: int) -> None:
         del self.ids[count:]
-        self._checkpoints = {
-            length: window for length, window in self._checkpoints.items() if length <= count
+        self.checkpoints = {
+            length: window for length, window in self.checkpoints.items() if length <= count
         }
 
     def save_checkpoint(self) -> None:
@@ -157,28 +153,25 @@ class KvSequence:
         if (
             self.model.sliding_window
             and length >= MIN_REUSE_TOKENS
-            and length not in self._checkpoints
+            and length not in self.checkpoints
         ):
-            self._checkpoints[length] = self.model.save_window(self.seq_id)
+            self.checkpoints[length] = self.model.save_window(self.seq_id)
             self._thin()
 
     def _thin(self) -> None:
-        while len(self._checkpoints) > MAX_CHECKPOINTS:
-            lengths = self.checkpoint_lengths
+        while len(self.checkpoints) > MAX_CHECKPOINTS:
+            lengths = sorted(self.checkpoints)
             inner = range(1, len(lengths) - 1)
             closest = min(inner, key=lambda i: lengths[i + 1] - lengths[i - 1])
-            del self._checkpoints[lengths[closest]]
-
-    def checkpoint(self, length: int) -> WindowState:
-        return self._checkpoints[length]
+            del self.checkpoints[lengths[closest]]
 
     def restore(self, stored: StoredPrefix) -> Generator[bool]:
         """Append what is on disk, a segment for each step; yields whether there was room for it. The
         ids before are a prefix of the stored ones. Unless the iterator is read to its end, and where a
         file is damaged, the sequence is empty afterwards."""
         # Until it is done the sequence cannot be used: the sliding layers' cells are overwritten.
-        ids, windows = self.ids, self._checkpoints
-        self.ids, self._checkpoints = [], {}
+        ids, windows = self.ids, self.checkpoints
+        self.ids, self.checkpoints = [], {}
         done = False
         try:
             for segment in stored.segments:
@@ -196,7 +189,7 @@ class KvSequence:
                     for length, window in saved_windows.items()
                 }
                 yield True
-            self.ids, self._checkpoints = ids, windows
+            self.ids, self.checkpoints = ids, windows
             intact = not self.model.sliding_window
             done = self.model.truncate(self.seq_id, stored.length) and (
                 intact or self.model.restore_window(self.seq_id, windows[stored.length])
@@ -211,7 +204,7 @@ class KvSequence:
         self.model.truncate(self.seq_id, 0)
         self.ids = []
         self.prompt_length = 0
-        self._checkpoints = {}
+        self.checkpoints = {}
 
 
 class AcquiredSequence(NamedTuple):
@@ -246,9 +239,6 @@ class PrefixCache:
             s.reusable(min(common_prefix_length(s.ids, prompt), limit))
             for s in (*self.sequences, self._spare)
         )
-
-    def contains(self, prompt: list[int]) -> bool:
-        return any(s.ids[: len(prompt)] == prompt for s in self.sequences)
 
     def acquire(self, prompt: list[int], draft: bool = False) -> AcquiredSequence:
         """Return a sequence that a job continues with `prompt`, truncated to their common prefix. At
@@ -354,8 +344,8 @@ class PrefixCache:
                 self._spare.clear()
                 state = self._model.save_range(sequence.seq_id, segment.start, end)
                 windows = {
-                    length: memoryview(sequence.checkpoint(length)).cast("B")
-                    for length in sequence.checkpoint_lengths
+                    length: memoryview(sequence.checkpoints[length]).cast("B")
+                    for length in sorted(sequence.checkpoints)
                     if segment.start < length <= end
                 }
                 disk.write(segment, memoryview(state).cast("B"), windows)

@@ -163,7 +163,8 @@ class Scheduler:
                 started.append(job)
         if self.background and not self.running and not self.waiting:
             started.append(job := self.background.popleft())
-            if not job.max_generated and self._cache.contains(job.ids):
+            cached = (s.ids[: len(job.ids)] == job.ids for s in self._cache.sequences)
+            if not job.max_generated and any(cached):
                 job.cached_tokens = len(job.ids)
             else:
                 self._start(job)
@@ -244,15 +245,12 @@ class Scheduler:
                 budget = min(budget, max(MIN_CHUNK_TOKENS, tokens_in_time))
             for job in self.running:
                 if job.remaining > 1 and budget > 0 and not job.restoring:
-                    count = min(budget, self._tokens_to_checkpoint(job))
+                    later = [at for at in job.checkpoints_at if at > job.position]
+                    end = min(later, default=len(job.ids) - 1)
+                    count = min(budget, end - job.position)
                     shares.append(StepShare(job, count))
                     budget -= count
         return shares
-
-    def _tokens_to_checkpoint(self, job: GenerationJob) -> int:
-        position = job.position
-        later = (at for at in job.checkpoints_at if at > position)
-        return min(later, default=len(job.ids) - 1) - position
 
     def step_done(self, shares: list[StepShare], seconds: float) -> None:
         if (tokens := sum(share.tokens for share in shares)) >= MIN_CHUNK_TOKENS:

@@ -37,9 +37,6 @@ class _Direction:
         self.wait = min(2 * self.wait or self.first_wait, LAST_WAIT)
         self.next_at = now + self.wait
 
-    def succeeded(self) -> None:
-        self.wait = 0.0
-
 
 class ThreadBalance:
     """The number of threads for single tokens, as the load of the machine has it."""
@@ -104,7 +101,7 @@ class ThreadBalance:
         if took <= WORTH_RATIO * usual:
             log.info("%d threads instead of %d: %.1f ms a token for %.1f",
                      self.count, before, took * 1e3, usual * 1e3)  # fmt: skip
-            direction.succeeded()
+            direction.wait = 0.0
             other.failed(now)
         else:
             direction.failed(now)

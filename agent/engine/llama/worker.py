@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,17 +35,12 @@ class LoadedWorker:
 
     model: LlamaModel
     loop: StepLoop
-    draft_model: LlamaModel | None = None
+    models: Sequence[LlamaModel]
+    """The model, and its draft model if it has one."""
 
     def abort(self) -> None:
-        self.model.abort()
-        if self.draft_model is not None:
-            self.draft_model.abort()
-
-    def close(self) -> None:
-        self.model.close()
-        if self.draft_model is not None:
-            self.draft_model.close()
+        for model in self.models:
+            model.abort()
 
 
 class EngineWorker(threading.Thread):
@@ -140,7 +135,8 @@ class EngineWorker(threading.Thread):
                 try:
                     loaded.loop.close()
                 finally:
-                    loaded.close()
+                    for model in loaded.models:
+                        model.close()
         atexit.unregister(self._at_exit)
 
     def _load(self) -> LoadedWorker:
@@ -156,7 +152,7 @@ class EngineWorker(threading.Thread):
                 f"llama.cpp cannot be loaded ({error}): install llama-cpp-python again."
             ) from error
         model = LlamaModel(self._path, self._placement, self._on_progress)
-        draft: LlamaModel | None = None
+        models = [model]
         try:
             sequences = self._placement.sequences
             max_drafted = min(MAX_DRAFT_TOKENS, model.ubatch - sequences)
@@ -165,24 +161,23 @@ class EngineWorker(threading.Thread):
                 lookup = DraftPlanner(max_drafted)
             if self._draft is not None and model.can_save_ranges:
                 draft = self._load_draft(self._draft, model.vocabulary_size)
+                models.append(draft)
                 draft_model = DraftModel(draft, sequences, max_drafted)
             drafting = Drafting(lookup, draft_model) if lookup or draft_model else None
             disk = self._open_disk_cache() if model.can_save_ranges else None
             loop = StepLoop(model, sequences, self._inbox, self._on_ended, disk, drafting)
             chosen = self.threads
             self.threads = chosen or measure_threads(model)
-            for each in (model, draft):
-                if each is not None:
-                    each.set_threads(self.threads.decode, self.threads.prefill)
-                    if chosen is None and not self._placement.gpu_layers:
-                        each.balance_threads(self.threads, usable_cores())
+            for each in models:
+                each.set_threads(self.threads.decode, self.threads.prefill)
+                if chosen is None and not self._placement.gpu_layers:
+                    each.balance_threads(self.threads, usable_cores())
         except BaseException:
-            model.close()
-            if draft is not None:
-                draft.close()
+            for each in models:
+                each.close()
             raise
         log.info("%s loaded, %s", self._path, self.threads)
-        return LoadedWorker(model, loop, draft)
+        return LoadedWorker(model, loop, models)
 
     def _load_draft(self, path: Path, vocabulary_size: int) -> LlamaModel:
         from agent.engine.llama.model import LlamaModel

@@ -123,7 +123,11 @@ class _HeaderReader:
         for _ in range(pair_count):
             key = self._string().decode()
             kind = self._unpack("<I")[0]
-            if kind != _TYPE_ARRAY or self._array_length() < MAX_OUTLINE_ENTRIES:
+            length_at = self._offset + 4
+            if (
+                kind != _TYPE_ARRAY
+                or struct.unpack_from("<Q", self._data, length_at)[0] < MAX_OUTLINE_ENTRIES
+            ):
                 metadata[key] = self._value(kind)
             else:
                 self._skip_array()
@@ -152,10 +156,6 @@ class _HeaderReader:
         shape = self._unpack(f"<{self._unpack('<I')[0]}Q")
         kind, start = self._unpack("<IQ")
         return name, shape, kind, start
-
-    def _array_length(self) -> int:
-        length: int = struct.unpack_from("<Q", self._data, self._offset + 4)[0]
-        return length
 
     def _skip_array(self) -> None:
         kind, count = self._unpack("<IQ")

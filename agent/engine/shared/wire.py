@@ -135,24 +135,10 @@ class Gaps:
 def event_message(
     event: protocol.Prefill | protocol.Waiting | protocol.Tokens | protocol.Finished | Gaps,
 ) -> list[object]:
-    match event:
-        case Gaps(reasons):
-            return ["gaps", reasons]
-        case protocol.Prefill(done, total, cached):
-            return ["prefill", done, total, cached]
-        case protocol.Waiting(message):
-            return ["waiting", message]
-        case protocol.Tokens(ids, logprobs):
-            rows = None if logprobs is None else [*map(_logprob_row, logprobs)]
-            return ["tokens", ids, rows]
-        case protocol.Finished():
-            return ["finished", *asdict(event).values()]
-
-
-def _logprob_row(logprob: protocol.Logprob | None) -> list[object] | None:
-    if logprob is None:
-        return None
-    return [getattr(logprob, field.name) for field in fields(logprob)]
+    values = asdict(event)
+    if isinstance(event, protocol.Tokens) and event.logprobs is not None:
+        values["logprobs"] = [row and [*row.values()] for row in values["logprobs"]]
+    return [type(event).__name__.lower(), *values.values()]
 
 
 def _logprob_of(row: list[Any] | None) -> protocol.Logprob | None:

@@ -377,7 +377,7 @@ def test_unfinished_restore_is_nobodys_prefix(gguf: Path, tmp_path: Path) -> Non
     assert stored is not None and stored.length == 2899
     restoring = first.restore(stored)
     assert next(restoring)
-    assert cache.reusable(IDS[:900]) == 0 and first.checkpoint_lengths == []
+    assert cache.reusable(IDS[:900]) == 0 and first.checkpoints == {}
     assert all(restoring) and len(first.ids) == 2899
     assert cache.reusable(IDS[:2900]) == 2899
     model.close()
@@ -442,7 +442,7 @@ def test_checkpoints_of_a_restored_prefix_are_limited(gguf: Path, tmp_path: Path
     sequence = cache.acquire(IDS[:2900]).sequence
     stored = cache.stored(IDS[:2900], 0)
     assert stored is not None and all(sequence.restore(stored))
-    assert len(sequence.checkpoint_lengths) <= MAX_CHECKPOINTS
+    assert len(sequence.checkpoints) <= MAX_CHECKPOINTS
     assert len(segments(tmp_path)) == -(-len(sequence.ids) // SEGMENT_TOKENS)
     model.close()
 

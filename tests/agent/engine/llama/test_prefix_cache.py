@@ -201,7 +201,7 @@ def test_acquire_random_prompts_stays_exact(cache: PrefixCache, reference: KvSeq
         same = source.ids[:cut]
         prompt = same + [choose.randrange(512) for _ in range(more)]
         sequence, cached, _ = cache.acquire(prompt)
-        assert cached >= len(same) or cached in (0, *sequence.checkpoint_lengths)
+        assert cached >= len(same) or cached in (0, *sequence.checkpoints)
         while sum(len(s.ids) for s in cache.sequences) + len(prompt) > 4096 and cache.evict():
             pass
         feed(sequence, prompt, len(prompt) - 1)
@@ -278,7 +278,7 @@ def test_checkpoints_are_limited_and_spread_evenly(sequence: KvSequence) -> None
     for length in range(20, 2300, 50):
         feed(sequence, IDS, length)
         sequence.save_checkpoint()
-    lengths = sequence.checkpoint_lengths
+    lengths = sorted(sequence.checkpoints)
     assert len(lengths) == MAX_CHECKPOINTS
     assert MIN_REUSE_TOKENS <= lengths[0] <= MIN_REUSE_TOKENS + 50 and lengths[-1] == 2270
     assert max(b - a for a, b in pairwise(lengths)) <= 200
@@ -304,7 +304,7 @@ def test_model_without_windows_needs_no_checkpoints(tmp_path: Path) -> None:
     assert model.sliding_window == 0
     cache, reference = PrefixCache(model, 4), KvSequence(second, 0)
     first, _ = run_prompt(cache, IDS[:1500])
-    assert first.checkpoint_lengths == []
+    assert first.checkpoints == {}
     prompt = IDS[:700] + OTHER[:100]
     branch, cached = run_prompt(cache, prompt)
     assert branch is not first and cached == 700

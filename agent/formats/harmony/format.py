@@ -67,19 +67,15 @@ class HarmonyFormat(HarmonyRenderer):
         """Render system and developer message, cached: that takes a millisecond or more."""
         known = next((ids for cached, ids in self._cached_headers if cached == header), None)
         if known is None:
-            known = self._render_header(header)
+            known = self.system_message(
+                date=header.date,
+                effort=header.effort,
+                python=header.python,
+                builtin_tools=header.builtin_tools,
+                functions=bool(header.functions),
+            ) + self.instructions_message(header.instructions, header.functions)
             self._cached_headers.append((header, known))
         return known
-
-    def _render_header(self, header: PromptHeader) -> list[int]:
-        system = self.system_message(
-            date=header.date,
-            effort=header.effort,
-            python=header.python,
-            builtin_tools=header.builtin_tools,
-            functions=bool(header.functions),
-        )
-        return system + self.instructions_message(header.instructions, header.functions)
 
     def open_answer(self) -> list[int]:
         empty = self.assistant_message("", phase="final_answer")

@@ -154,14 +154,6 @@ class MessageHeader:
         )
 
 
-def read_header(
-    parts: list[HeaderPart], recipients: Recipients, *, prefilled: bool, ended: int | None
-) -> MessageHeader:
-    """Read a header. ``ended``: the id that ended it, None at the stream's end or if it is too long.
-    ``prefilled``: its first part continues the prompt's ``<|start|>assistant``."""
-    return _HeaderReader(recipients, ended == MESSAGE_ID).read(parts, prefilled)
-
-
 def may_begin_header(text: str) -> bool:
     """Tell whether text without special tokens may be the beginning of a header."""
     text = text.lstrip()
@@ -204,7 +196,7 @@ def _is_json(text: str) -> bool:
     return text.lstrip().startswith(("{", "["))
 
 
-class _HeaderReader:
+class HeaderReader:
     """Reads the parts of one header. ``_read_…`` take what is left of a part and return the rest."""
 
     def __init__(self, recipients: Recipients, complete: bool) -> None:
@@ -217,7 +209,8 @@ class _HeaderReader:
         self._is_last_part = False
         self._channel_word = ""
 
-    def read(self, parts: list[HeaderPart], prefilled: bool) -> MessageHeader:
+    def read(self, parts: list[HeaderPart], *, prefilled: bool) -> MessageHeader:
+        """``prefilled``: the first part continues the prompt's ``<|start|>assistant``."""
         h = self._header
         typed = False
         for part in parts:

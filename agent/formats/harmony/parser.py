@@ -30,9 +30,9 @@ from agent.formats.harmony.header import (
     OTHER_ROLES,
     SPELLED_HEADER,
     HeaderPart,
+    HeaderReader,
     MessageHeader,
     may_begin_header,
-    read_header,
 )
 from agent.formats.harmony.run_on import RunOnHeader, may_end_in_header
 from agent.formats.harmony.segment_body import SegmentBody
@@ -84,8 +84,10 @@ class OpenHeader:
         )
 
     def read(self, recipients: Recipients | AnyRecipient, ended: int | None) -> MessageHeader:
-        """Read what there is of it; ``ended``: the id that ended it."""
-        header = read_header(self.parts, recipients, prefilled=self.prefilled, ended=ended)
+        """Read what there is of it. ``ended``: the id that ended it, None at the stream's end, or if
+        it is too long."""
+        reader = HeaderReader(recipients, ended == token_ids.MESSAGE_ID)
+        header = reader.read(self.parts, prefilled=self.prefilled)
         if self.run_on and header.channel == "final":
             # The text before only ended with a tool's name; an answer does not call.
             recipient = header.raw_recipient or ""

@@ -230,7 +230,9 @@ class _Writer:
         deeper = indent if _alternatives(schema) and not _choices(schema) else f"{indent}    "
         written = self._type(node, deeper).text
         title, default = schema.get("title"), _default(schema)
-        comments = "" if _repeats_name(title, name) else _comment(title, indent, f"{indent}//\n")
+        # pydantic makes the title ``User Id`` of ``user_id``.
+        repeats = isinstance(title, str) and title.lower().replace(" ", "_") == name.lower()
+        comments = "" if repeats else _comment(title, indent, f"{indent}//\n")
         described = _comment(schema.get("description"), indent)
         examples = schema.get("examples")
         shown = [_quoted(example) for example in examples] if isinstance(examples, list) else []
@@ -293,11 +295,6 @@ def _merge(a: Schema, b: Schema) -> Schema:
         if isinstance(a.get(key), kind) and isinstance(b.get(key), kind):
             out[key] = {**a[key], **b[key]} if kind is dict else [*a[key], *b[key]]
     return out
-
-
-def _repeats_name(title: object, name: str) -> bool:
-    """Tell whether a title only repeats the name (pydantic makes ``User Id`` of ``user_id``)."""
-    return isinstance(title, str) and title.lower().replace(" ", "_") == name.lower()
 
 
 # --- text ---

@@ -82,37 +82,33 @@ def ensure(
     try:
         private_files.make_folder(cache)
         handle, name = tempfile.mkstemp(prefix=path.stem, suffix=".partial", dir=cache)
+        os.close(handle)
+        partial = Path(name)
+        try:
+            (write or write_gguf)(partial, packed, report)
+            report(90, 100)
+            with partial.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            ends = _hash_ends(partial)
+            # One stamp for all: of two callers at once, either's record fits either's file.
+            os.utime(partial, ns=(FILE_MTIME_NS, FILE_MTIME_NS))
+            status = partial.stat()
+            record_fields = {
+                "sha256": digest,
+                "size": status.st_size,
+                "ends": ends,
+                "mtime_ns": status.st_mtime_ns,
+            }
+            partial.replace(path)
+            note = partial.with_suffix(".note")
+            note.write_text(json.dumps(record_fields))
+            note.replace(record)
+        finally:
+            partial.unlink(missing_ok=True)
     except OSError as error:
         raise OSError(
             error.errno, f"cannot write the embedded model into {cache}: {error.strerror}"
         ) from error
-    os.close(handle)
-    partial = Path(name)
-    try:
-        (write or write_gguf)(partial, packed, report)
-        report(90, 100)
-        with partial.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        ends = _hash_ends(partial)
-        # One stamp for all: of two callers at once, either's record fits either's file.
-        os.utime(partial, ns=(FILE_MTIME_NS, FILE_MTIME_NS))
-        status = partial.stat()
-        record_fields = {
-            "sha256": digest,
-            "size": status.st_size,
-            "ends": ends,
-            "mtime_ns": status.st_mtime_ns,
-        }
-        partial.replace(path)
-        note = partial.with_suffix(".note")
-        note.write_text(json.dumps(record_fields))
-        note.replace(record)
-    except OSError as error:
-        raise OSError(
-            error.errno, f"cannot write the embedded model into {cache}: {error.strerror}"
-        ) from error
-    finally:
-        partial.unlink(missing_ok=True)
     report(100, 100)
     return path
 

@@ -17,16 +17,16 @@ VOCABULARY_SIZE = 201_088
 """Tokens of o200k_harmony, specials and reserved ids included."""
 
 SPECIALS = {
-    "<|startoftext|>": 199_998,
-    "<|endoftext|>": 199_999,
-    "<|return|>": 200_002,
-    "<|constrain|>": 200_003,
-    "<|channel|>": 200_005,
-    "<|start|>": 200_006,
-    "<|end|>": 200_007,
-    "<|message|>": 200_008,
-    "<|call|>": 200_012,
-    "<|endofprompt|>": 200_018,
+    199_998: "<|startoftext|>",
+    199_999: "<|endoftext|>",
+    200_002: "<|return|>",
+    200_003: "<|constrain|>",
+    200_005: "<|channel|>",
+    200_006: "<|start|>",
+    200_007: "<|end|>",
+    200_008: "<|message|>",
+    200_012: "<|call|>",
+    200_018: "<|endofprompt|>",
 }
 
 
@@ -46,7 +46,4 @@ def tokens() -> tuple[bytes, ...]:
 
 def special_name(token: int) -> str:
     """Spell a special token, from id 199,998 on; unnamed ids are `<|reserved_N|>`."""
-    for name, known in SPECIALS.items():
-        if known == token:
-            return name
-    return f"<|reserved_{token}|>"
+    return SPECIALS.get(token, f"<|reserved_{token}|>")

@@ -21,9 +21,7 @@ IMMEDIATE_WAKEUPS = 8
 class TokenStream:
     """A Generation whose writer is another thread."""
 
-    def __init__(
-        self, on_cancel: Callable[[TokenStream], None], *, use_pipe: bool = True, live: bool = True
-    ) -> None:
+    def __init__(self, on_cancel: Callable[[TokenStream], None], *, live: bool = True) -> None:
         """``on_cancel`` is called once, from any thread. ``live``: the tokens are read as they come."""
         self.cancelled = False
         self.begun = False
@@ -34,7 +32,6 @@ class TokenStream:
         self._live = live
         self._interval = WAKEUP_INTERVAL_SECONDS if live else UNREAD_INTERVAL_SECONDS
         self._immediate = IMMEDIATE_WAKEUPS if live else 1
-        self._use_pipe = use_pipe
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         self._lock = threading.Lock()
@@ -96,7 +93,7 @@ class TokenStream:
                 self._wakeup.wake()
 
     async def __aiter__(self) -> AsyncIterator[Prefill | Tokens | Finished]:
-        wakeup = self._wakeup = LoopWakeup(self._loop, self._ready.set, use_pipe=self._use_pipe)
+        wakeup = self._wakeup = LoopWakeup(self._loop, self._ready.set)
         try:
             while True:
                 with self._lock:

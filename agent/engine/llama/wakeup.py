@@ -28,17 +28,10 @@ _write_holding_gil = _find_c_write()
 class LoopWakeup:
     """Makes an event loop call back; made and closed in the loop's thread."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        callback: Callable[[], object],
-        *,
-        use_pipe: bool = True,
-    ) -> None:
-        """`use_pipe`: False wakes the loop with call_soon_threadsafe, for want of C's write."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
         self._loop, self._callback = loop, callback
         self._read_fd = self._write_fd = -1
-        if use_pipe and _write_holding_gil is not None:
+        if _write_holding_gil is not None:
             self._read_fd, self._write_fd = os.pipe()
             os.set_blocking(self._read_fd, False)
             os.set_blocking(self._write_fd, False)

@@ -200,7 +200,7 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Delete conversations; their branches keep what they share."""
-    from agent.store.deletion import delete_conversation
+    from agent.store.conversations import delete_conversation
 
     store = _open_store()
     names = list(dict.fromkeys(_find(store, session) for session in sessions))

@@ -324,4 +324,6 @@ class Turn:
             return await self.context.until_stopped(child.done())
         finally:
             child.stop()
-            self.context.usage.add_auxiliary(child.context.usage.tokens)
+            auxiliary, used = self.context.usage.auxiliary, child.context.usage.tokens
+            auxiliary.input_tokens += used.input_tokens
+            auxiliary.output_tokens += used.output_tokens

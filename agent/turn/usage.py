@@ -51,11 +51,6 @@ class UsageMeter:
         self.auxiliary.input_tokens += end.prompt_tokens
         self.auxiliary.output_tokens += output_tokens
 
-    def add_auxiliary(self, usage: Usage) -> None:
-        """Count the tokens of another turn that this one had run."""
-        self.auxiliary.input_tokens += usage.input_tokens
-        self.auxiliary.output_tokens += usage.output_tokens
-
     def stats(self) -> AgentStats:
         now, usage = time.monotonic(), self.tokens
         speed = self._decoded / self._decode_seconds if self._decode_seconds else 0.0

@@ -9,8 +9,7 @@ from typing import ClassVar, TypeVar
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from agent.store.conversations import Store
-from agent.store.deletion import delete_conversation
+from agent.store.conversations import Store, delete_conversation
 from agent.store.export import local_time
 from agent.store.records import ConversationSummary, StoredTurn
 from tui.guarded import run_latest

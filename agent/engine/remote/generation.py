@@ -366,14 +366,10 @@ async def _read_messages(response: httpx2.Response, client: RemoteClient) -> Asy
             continue
         message = json.loads(data)
         if event.type == "error" or "error" in message:
-            if 400 <= (code := _error_code(message)) < 500:
+            # vLLM and llama-server have the HTTP code in different places.
+            error = message.get("error")
+            code = error.get("code") if isinstance(error, dict) else message.get("code")
+            if isinstance(code, int) and 400 <= code < 500:
                 raise client.refusal(code, data)
             raise ServerUnavailableError(error_message(data))
         yield message
-
-
-def _error_code(message: Json) -> int:
-    """The HTTP code of an error inside a stream, as vLLM and llama-server have it; 0: none."""
-    error = message.get("error")
-    code = error.get("code") if isinstance(error, dict) else message.get("code")
-    return code if isinstance(code, int) else 0

@@ -33,8 +33,7 @@ from agent.server.input.stored_response import Continued
 from agent.server.input.token_limits import pretokenise
 from agent.server.input.token_memo import TokenMemo
 from agent.store.api_conversations import ApiConversation, ApiConversationStore, ItemTurn
-from agent.store.conversations import Store
-from agent.store.deletion import delete_conversation
+from agent.store.conversations import Store, delete_conversation
 from agent.store.records import title_from
 from agent.store.schema import give_back_pages
 from agent.store.tree import ConversationChangedError

@@ -280,7 +280,7 @@ async def _check_remote(loader: ModelLoader) -> tuple[bool, str]:
     try:
         engine, _ = loader.create_engine(loader.placement(None), lambda done: None)
         if isinstance(engine, RemoteEngine):
-            problem = await engine.check_health()
+            problem = await engine.replicas.check_health()
             if problem is not None and problem.loading:  # a load would wait for it
                 return False, f"{endpoint.engine} at {endpoint} {problem}: try again later"
         await engine.load()

@@ -70,7 +70,7 @@ async def make_room(generator: Generator, conversation: Conversation) -> None:
         return
     compaction = _Compaction(generator, conversation)
     end = compaction.latest_turns()
-    if end is None or not compaction.replaceable_tokens(end):
+    if end is None or not _replaceable(conversation, end):
         return  # the turn that runs, or what is pinned, fills the context by itself
     if compaction.shorten(end):
         return
@@ -87,7 +87,7 @@ async def compact(generator: Generator, conversation: Conversation) -> None:
     end = _last_in_prompt(conversation, compaction.starts)
     if end is None:
         raise NotCompactedError("There is no earlier turn to compact.")
-    if not compaction.replaceable_tokens(end):
+    if not _replaceable(conversation, end):
         raise NotCompactedError("Nothing was compacted: all earlier turns are pinned or dropped.")
     try:
         text = await compaction.summary(end)
@@ -233,9 +233,6 @@ class _Compaction:
             end = start
         return end
 
-    def replaceable_tokens(self, end: int) -> int:
-        return _replaceable(self._conversation, end)
-
     def shorten(self, end: int) -> bool:
         """Shorten the long results before ``end``, if that is enough; whether it was."""
         entries = self._conversation.entries
@@ -279,7 +276,7 @@ class _Compaction:
             )
         except EngineError as error:
             raise NotCompactedError(f"Nothing was compacted: {error}") from error
-        if len(_render(form, text)) >= self.replaceable_tokens(end):
+        if len(_render(form, text)) >= _replaceable(conversation, end):
             raise NoSummaryError("the summary is not shorter than the turns")
         return text
 

@@ -98,18 +98,14 @@ class JsonArgumentsStream:
         self._in_string = self._after_backslash = False
         self._pending = ""
         """A beginning that does not tell yet whether it is an object's."""
-        self._kind: Literal["", "object", "raw"] = ""
+        self.kind: Literal["", "object", "raw"] = ""
+        """``raw``: the text is not an object, but the string in one."""
         self._depth = 0
         self._ended = False
 
-    @property
-    def is_raw(self) -> bool:
-        """Whether the text is not an object, but the string in one."""
-        return self._kind == "raw"
-
     def feed(self, text: str) -> str:
         """Return more of the object; empty while the kind of the text is unknown."""
-        match self._kind:
+        match self.kind:
             case "object":
                 return self._feed_object(text)
             case "raw":
@@ -120,13 +116,13 @@ class JsonArgumentsStream:
             return ""
         text, self._pending = self._pending, ""
         if begun[0] == "{" and begun[1:].lstrip()[0] in '"}':
-            self._kind = "object"
+            self.kind = "object"
             return self._feed_object(text)
-        self._kind, self.changed = "raw", True
+        self.kind, self.changed = "raw", True
         return f'{{"{self._raw_key}": "' + string_content(text)
 
     def close(self) -> str:
-        return '"}' if self._kind == "raw" else self._pending.strip()
+        return '"}' if self.kind == "raw" else self._pending.strip()
 
     def _feed_object(self, text: str) -> str:
         if self._ended:

@@ -143,7 +143,8 @@ class Store(StoreReader):
         the conversation was continued meanwhile, or may not be extended, this is a branch. A served
         turn that was deleted meanwhile is not written."""
         with self._ending(response.id):
-            if served is not None and not self._exists(response.id):
+            query = "select 1 from turns where id = ?"
+            if served is not None and not self.db.execute(query, (response.id,)).fetchone():
                 return
             self.db.execute("delete from journal where turn = ?", (response.id,))
             if response.abandons_conversation:
@@ -161,7 +162,13 @@ class Store(StoreReader):
                  None if served is None else json.dumps(served), response.id),
             )  # fmt: skip
             if served is not None:
-                self._write_served(conversation, response)
+                # What a continuation of exactly this response needs, and its items by id.
+                pending = [(at, e) for at, e in enumerate(conversation.entries) if e.reasoning]
+                self._write_reasoning(response.id, pending)
+                self.db.executemany(
+                    "insert or replace into turn_items values (?,?)",
+                    [(item.id, response.id) for item in response.output],
+                )
             else:
                 self._write_reasoning(response.id, conversation.finished_reasoning)
 
@@ -201,19 +208,6 @@ class Store(StoreReader):
                 "(select max(created) from turns where conversation = ?1), updated) where id = ?1",
                 (name,),
             )
-
-    def _exists(self, response_id: str) -> bool:
-        row = self.db.execute("select 1 from turns where id = ?", (response_id,)).fetchone()
-        return row is not None
-
-    def _write_served(self, conversation: Conversation, response: Response) -> None:
-        """Write what a continuation of exactly this response needs, and its items by id."""
-        pending = [(at, entry) for at, entry in enumerate(conversation.entries) if entry.reasoning]
-        self._write_reasoning(response.id, pending)
-        self.db.executemany(
-            "insert or replace into turn_items values (?,?)",
-            [(item.id, response.id) for item in response.output],
-        )
 
     def _write_reasoning(self, turn: str, reasoning: Sequence[tuple[int, Entry]]) -> None:
         self.db.executemany(

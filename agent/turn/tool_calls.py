@@ -233,14 +233,16 @@ class ToolCall:
             self.arguments = self.body
         else:
             self._stream(self._json.close())
-            if self._json.is_raw:
+            if self._json.kind == "raw":
                 arguments = tool_arguments.repair_arguments("".join(self._written), complete)
                 arguments = replace(arguments, json=self.body)
             else:
                 arguments = tool_arguments.repair_arguments(self.body, complete)
             if self._json.behind and self.tool is not None and arguments.error is None:
                 arguments = replace(arguments, error=tool_arguments.TEXT_BEHIND)
-            written = arguments.json if arguments.error is None or self._json.is_raw else None
+            written = (
+                arguments.json if arguments.error is None or self._json.kind == "raw" else None
+            )
             if complete and (respelled := self._respelled()) is not None:
                 arguments = tool_arguments.ToolArguments(respelled, repaired=True)
             self.arguments, self.error = arguments.json, arguments.error

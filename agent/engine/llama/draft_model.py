@@ -13,7 +13,7 @@ from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.model import LlamaModel
 from agent.engine.llama.prefix_cache import KvSequence, PrefixCache
 from agent.engine.llama.scheduler import MAX_CHUNK_SECONDS, MIN_CHUNK_TOKENS, GenerationJob
-from agent.engine.llama.speculation import Candidate, Drafter, DraftLengths, DraftPlanner
+from agent.engine.llama.speculation import Drafter, DraftLengths, DraftPlanner
 from agent.engine.placement.placement import MAX_DRAFT_TOKENS
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class Drafting:
             candidates = []
             for job, limit in zip(jobs, limits, strict=True):
                 job.drafter = job.drafter or Drafter()
-                candidates.append(Candidate(job.drafter, job.ids, limit))
+                candidates.append((job.drafter, job.ids, limit))
             drafts = self._lookup.draft(candidates)
         self._model_drafted = self._model is not None and not any(drafts)
         if self._model is not None and self._model_drafted:

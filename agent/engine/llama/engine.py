@@ -53,14 +53,14 @@ class LlamaEngine:
         is_first = self._worker is None
         worker = self._worker = self._worker or self._start(progress)
         try:
-            await asyncio.wrap_future(worker.loaded)
+            loaded = await asyncio.wrap_future(worker.loaded)
         except BaseException as error:
             if is_first or isinstance(error, EngineError):
                 worker.shut_down()
                 if self._worker is worker:
                     self._worker = None
             raise
-        self.context_length = worker.context_length
+        self.context_length = loaded.model.context_length
         self.threads = worker.threads
 
     def _start(self, progress: Callable[[float], None] | None) -> EngineWorker:
@@ -81,8 +81,9 @@ class LlamaEngine:
         worker = self._worker
         if worker is None or not worker.ready:
             raise EngineError("The model is not loaded yet.")
-        request.require_room(worker.context_length)
-        size = worker.vocabulary_size
+        model = worker.loaded.result().model
+        request.require_room(model.context_length)
+        size = model.vocabulary_size
         if not _are_in_vocabulary(request.prompt, size):
             raise EngineError("The prompt has tokens that are not in the model's vocabulary.")
         forced = request.constraint

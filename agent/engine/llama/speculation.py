@@ -20,7 +20,6 @@ All of this is pure: it knows neither threads nor llama.cpp.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -174,15 +173,6 @@ def _size_class(drafted: int) -> int:
     return (drafted - 1).bit_length()
 
 
-@dataclass(slots=True)
-class Candidate:
-    """A generation that may verify a draft in the next step."""
-
-    drafter: Drafter
-    ids: Sequence[int]
-    limit: int
-
-
 class DraftPlanner:
     """Decides for an engine's steps how many drafted tokens they verify."""
 
@@ -191,10 +181,11 @@ class DraftPlanner:
         self.costs = StepCosts()
         self._max_tokens = max_tokens
 
-    def draft(self, candidates: Sequence[Candidate]) -> list[list[int]]:
-        """Return the drafts that the next step verifies, one for each generation that decodes in it;
+    def draft(self, candidates: Sequence[tuple[Drafter, Sequence[int], int]]) -> list[list[int]]:
+        """``candidates``: of each generation its drafter, its ids and the tokens that a draft may have.
+        Return the drafts that the next step verifies, one for each generation that decodes in it;
         empty ones where drafts do not pay."""
-        drafts = [each.drafter.draft(each.ids)[: max(0, each.limit)] for each in candidates]
+        drafts = [drafter.draft(ids)[: max(0, limit)] for drafter, ids, limit in candidates]
         count = len(candidates)
         best, best_length = MIN_GAIN * count, 0
         for length in DRAFT_LENGTHS:
@@ -202,7 +193,7 @@ class DraftPlanner:
             if not 0 < (total := sum(sizes)) <= self._max_tokens:
                 break
             pairs = zip(candidates, sizes, strict=True)
-            tokens = count + sum(each.drafter.acceptance.expected(size) for each, size in pairs)
+            tokens = count + sum(one.acceptance.expected(size) for (one, *_), size in pairs)
             if (gain := tokens / self.costs.ratio(count, total)) > best:
                 best, best_length = gain, length
         return [draft[:best_length] for draft in drafts]

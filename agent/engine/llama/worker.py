@@ -78,14 +78,6 @@ class EngineWorker(threading.Thread):
     def ready(self) -> bool:
         return self.loaded.done() and self.loaded.exception() is None
 
-    @property
-    def context_length(self) -> int:
-        return self.loaded.result().model.context_length
-
-    @property
-    def vocabulary_size(self) -> int:
-        return self.loaded.result().model.vocabulary_size
-
     def submit(self, request: Request, stream: TokenStream) -> None:
         """Queue a request, whose output goes to its stream. Raises EngineBusyError."""
         if not request.background:

@@ -56,7 +56,7 @@ def should_repack(cache_folder: Path, types: Iterable[int]) -> bool | None:
 
 def cached_result(cache_folder: Path, types: Iterable[int]) -> ProbeResult | None:
     try:
-        stored = json.loads(_cache_file(cache_folder).read_text(encoding="utf-8"))
+        stored = json.loads((cache_folder / "probe.json").read_text(encoding="utf-8"))
         entry = stored[_cache_key(types)]
         plain, repacked = entry["plain"], entry["repacked"]
         return ProbeResult(
@@ -120,7 +120,7 @@ def _parse_result(out: bytes, code: int) -> ProbeResult:
 
 def store_result(cache_folder: Path, types: Iterable[int], result: ProbeResult) -> None:
     """Store a result for `cached_result`; nothing happens where the cache cannot be written."""
-    path = _cache_file(cache_folder)
+    path = cache_folder / "probe.json"
     try:
         entries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except (OSError, ValueError):
@@ -133,10 +133,6 @@ def store_result(cache_folder: Path, types: Iterable[int], result: ProbeResult) 
         private_files.write_text(path, json.dumps(entries, indent=1))
     except OSError:
         return  # the next start probes again
-
-
-def _cache_file(cache_folder: Path) -> Path:
-    return cache_folder / "probe.json"
 
 
 def _cache_key(types: Iterable[int]) -> str:

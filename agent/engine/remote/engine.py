@@ -51,9 +51,6 @@ class RemoteEngine:
         if progress:
             progress(1.0)
 
-    async def check_health(self) -> HealthProblem | None:
-        return await self.replicas.check_health()
-
     async def cached_health(self) -> HealthProblem | None:
         return await self.replicas.cached_health()
 

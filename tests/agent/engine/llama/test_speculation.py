@@ -23,7 +23,6 @@ from agent.engine.llama.scheduler import Scheduler
 from agent.engine.llama.speculation import (
     LONG_MATCH_TOKENS,
     MIN_MATCH_TOKENS,
-    Candidate,
     Drafter,
     DraftLengths,
     DraftPlanner,
@@ -110,7 +109,7 @@ def draft_length(costs: dict[int, float], drafter: Drafter, limit: int = 99) -> 
     for drafted, cost in costs.items():
         for _ in range(2):  # the first is not counted
             speculation.costs.record(1, drafted, cost)
-    (draft,) = speculation.draft([Candidate(drafter, REPETITION, limit)])
+    (draft,) = speculation.draft([(drafter, REPETITION, limit)])
     return len(draft)
 
 
@@ -147,10 +146,10 @@ def test_draft_length_is_at_most_the_limit() -> None:
 
 def test_drafts_of_several_generations_share_the_step() -> None:
     speculation = DraftPlanner()
-    drafts = speculation.draft([Candidate(learned(*[16] * 8), REPETITION, 99) for _ in range(3)])
+    drafts = speculation.draft([(learned(*[16] * 8), REPETITION, 99) for _ in range(3)])
     assert [len(draft) for draft in drafts] == [4, 4, 4]
-    unique = Candidate(Drafter(), [*range(60)], 99)
-    drafts = speculation.draft([Candidate(learned(*[16] * 8), REPETITION, 99), unique])
+    unique = (Drafter(), [*range(60)], 99)
+    drafts = speculation.draft([(learned(*[16] * 8), REPETITION, 99), unique])
     assert [len(draft) for draft in drafts] == [16, 0]
 
 

@@ -130,7 +130,7 @@ async def test_failure_before_first_token_goes_to_another(
     assert result.ids == [11] and not any(isinstance(item, Waiting) for item in items)
     (down,) = [state for state in engine.replicas.states() if not state.is_usable]
     assert (down.address, down.failures) == (favourite.url, 1)
-    assert await engine.check_health() is None
+    assert await engine.replicas.check_health() is None
     await read_generation(engine.generate(prompt(1)))
     assert down.generations == 1 and not favourite.bodies
     await favourite.start()
@@ -162,7 +162,7 @@ async def test_all_away_waits_for_any(fakes: list[FakeVllm], start: Start) -> No
     for fake in fakes:
         await fake.stop()
         fake.replies = [DONE]
-    problem = await engine.check_health()
+    problem = await engine.replicas.check_health()
     assert problem is not None and problem.refused
     ids: list[int] = []
     messages = []

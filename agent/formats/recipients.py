@@ -100,11 +100,10 @@ class Recipients:
         alias, or a name below one; a last part that only one tool has; without the rest of a header
         (``f.commentary``)."""
         suffix = raw.removeprefix("mcp.")
-        for name in (raw, f"functions.{raw}", raw.removeprefix("functions."), suffix):
+        bare = raw.removeprefix("functions.")
+        for name in (raw, f"functions.{raw}", bare, suffix, f"functions.{suffix}"):
             if name in self._declared_set:
                 return name
-        if f"functions.{suffix}" in self._declared_set:
-            return f"functions.{suffix}"
         normalised = _normalised(raw)
         found = (
             self._by_normalised_name.get(normalised)

@@ -74,13 +74,6 @@ class Penalties:
         self._offsets = np.array([*biases.values()], np.float32)
         self._generated = np.zeros(len(biases), np.bool_)
 
-    @staticmethod
-    def needed(sampling: Sampling) -> bool:
-        s = sampling
-        return bool(
-            s.presence_penalty or s.frequency_penalty or s.repeat_penalty != 1 or s.logit_bias
-        )
-
     @contextmanager
     def applied(self, logits: Logits) -> Iterator[None]:
         """Change the logits, (vocabulary,) float32, in place; they are restored afterwards."""
@@ -308,10 +301,11 @@ class Sampler:
 
 def _new_penalties(request: Request, vocabulary_size: int) -> Penalties | None:
     """The penalties as they are after the tokens that the generation has written before."""
-    if not Penalties.needed(request.sampling):
+    s = request.sampling
+    if not (s.presence_penalty or s.frequency_penalty or s.repeat_penalty != 1 or s.logit_bias):
         return None
     read = len(request.prompt) - request.continued_tokens
-    penalties = Penalties(request.sampling, request.prompt[:read], vocabulary_size)
+    penalties = Penalties(s, request.prompt[:read], vocabulary_size)
     for token in request.prompt[read:]:
         penalties.record(token)
     return penalties

@@ -162,7 +162,7 @@ class Store(StoreReader):
                  None if served is None else json.dumps(served), response.id),
             )  # fmt: skip
             if served is not None:
-                # What a continuation of exactly this response needs, and its items by id.
+                # For a continuation of exactly this response, and its items by id.
                 pending = [(at, e) for at, e in enumerate(conversation.entries) if e.reasoning]
                 self._write_reasoning(response.id, pending)
                 self.db.executemany(

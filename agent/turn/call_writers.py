@@ -27,7 +27,7 @@ INTERRUPTED_CODE = -32002
 
 class CallWriter:
     """Writes a call that this process runs: its arguments, then either ``completed`` or ``failed``.
-    What a writer does not override has no event."""
+    A method that a writer does not override emits no event."""
 
     id: str
     server: str

@@ -32,7 +32,7 @@ class FurtherCall:
         calls before, as written. ``may_be_call``: tells whether ids may begin a call's header."""
         self._parser, self._functions, self._may_be_call = parser, functions, may_be_call
         self._earlier = [(recipient, _squeeze(arguments)) for recipient, arguments in earlier]
-        self.held_ids: list[int] = []
+        self.undecided_ids: list[int] = []
         self._logprobs: list[Logprob | None] = []
         self._recipient: str | None = None
         self._arguments = ""
@@ -50,17 +50,17 @@ class FurtherCall:
             return ids, logprobs
         if self.state == "none":
             return [], None
-        self.held_ids += ids
+        self.undecided_ids += ids
         self._logprobs += logprobs or ()
         for event in self._parser.feed(ids):
             if self.state == "undecided":
                 self.state = self._read(event)
         if self.is_call:
-            held, self.held_ids = self.held_ids, []
+            held, self.undecided_ids = self.undecided_ids, []
             return held, None if logprobs is None else self._logprobs
         if self._recipient is None and (
-            len(self.held_ids) >= MAX_UNDECIDED_TOKENS
-            or (self._may_be_call is not None and not self._may_be_call(self.held_ids))
+            len(self.undecided_ids) >= MAX_UNDECIDED_TOKENS
+            or (self._may_be_call is not None and not self._may_be_call(self.undecided_ids))
         ):
             self.state = "none"
         return [], None

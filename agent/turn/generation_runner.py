@@ -278,7 +278,7 @@ class GenerationRunner:
         if options.count_cached is not None:
             end = options.count_cached(end, request.prompt, decoder.ids)
         if further and not further.is_call:
-            usage.add_auxiliary_generation(end, len(further.held_ids), 0)
+            usage.add_auxiliary_generation(end, len(further.undecided_ids), 0)
             return EndReason.STOP
         output = len(decoder.ids) - begun_tokens
         reasoning = min(decoder.reasoning_tokens, output)  # without what was begun

@@ -14,7 +14,6 @@ from agent.util import private_files
 log = logging.getLogger(__name__)
 
 MAX_ARGUMENTS_CHARS = 2000
-"""Characters of a call's arguments that are logged."""
 MAX_LOG_BYTES = 10_000_000
 """From this size on the log is renamed to ``….1``, which replaces the one before."""
 

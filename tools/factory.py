@@ -164,7 +164,6 @@ def _merge_servers(
 
 
 def _changes_root(server: ServerConfig) -> bool:
-    """Return whether a server offers commands, or tools that change files."""
     if not isinstance(server.builtin, FilesServer | ShellServer):
         return False
     return any(server.offers(tool.name) and not tool.read_only for tool in server.builtin.tools)

@@ -91,7 +91,6 @@ class AllowedHosts:
         self._rules = [HostRule.parse(host) for host in hosts]
 
     def allows(self, host: str, port: int) -> bool:
-        """Return whether one of the rules names this host or address, and the port."""
         name = host.lower().removesuffix(".")
         try:
             address = ipaddress.ip_address(name)
@@ -105,7 +104,6 @@ class AllowedHosts:
         return any(address in network for network in self.networks(port))
 
     def covers(self, rule: HostRule) -> bool:
-        """Return whether all that a rule allows is allowed."""
         if rule in self._rules:
             return True
         network = rule.network

@@ -61,7 +61,6 @@ class Access:
     reached: tuple[str, ...] = ()
     """Hosts that were reached, or refused, while this process ran."""
     running: tuple[str, ...] = ()
-    """Commands that run in the background."""
 
 
 def error_text(sentence: str) -> str:
@@ -140,7 +139,6 @@ class ServerState:
 
     @property
     def is_builtin(self) -> bool:
-        """Whether it is a part of this program and not configured."""
         return self.transport == "built in"
 
 

@@ -19,7 +19,6 @@ SCRIPT_SUFFIXES = frozenset(
     + (".rb", ".sh", ".ts", ".tsx", ".zsh")
 )
 MAX_SCRIPT_BYTES = 1 << 20
-"""Bytes of a script that are searched for imports."""
 STANDARD_MODULES = sys.stdlib_module_names - {"test"}
 """Modules that any script may import, directly or not."""
 _INTERPRETER = re.compile(

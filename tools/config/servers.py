@@ -19,7 +19,6 @@ Rule = Literal["allow", "ask", "deny", "auto"]
 
 NODE_RUNNERS = frozenset(("bun", "bunx", "npm", "npx", "pnpm", "pnpx", "yarn"))
 PACKAGE_RUNNERS = NODE_RUNNERS | {"uvx", "uv", "pipx"}
-"""Programs that get packages and run them."""
 
 
 class ConfigError(AgentError):
@@ -60,7 +59,6 @@ class SandboxSettings:
 
     @property
     def description(self) -> str:
-        """A text for the person that names all permissions."""
         writes = f", writes {', '.join(self.write)}" if self.write else ""
         reaches = f", reaches {self.reach}" if self.reach else ""
         return f"in a sandbox{writes}{reaches}"

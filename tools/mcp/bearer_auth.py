@@ -24,7 +24,6 @@ LOST_GRANT_ERRORS = ("invalid_grant", "invalid_client", "unauthorized_client")
 
 
 def client_metadata(redirect_url: str, *grant_types: str) -> OAuthClientMetadata:
-    """Return what this program says about itself when it registers as a client."""
     return OAuthClientMetadata(
         client_name="agent",
         redirect_uris=[AnyUrl(redirect_url)],

@@ -23,7 +23,6 @@ T = TypeVar("T")
 FREE_PROGRESS_REPORTS, PROGRESS_INTERVAL_SECONDS = 100, 0.1
 """The first reports of progress are passed on at once; after them, at most one an interval."""
 MAX_OUTPUT_CHARS = 256_000
-"""Characters of partial output that are passed on."""
 MAX_TIMEOUTS = 10
 """Progress restarts the timeout; a call takes at most this many timeouts in all."""
 MAX_ELICITATIONS = 5
@@ -109,7 +108,6 @@ class CallScope:
             self._handlers.on_progress(progress, total, message and replace_surrogates(message))
 
     def output(self, stream: str, text: str) -> None:
-        """Pass on partial output, up to MAX_OUTPUT_CHARS in all."""
         if self._handlers.on_output is None or self._output_room <= 0:
             return
         text = text[: self._output_room]
@@ -143,7 +141,6 @@ class CallScope:
         return await self._wait_for(generate(request)) if generate else None
 
     def _report_limit(self) -> None:
-        """Tell the person and the model that no more questions are shown."""
         limit = f"asked more than {MAX_ELICITATIONS} questions in this call"
         self.output("log", f"The server {limit}; the others are not shown, and cancelled.\n")
         self.notes.append(f"[The server {limit}; the user has not seen the others: cancelled.]")

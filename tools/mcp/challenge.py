@@ -24,7 +24,6 @@ MAX_SCOPE_CHARS = 1000
 MAX_CHALLENGES = 16
 """Challenges that are kept for their requests; those of notifications are never fetched."""
 _SCOPES = re.compile(r"[!#-\[\]-~]+( [!#-\[\]-~]+)*")
-"""Scopes as of RFC 6749, section 3.3."""
 
 
 def read_challenge(response: httpx2.Response) -> LoginChallenge | None:

@@ -56,7 +56,6 @@ from tools.types import Tool, ToolResult
 from tools.version import program_version
 
 RELIST_PAUSE_SECONDS = 0.5
-"""Pause between two readings of lists that a server keeps changing."""
 LISTEN_VERSION = "2026-07-28"
 """From this version of MCP on, changes of lists are sent to subscribers only."""
 STATUS_ALONE_MESSAGE = "Server returned an error response"
@@ -205,7 +204,6 @@ class Connection:
         work: Callable[[CallScope], Awaitable[ToolResult]],
         name: str = "",
     ) -> ToolResult:
-        """Run one request within a CallScope and turn exceptions into results."""
         config = self.config
         # A built-in server bounds its own time, more gently than by being cancelled.
         timeout = None if config.builtin else config.timeout(name)
@@ -348,7 +346,6 @@ class Connection:
     def _watch_lists(
         self, client: Client, on_ready: Callable[[list[Tool]], None]
     ) -> list[asyncio.Task[None]]:
-        """Start the tasks that hear of changes and read the lists again."""
         if self.config.builtin:
             return []
         tasks = [self._relist(client, on_ready)]

@@ -17,7 +17,6 @@ from tools.mcp.start_hints import exit_hint, missing_command_hint
 from tools.mcp.stdio import StdioTransport
 
 STDERR_EXCERPT_CHARS = 1500
-"""Characters of the end of stderr that are quoted."""
 MAX_STARTING_LINES, MAX_LAST_LINES = 5, 16
 """Lines of it: of a server that did not answer, and of one that ended, as long as a stack trace."""
 
@@ -114,7 +113,6 @@ def _describe_refused_client(config: ServerConfig, http_status: int) -> str:
 
 
 def innermost(error: BaseException) -> BaseException:
-    """Return the first exception of nested groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

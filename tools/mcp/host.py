@@ -41,7 +41,6 @@ INVALID_PARAMS, CONNECTION_CLOSED = -32602, -32000
 
 
 def _mentions(text: str, name: str) -> bool:
-    """Return whether a text has the name of a server as a word of its own."""
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
 
 
@@ -117,7 +116,6 @@ class Host:
             server.start()
 
     def connect(self, name: str) -> None:
-        """Begin to connect a server that is about to be called."""
         if name in self._servers:
             self._servers[name].connect_soon()
 

@@ -119,7 +119,6 @@ class HttpTransport:
         return refusal
 
     async def _bound_response(self, response: httpx2.Response) -> None:
-        """Bound the body, which has not been read yet."""
         timeouts = (self._config.tool_timeout_sec, *self._config.tool_timeouts.values())
         seconds = max(self._config.startup_timeout_sec, *timeouts)
         response.stream = BoundedBody(

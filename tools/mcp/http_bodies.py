@@ -59,7 +59,6 @@ class LargeMessages:
 
 
 def content_type(response: httpx2.Response) -> str:
-    """Return a response's media type without parameters."""
     return str(response.headers.get("Content-Type", "")).partition(";")[0].strip().lower()
 
 
@@ -194,7 +193,6 @@ class _Event:
                 self.fields[name] = value
 
     def take(self) -> bytes:
-        """Return the event with its end, and begin the next."""
         fields = self.fields
         if b"data" in fields:
             fields[b"data"] = bytes(self.data)

@@ -26,7 +26,6 @@ MAX_JSON_VALUES, MAX_JSON_DEPTH = 100_000, 190
 MAX_BLOCKS = 1000
 """Content blocks of one result; a last one says how many more there were."""
 MAX_ERROR_CHARS = 4000
-"""Characters of an error's message."""
 STEP_BYTES = 1 << 16
 """Bytes of a message that are measured before other tasks run."""
 BURST_BYTES, BYTES_PER_SECOND = 64 << 20, 16 << 20

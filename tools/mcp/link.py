@@ -56,7 +56,6 @@ class ServerLink:
 
     @property
     def stderr(self) -> str:
-        """The end of the stderr of a child process."""
         return self._process.stderr() if self._process else ""
 
     @property
@@ -65,7 +64,6 @@ class ServerLink:
 
     @property
     def cutoff_reason(self) -> str | None:
-        """Why what the server sent was cut off, if it was."""
         transport = self._process or self.http
         return transport.cutoff_reason if transport else None
 
@@ -105,7 +103,6 @@ class ServerLink:
         return self.http.challenges.find(innermost(error)) if self.http else None
 
     def describe_challenge(self, challenge: LoginChallenge) -> str:
-        """Return the predicate of a sentence that says which login the server wants."""
         if self.has_scope(challenge):
             scope = " and ".join(challenge.scope.split())
             return f"refuses this, though the login has the scope {scope} (HTTP 403)"

@@ -168,7 +168,6 @@ def format_resources(resources: Iterable[Resource]) -> str:
 
 
 async def _pages(fetch: Callable[[str | None], Awaitable[PageT]]) -> AsyncIterator[PageT]:
-    """Yield the pages of a list, at most MAX_PAGES."""
     cursor = None
     for _ in range(MAX_PAGES):
         page = await fetch(cursor)

@@ -35,7 +35,6 @@ class LoginChallenge:
         return f"requires a login with {f'the scope {scopes}' if scopes else 'more rights'}"
 
     def describe(self, config: ServerConfig) -> str:
-        """Return the same with the command that logs in."""
         # The name of a server of --mcp is in no file.
         target = (config.url if config.trusted else None) or config.name
         scopes = [word for scope in self.scope.split() for word in ("--scope", scope)]

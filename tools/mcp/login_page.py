@@ -15,7 +15,6 @@ from mcp.shared.auth import AuthorizationCodeResult
 from tools.mcp.login import LoginDialog
 
 LOGIN_TIMEOUT_SECONDS = 300.0
-"""Time that the person has in the browser."""
 CALLBACK_PATH = "/callback"
 
 

@@ -26,9 +26,7 @@ from tools.mcp.token_storage import TokenStorage
 from tools.sanitize import clean_line
 
 MAX_REASON_CHARS = 300
-"""Characters of what a server says went wrong."""
 REQUEST_SECONDS = 30.0
-"""Timeout of one request."""
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 _METADATA_PATHS = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
 
@@ -82,7 +80,6 @@ async def log_in(
 
 
 def log_out(config: ServerConfig, credentials: CredentialStore) -> None:
-    """Delete the stored tokens, so that a later run has to log in again."""
     if config.url is not None:
         credentials.save(config.url, {})
 
@@ -161,7 +158,6 @@ class _LoginFlow(OAuthClientProvider):
             raise LoginError(f"it was done, but the scope {' and '.join(missing)} was not granted")
 
     def _refusal(self, request: httpx2.Request) -> httpx2.Response:
-        """Return the challenge as the SDK expects it."""
         challenge = self._challenge or LoginChallenge()
         scope = union_scopes(self._scope, challenge.scope or None)
         fields = {"scope": scope, "resource_metadata": challenge.resource_metadata}
@@ -238,7 +234,6 @@ class _LoginFlow(OAuthClientProvider):
         return await super()._exchange_token_authorization_code(auth_code, code_verifier)
 
     def _prepare_client(self) -> None:
-        """Choose how a client of the settings proves itself, and bind it to its server."""
         client, metadata = self.context.client_info, self.context.oauth_metadata
         if client is None or client.client_id != self._config.oauth.client_id:
             return

@@ -168,7 +168,6 @@ class McpServer:
             self._task = asyncio.create_task(self._supervise(), name=f"mcp {self.config.name}")
 
     def connect_soon(self) -> None:
-        """Connect without waiting for the first call or for the backoff."""
         self.start()
         self._wake.set()
 

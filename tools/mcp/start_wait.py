@@ -6,7 +6,6 @@ import math
 from typing import NamedTuple
 
 MAX_IDLE_SECONDS = 1.0
-"""Maximum time without any activity."""
 MAX_UNPRODUCTIVE_SECONDS = 5.0
 """Maximum time without work; output is not work, downloading and unpacking a package is."""
 

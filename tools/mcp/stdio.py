@@ -36,7 +36,6 @@ EXIT_GRACE_SECONDS = 2.0
 DRAIN_SECONDS = 1.0
 """Time for which the output of a server that has exited is still read."""
 STDERR_TAIL_BYTES = 4000
-"""Bytes of the end of stderr that are kept."""
 _INHERITED_VARIABLES = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR", "TZ"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),

@@ -76,12 +76,10 @@ class TokenStorage:
                 )
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the tokens, valid or not."""
         tokens = self.stored.get("tokens")
         return OAuthToken.model_validate(tokens) if tokens else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store new tokens and all that the provider has learned."""
         self.stored["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
         lifetime = tokens.expires_in
         self.stored["expires_at"] = (

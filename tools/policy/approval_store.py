@@ -54,7 +54,6 @@ class StoredApproval:
     """An approval as it is listed and revoked."""
 
     folder: str
-    """The folder in which it counts."""
     kind: Kind
     subject: str
     """The rule as it is stored; ``server · tool``; the digest of a folder's mcp.json; or empty."""
@@ -108,7 +107,6 @@ class ApprovalStore:
         self._session: dict[str, Any] = {}
 
     def approved_definition(self, server: str, tool: str) -> ToolDefinition | None:
-        """Return the tool as it was when the person approved it for good."""
         text = self._folder(self._read()).get("tools", {}).get(server, {}).get(tool)
         return ToolDefinition(text) if isinstance(text, str) else None
 

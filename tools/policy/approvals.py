@@ -226,7 +226,6 @@ class Policy:
         return Verdict("ask", ASK_REASON, rules=tuple(missing))
 
     def granted_rules(self) -> frozenset[str]:
-        """Return the rules that count here and now."""
         stored = self._store.rules() if self._store is not None else frozenset[str]()
         return stored | self._session_rules
 

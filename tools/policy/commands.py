@@ -130,7 +130,6 @@ def _unwrapped(command: ShellCommand) -> ShellCommand | None:
 
 
 def _rule(command: ShellCommand, folder: Path, moves: bool) -> str:
-    """Return the narrowest rule for a command."""
     variables = [(n, v) for n, v in command.variables if n not in SAFE_VARIABLES]
     if not command.words:
         raise OnceOnlyError(f"it sets {variables[0][0]} for the commands after it")
@@ -155,7 +154,6 @@ def _rule(command: ShellCommand, folder: Path, moves: bool) -> str:
 
 
 def _is_local_variable(command: ShellCommand) -> bool:
-    """Return whether a command only sets variables that no program reads."""
     return not command.words and all(
         is_local_name(name) or name in SAFE_VARIABLES for name, _ in command.variables
     )

@@ -175,7 +175,6 @@ def changes_shell(words: Sequence[Word]) -> bool:
 
 
 def is_neutral(words: Sequence[Word]) -> bool:
-    """Return whether the command needs no rule next to another one."""
     return words[0].value in NEUTRAL_PROGRAMS and rule_words(words) is not None
 
 

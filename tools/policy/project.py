@@ -49,7 +49,6 @@ class ProjectConfig:
 
     @property
     def startable(self) -> bool:
-        """Whether any of its servers could be started now."""
         return any(server.enabled and not server.problem for server in self.servers)
 
     def is_trusted(self, store: ApprovalStore) -> bool:

@@ -47,7 +47,6 @@ _GROUPS = frozenset(
      "do_group", "command_substitution", "process_substitution", "command_name", "concatenation",
      "string", "heredoc_body", "herestring_redirect")
 )  # fmt: skip
-"""Nodes that only contain others."""
 _LEAVES = frozenset(
     ("word", "number", "raw_string", "ansi_c_string", "string_content", "simple_expansion",
      "variable_name", "special_variable_name", "file_descriptor", "heredoc_start", "heredoc_content",
@@ -58,7 +57,6 @@ _TOKENS = frozenset(
      "||", "|&", ">", ">>", ">|", "&>", "&>>", ">&", ">&-", "<", "<&", "<&-", "<<", "<<-", "<<<",
      "if", "then", "elif", "else", "fi", "while", "until", "for", "in", "do", "done", "test")
 )  # fmt: skip
-"""Tokens between them."""
 _WORDS = frozenset(("word", "number", "raw_string", "string", "concatenation", "simple_expansion",
                     "expansion", "command_substitution", "ansi_c_string"))  # fmt: skip
 _FULL_WORDS = frozenset(("word", "number", "raw_string", "string"))
@@ -326,7 +324,6 @@ class _Walk:
 
 
 def _expansions(node: Node) -> bool:
-    """Return whether a word contains what a shell replaces."""
     if node.type in ("simple_expansion", "expansion", "command_substitution", "ansi_c_string",
                      "arithmetic_expansion", "process_substitution", "brace_expression",
                      "translated_string"):  # fmt: skip
@@ -340,7 +337,6 @@ def is_local_name(name: str) -> bool:
 
 
 def _unquoted(piece: re.Match[str]) -> str:
-    """Return what a part of a word means without its quotes."""
     single, double, character, bare = piece.groups()
     if double is not None:
         return re.sub(r"\\([$`\"\\])", r"\1", double)

@@ -113,7 +113,6 @@ def may_send(tool: Tool, config: ServerConfig) -> bool:
 
 
 def _has_address(value: Any, name: str = "") -> bool:
-    """Return whether an argument, or a part of it, is or holds an address."""
     match value:
         case dict():
             return any(_has_address(key) or _has_address(value[key], key) for key in value)

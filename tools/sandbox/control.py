@@ -37,7 +37,6 @@ class SupervisorLink:
             writer.close()
 
     def close(self) -> None:
-        """Have the supervisor end everything."""
         self._theirs.close()
         if self._reading is None:
             self._ours.close()

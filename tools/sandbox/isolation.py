@@ -290,7 +290,6 @@ def shell_command(name: str, argv: Sequence[str], access: CommandAccess) -> list
 
 
 def own_paths() -> set[Path]:
-    """Return the files and folders of this program and its Python."""
     own = {SANDBOX_FOLDER.parent.parent.resolve() / name for name in OWN_NAMES}
     return own | {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
 

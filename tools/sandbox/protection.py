@@ -30,7 +30,6 @@ class Protection:
 
     @property
     def is_too_large(self) -> bool:
-        """Whether it cannot be passed to a command line."""
         return sum(map(len, self.identities)) > MAX_PROTECTED_CHARS
 
     def bind_options(self) -> list[str]:

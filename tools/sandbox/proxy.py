@@ -22,7 +22,6 @@ MAX_HEAD_BYTES = 1 << 16
 HEAD_SECONDS, CONNECT_SECONDS = 30.0, 15.0
 """Time for what a connection begins with, and for connecting to a host."""
 MAX_REPORTS = 500
-"""Different hosts that are reported."""
 
 Report = Callable[[dict[str, object]], None]
 """Receives what was reached or refused: ``host``, ``port``, and ``refused``, the reason, if it was."""
@@ -47,7 +46,6 @@ class NetworkProxy:
         self._open = 0
 
     def run(self, listener: socket.socket) -> None:
-        """Serve for as long as this process lives."""
         asyncio.run(self.serve(listener))
 
     async def serve(self, listener: socket.socket) -> None:
@@ -205,7 +203,6 @@ async def _answer(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on all that comes, and its end."""
     while data := await reader.read(1 << 16):
         writer.write(data)
         await writer.drain()

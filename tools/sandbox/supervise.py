@@ -26,15 +26,12 @@ from typing import Any
 SPARE_TASKS = 4096
 """Threads that the user's other programs may start while the command runs."""
 POLL_SECONDS = 0.05
-"""Pause between two checks of the limits."""
 BUSY_POLL_SECONDS = 0.01
 """The same while many files are open: sockets are filled faster than memory is taken."""
 KILL_TIMEOUT_SECONDS = 10.0
-"""Time for killing a command that keeps starting processes."""
 RESERVE_BYTES, RESERVE_SHARE = 512 << 20, 20
 """Free space that a command must leave: min(512 MiB, 5 %)."""
 MEASURE_SHARE = 0.1
-"""Share of the time in which the command's home is measured."""
 CHANNEL_DESCRIPTOR = 3
 """The descriptor at which ``confine.py`` finds the way here: under Landlock for calls that are answered
 here, under bubblewrap for the socket that the command finds its proxy at."""
@@ -282,7 +279,6 @@ def resident_bytes(pid: int) -> int:
 
 
 def descriptor_count(pid: int) -> int:
-    """Return how many descriptors a process has open."""
     try:
         folder = f"/proc/{pid}/fd"
         # Its size is their number since Linux 6.2, before it is 0.
@@ -292,7 +288,6 @@ def descriptor_count(pid: int) -> int:
 
 
 def socket_count(pids: set[int]) -> int:
-    """Return how many different sockets processes have open."""
     sockets: set[str] = set()
     for pid in pids:
         with contextlib.suppress(OSError):

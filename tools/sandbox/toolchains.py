@@ -43,7 +43,6 @@ class Toolchains:
 
 
 def find_toolchains() -> Toolchains:
-    """Return those that exist, for the HOME and the PATH of this process."""
     try:
         home = Path.home()
     except RuntimeError:  # no home folder

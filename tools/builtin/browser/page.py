@@ -35,7 +35,6 @@ VIEW_CHARS = 6000
 MAX_VIEW_LINES = 400
 MAX_MATCHES = 50
 CONTEXT_LINES = 2
-"""Lines before and after a match that are shown with it."""
 
 # A Markdown link or image. Linear in time: no part is tried again from each bracket that it
 # contains, and all are bounded.
@@ -150,7 +149,6 @@ def text_page(url: str, title: str, text: str, *, source: bool = False) -> Page:
 
 
 def results_page(query: str, results: Sequence[tuple[str, str, str]]) -> Page:
-    """Make a page of search results: title, address and excerpt of each."""
     page = Page(f"search: {_plain(query)}", f"Results for: {_plain(query)}", [""])
     for title, url, excerpt in results:
         try:
@@ -168,7 +166,6 @@ def results_page(query: str, results: Sequence[tuple[str, str, str]]) -> Page:
 
 
 def matches_page(pattern: str, page: Page) -> Page:
-    """Make a page of the lines that contain a text, ignoring case."""
     wanted = pattern.lower()
     numbers = [number for number, line in enumerate(page.lines) if wanted in line.lower()]
     result = Page(page.url, f"Find: {_plain(pattern)} in {page.title or page.url}", [""])
@@ -192,7 +189,6 @@ def _strip_hidden(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Put a text in one line and replace the characters of our marks."""
     return " ".join(text.replace("【", "[").replace("】", "]").replace("†", "+").split())
 
 

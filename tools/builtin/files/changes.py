@@ -20,7 +20,6 @@ from tools.builtin.files.root_folder import RootFolder
 from tools.builtin_server import ToolError
 
 MAX_DIFF_LINES = 400
-"""Lines of a diff that a person is shown."""
 MAX_UNDO_STEPS = 50
 """Number of changes of a conversation that can be undone, one after the other."""
 

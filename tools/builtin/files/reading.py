@@ -25,9 +25,7 @@ MAX_READ_BYTES = 2_000_000
 MAX_MATCHES = 200
 MAX_PATHS = 500
 MAX_LINE_CHARS = 300
-"""Characters of a matching line that are returned."""
 BLOCK_CHARS = 1 << 20
-"""Characters of a file that are searched at once."""
 SEARCH_SECONDS = 20.0
 MORE_MATCHES_NOTE = "[more matches; search for something rarer]"
 
@@ -284,7 +282,6 @@ def _leads_outside(root: RootFolder, link: Path) -> bool:
 
 
 def _nul_separated(stream: IO[bytes]) -> Iterator[str]:
-    """Yield the file names of a stream that ends each with a NUL."""
     rest = b""
     while data := os.read(stream.fileno(), 65536):
         *names, rest = (rest + data).split(b"\0")

@@ -15,7 +15,6 @@ from pathlib import Path
 from agent.util.folder_limits import measure_folder, remove_changed_since
 
 POLL_SECONDS = 0.05
-"""Pause between two looks at the worker."""
 MEASURE_SHARE = 0.1
 """Share of the time in which the working folder is measured."""
 MEASURE_BYTES = 64 << 20

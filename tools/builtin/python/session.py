@@ -145,7 +145,6 @@ class PythonSession:
         await asyncio.wait([run])
 
     async def _abandon(self, worker: WorkerProcess, run: asyncio.Task[bool]) -> None:
-        """Stop a run whose output is no longer read."""
         await self._stop(worker, run)
         worker.take_output()
 

@@ -38,9 +38,7 @@ MAX_HEAD_CHARS, MAX_TAIL_CHARS = 1_500_000, 100_000
 DATA_FOLDER = "/mnt/data"
 """Where gpt-oss was trained to keep its files."""
 MAX_NAMED_FILES = 20
-"""Number of new files that are named in a run's output."""
 TRACEBACK_FRAMES = 8
-"""Number of a traceback's last frames that are shown."""
 
 
 class OutputSender:
@@ -82,7 +80,6 @@ class OutputSender:
             self._frames = 0
 
     def end(self, ok: bool) -> None:
-        """Send the rest of a run's output, and that the run has ended."""
         with self._lock:
             self.flush()
             if self._dropped:

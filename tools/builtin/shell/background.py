@@ -141,7 +141,6 @@ class BackgroundCommands:
         return entry.take_output()
 
     def drop(self, entry: BackgroundCommand) -> None:
-        """Forget a command, and end it if it has started."""
         self._commands.pop(entry.id, None)
         entry.is_dropped = True
         if entry.command is not None:

@@ -20,7 +20,6 @@ from tools.types import OnOutput
 EXIT_GRACE_SECONDS = 12.0
 """Time to end all that a command started, before its process group is killed."""
 MAX_REFUSED_HOSTS = 5
-"""Refused hosts of a command that the model reads about."""
 PAUSE_SECONDS = 0.01
 """Pause after a large chunk of output, so that an endless flood leaves the event loop to others."""
 

@@ -40,9 +40,7 @@ MAX_HEAD_CHARS, MAX_TAIL_CHARS = 1_000_000, 100_000
 MIN_TIMEOUT_SECONDS = 1.0
 """Time that every command has, whatever timeout the model asks for."""
 MAX_HOSTS = 20
-"""Hosts that one command may name."""
 MAX_CONTACTS = 1000
-"""Hosts that are remembered for a person to look at."""
 NO_NETWORK = NetworkAccess()
 MAX_NAMED_PATHS = 5
 """Read-only paths that are named to the model when a command failed with one."""
@@ -395,7 +393,6 @@ class ShellServer(BuiltinServer):
         return await self.background.read(entry, seconds)
 
     def note_contact(self, contact: dict[str, Any], words: Sequence[str]) -> None:
-        """Remember and log that a command has reached a host, or was refused."""
         host, why = self.audit.record_contact(self.name, contact, shlex.join(words))
         if len(self.contacts) < MAX_CONTACTS:
             self.contacts[host] = why

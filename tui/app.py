@@ -194,7 +194,6 @@ class AgentApp(Guarded, CommandContext):
         await super().on_event(event)
 
     def action_link(self, address: str) -> None:
-        """Open a link of the transcript in the browser, if it is a web address."""
         if address.startswith(("http://", "https://")):
             self.open_url(address)
         else:

@@ -45,11 +45,9 @@ class AppContext(KeymapApp):
     """The person's own conversation."""
     prompt: PromptInput
     status: StatusFields
-    """The fields of the status line; ``live.update_status`` paints them."""
 
     @property
     def turn(self) -> RunningTurn | None:
-        """The person's own turn that is running."""
         return self.own_turn.running
 
     @property

@@ -49,7 +49,6 @@ class LiveDisplay:
 
     @property
     def visible_transcript(self) -> Transcript:
-        """The transcript on the screen: the person's own, or that of the visible tab."""
         return self.tab.transcript if self.tab is not None else self.transcript
 
     async def follow_turn(
@@ -67,7 +66,6 @@ class LiveDisplay:
             await asyncio.sleep(REPAINT_SECONDS)
 
     def update_queue(self) -> None:
-        """Show the messages that the running turn has not read yet."""
         running = self._own.running
         self._queue.set_steering(running.queued_steering() if running is not None else ())
 

@@ -102,7 +102,6 @@ class MainScreen(BaseScreen):
     # --- keys ---
 
     def on_key(self, event: events.Key) -> None:
-        """Insert printable keys into the prompt, wherever the focus is."""
         prompt = self._owner.prompt
         if self._owner.chat.cards.takes_letters or prompt.has_focus:
             return
@@ -157,7 +156,6 @@ class MainScreen(BaseScreen):
             self.set_focus(owner.prompt)  # at once, before the next key
 
     async def action_search(self) -> None:
-        """Open the search bar over the visible transcript, or go to it."""
         from tui.widgets.search import SearchBar
 
         transcript = self._owner.live.visible_transcript

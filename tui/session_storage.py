@@ -75,7 +75,6 @@ class SessionStorage:
         self.error = f"The conversation could not be stored: {error}. The next turn tries again."
 
     def damage(self) -> list[str]:
-        """Sentences about unreadable parts of the store that were not taken yet."""
         return self._store.damage.take() if self._store else []
 
     async def turns(self, conversation_id: str) -> list[StoredTurn]:

@@ -63,7 +63,6 @@ DEFAULT_VARIABLES = {
     "chance-pale-orange": "#b98a4a",
     "chance-orange": "#d07a1f",
 }
-"""The variables of the app's styles that Textual's themes do not define."""
 
 
 def next_theme(name: str) -> str:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from agent.models.loaded import LoadedModel
 
 MAX_INSTRUCTION_CHARACTERS = 200
-"""Characters of the system instructions that `/status` shows."""
 
 
 async def leave(app: CommandContext, _: str) -> None:

@@ -99,7 +99,6 @@ def _parse(values: str, options: TurnOptions) -> tuple[str, TurnOptions]:
 
 
 def settings(app: CommandContext, written: str) -> Iterable[CompletionItem]:
-    """Complete what the second answer is made with: effort, sampling."""
     before = written.rpartition(" ")[0]
     for level, meaning in EFFORTS.items():
         if level != app.session.options.effort:

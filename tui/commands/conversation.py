@@ -34,7 +34,6 @@ async def new_conversation(app: CommandContext, _: str) -> None:
 
 
 async def rename(app: CommandContext, title: str) -> None:
-    """Give the conversation another title; without one, ask for it."""
     from tui.screens.text_dialog import TextDialog
 
     session, name = app.session, app.session.conversation.id
@@ -65,12 +64,10 @@ async def retry(app: CommandContext, number: str) -> None:
 
 
 async def edit(app: CommandContext, number: str) -> None:
-    """Put a message back into the prompt; sending it replaces the message in a branch."""
     app.chat.edit(_message(app, number))
 
 
 async def thought(app: CommandContext, number: str) -> None:
-    """Edit what the model wrote in answer to a message; it continues from there, in a branch."""
     from tui.screens.choice import ChoiceDialog
     from tui.written_turn import open_turn
 
@@ -195,7 +192,6 @@ async def copy(app: CommandContext, selection: str) -> None:
 
 
 def _last_code_block(app: CommandContext) -> str:
-    """The content of the last code block in the answers; empty if there is none."""
     from tui.markdown.blocks import parse
 
     for message in reversed(app.transcript.own_turns):
@@ -212,7 +208,6 @@ def copy_arguments(app: CommandContext, written: str) -> Iterable[CompletionItem
 
 
 FORMATS = {"md": "to read", "html": "to read, in one file", "json": "turns", "tokens": "ids"}
-"""Export formats, also the files' endings, and what each is for."""
 
 
 async def export(app: CommandContext, argument: str) -> None:

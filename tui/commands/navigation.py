@@ -49,7 +49,6 @@ def running_ids(app: CommandContext, _: str) -> Iterable[CompletionItem]:
 
 
 async def resume(app: CommandContext, conversation_id: str) -> None:
-    """Continue a stored conversation, by its id or the beginning of it; without one, list them."""
     if not conversation_id:
         await app.navigator.sessions()
         return
@@ -65,7 +64,6 @@ def conversations(app: CommandContext) -> Iterable[CompletionItem]:
 
 
 async def model(app: CommandContext, name: str) -> None:
-    """Switch to a model by its name or path; without one, list the models."""
     if name:
         await app.navigator.switch_model(name)
     else:
@@ -81,7 +79,6 @@ def runnable_models(app: CommandContext) -> Iterable[CompletionItem]:
 
 
 async def pull(app: CommandContext, name: str) -> None:
-    """Download a model in the background; without a name, list the models."""
     if not name:
         await app.navigator.models()
         return

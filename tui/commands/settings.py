@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from agent.engine.protocol import Sampling
 
 EFFORTS = {"low": "answers sooner", "medium": "the default", "high": "thinks longer"}
-"""The levels of reasoning effort and what each means."""
 SAMPLING_VALUES = {
     "temperature": "0: always the likeliest token",
     "top_p": "nucleus sampling: this total probability",
@@ -25,11 +24,9 @@ SAMPLING_VALUES = {
     "min_p": "drop tokens below this fraction of the top probability",
     "seed": "a whole number, for reproducible answers",
 }
-"""The settings of ``/sampling``."""
 
 
 async def effort(app: CommandContext, level: str) -> None:
-    """Set the reasoning effort; without a level, offer them."""
     form = app.session.runtime.format
     if form is not None and not form.effort_control:
         raise UserError(
@@ -52,7 +49,6 @@ def choose(
     current: str,
     run: Callable[[str], Coroutine[Any, Any, None]],
 ) -> None:
-    """Offer the values of a command's argument; run the command with the chosen one."""
     from tui.screens.choice import ChoiceDialog
 
     async def on_close(value: str | None) -> None:
@@ -112,7 +108,6 @@ def sampling_values(app: CommandContext, written: str) -> Iterable[CompletionIte
 
 
 async def system(app: CommandContext, text: str) -> None:
-    """Set the instructions: a text, ``@FILE`` or ``off``; without one, show them."""
     from agent.bootstrap import read_text_option
 
     session = app.session
@@ -142,7 +137,6 @@ async def tools(app: CommandContext, names: str) -> None:
 
 
 def tool_names(app: CommandContext, written: str) -> Iterable[CompletionItem]:
-    """Complete the last name of the list that is being typed."""
     before = written.rpartition(",")[0]
     yield CompletionItem("all", "all tools")
     yield CompletionItem("none", "no tools")

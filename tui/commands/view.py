@@ -12,7 +12,6 @@ from tui.state.command import Command, CompletionItem
 
 
 async def theme(app: CommandContext, name: str) -> None:
-    """Set and save the theme; without a name, offer them."""
     if not name:
         choose(app, "Theme", themes(app, ""), app.theme, partial(theme, app))
     elif name not in app.available_themes:
@@ -34,7 +33,6 @@ async def fold(app: CommandContext, _: str) -> None:
 
 
 async def served(app: CommandContext, number: str) -> None:
-    """Show the tab with this number, or the next one."""
     if not number:
         await app.served_tabs.show_next(1)
     elif number in map(str, range(len(app.served_tabs.tabs) + 1)):

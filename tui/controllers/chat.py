@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 
 SHELL_MARK = "!"
-"""Begins a line that is a shell command of the person's."""
 MAX_MISSING_NAMES = 3
-"""Mentions without a file that a notification names."""
 
 
 class ChatController:

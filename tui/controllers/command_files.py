@@ -18,7 +18,6 @@ from tui.state.command import Command, Commands
 PROJECT_FOLDER = Path(".agent", "commands")
 MAX_FILE_BYTES = 64 * 1024
 MAX_FILES = 200
-"""Files of one folder that are read."""
 MAX_SUMMARY_CHARS = 100
 _NAME = re.compile(r"[\w.-]+")
 _FRONT_MATTER = re.compile(

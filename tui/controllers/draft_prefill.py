@@ -8,7 +8,6 @@ from tui.app_context import AppContext
 from tui.controllers.chat import ChatController
 
 IDLE_SECONDS = 0.4
-"""Seconds without a keystroke before the draft is prefilled."""
 MAX_DRAFT_CHARACTERS = 20_000
 """Length of a draft up to which it is prefilled too; of longer ones only what precedes them."""
 
@@ -21,7 +20,6 @@ class DraftPrefill:
         self._timer: asyncio.TimerHandle | None = None
 
     def restart_timer(self) -> None:
-        """Wait for the next pause: the prompt has changed."""
         self._app.session.on_keystroke()
         if self._timer is not None:
             self._timer.cancel()

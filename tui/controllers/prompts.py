@@ -88,7 +88,6 @@ class PromptCards:
             return await card.answer()
 
     async def elicit(self, question: ElicitationRequest) -> ElicitationResult:
-        """Ask what an MCP server wants to know from the person (MCP elicitation)."""
         from tui.widgets.elicitation_form import ElicitationForm
 
         card = ElicitationForm(question)
@@ -148,7 +147,6 @@ class PromptCards:
         self._app.prompt.last_input_at = time.monotonic()
 
     def _request(self, tool: Tool, arguments: str) -> AgentApprovalRequested | None:
-        """The running turn's latest request for the approval of this call."""
         from agent.events import AgentApprovalRequested
 
         turn = self._app.turn

@@ -21,7 +21,6 @@ MAX_TURN_VIEWS = 100
 MAX_ENDED_EVENTS = 50_000
 """Events of ended turns that are kept in memory for the token view, about 40 MB."""
 REPAINT_SECONDS = 0.04
-"""Seconds between two repaints of the visible tab."""
 HIDDEN_POLL_SECONDS = 0.5
 """Seconds between two looks at the events of a hidden tab's turn."""
 
@@ -38,7 +37,6 @@ class ServedTabs:
         """Turns of other programs that are running, on closed tabs too."""
 
     def subscribe(self) -> None:
-        """Show every turn of another program that begins from now on."""
         self._app.session.runtime.hub.subscribe(self._on_turn)
 
     def _on_turn(self, turn: RunningTurn) -> None:

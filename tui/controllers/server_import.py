@@ -36,7 +36,6 @@ async def offer_import(app: AppContext) -> None:
 
 
 def add_servers(app: AppContext, entries: dict[str, Any]) -> None:
-    """Add servers to the person's configuration file and connect them."""
     path = app.session.runtime.paths.mcp_json
     environment = folder_environment(app.session.launch.root.expanduser().resolve())
     try:

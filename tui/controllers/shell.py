@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 READ_BYTES, READ_PAUSE_SECONDS = 1 << 20, 0.04
 """Bytes per read, and the pause after it: endless output leaves the app its processor time."""
 INTERRUPT_SECONDS = 1.5
-"""Time that a command has to end after SIGINT."""
 DRAIN_SECONDS = 1.0
-"""Time to read what is left in the pipe of a command that has ended."""
 ENVIRONMENT = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"}
 """The command has no terminal: programs that want one should do without, or fail at once."""
 

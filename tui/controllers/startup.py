@@ -183,7 +183,6 @@ class Startup:
                     app.transcript.add_notice(host.withheld)
 
     async def _add_custom_commands(self) -> None:
-        """Add the slash commands of files, and a notice for each that cannot be used."""
         from agent.config.paths import user_paths
         from tui.controllers.command_files import add_custom_commands, read_command_files
 

@@ -11,7 +11,6 @@ from tui.app_context import AppContext
 SYNCHRONOUS_SECONDS = 0.05
 """Time that work runs before the next key is handled: most work ends within it."""
 CLOSING_SECONDS = 1.0
-"""Time that the end of the app waits for cancelled work."""
 
 
 class BackgroundWork:

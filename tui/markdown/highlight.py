@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 MAX_HIGHLIGHT_CHARS = 50_000
 """Characters of code that are highlighted without a noticeable delay; more is shown plain."""
 SINGLE_LINE_COLUMNS = 60
-"""Width up to which a JSON object stays on one line."""
 _CODE_PREFIX = '{"code":"'
 """Start of the arguments of a call whose only argument is code (blanks left out)."""
 _COMPLETE_CHARS = re.compile(

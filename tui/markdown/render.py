@@ -59,7 +59,6 @@ _TOKEN_PARTS = {
     ("Name", "Decorator"): "function",
     ("Name", "Function"): "function",
 }
-"""The Markdown style of each kind of Pygments token that has one."""
 _WRAPPED, _WRAPPED_AT_BLANK = (Style.from_meta({"joined": by}) for by in ("", " "))
 """Styles that carry a row's separator through Rich's renderer."""
 _BEFORE_CODE, _BEHIND_CODE = (Style.from_meta({"margin": side}) for side in ("left", "right"))

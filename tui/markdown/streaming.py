@@ -128,7 +128,6 @@ class StreamingMarkdown:
 
     @property
     def _unrendered(self) -> str:
-        """The text that is not rendered for good."""
         return self._closed + self._blocks.open
 
     def next_job(self) -> RenderJob | None:

@@ -19,7 +19,6 @@ from tui.state.turn_view import TurnView
 from tui.util.format import format_seconds, format_tokens
 
 FOLLOW_SECONDS = 0.1
-"""Time between two looks at what has come."""
 MAX_COMPARED_WORDS = 4000
 """Words of both answers together; longer ones are not marked, which would take seconds."""
 DIFFERENT_STYLE = "bold underline $warning"

@@ -33,13 +33,11 @@ from tui.screens.list_screen import ListRow, ListScreen
 from tui.util.format import display_text
 
 POLL_SECONDS = 0.5
-"""Time between two looks whether the conversation has changed."""
 NUMBER_COLUMNS = 19
 """Columns of a row behind its name: tokens, and their share of the context."""
 NOTE_COLUMNS = 20
 """Columns behind those, for what was done to the part."""
 MAX_DETAIL_TOKENS = 2000
-"""Tokens of a part that are shown next to the list."""
 MAX_REMEMBERED_LABELS = 8192
 """Rows whose text is not made again: making it takes most of a refresh."""
 BAR_COLOURS = {
@@ -140,7 +138,6 @@ class ContextScreen(ListScreen[None]):
     # --- rows ---
 
     def make_rows(self, search: str) -> Sequence[ListRow]:
-        """Return a row for each part, above those of a turn one for the turn."""
         self._show_bar()
         self._parts = {}
         return list(self._rows(self._measured))
@@ -161,7 +158,6 @@ class ContextScreen(ListScreen[None]):
                 yield from self._rows_off(group)
 
     def _rows_off(self, parts: Sequence[ContextPart]) -> Iterator[ListRow]:
-        """The servers whose tools are all switched off, behind those that are on."""
         host = self._prompt.runtime.host
         if host.withheld or not any(part.kind == "system" for part in parts):
             return

@@ -27,7 +27,6 @@ class HistoryScreen(ListScreen[str]):
         self._prompts = list(dict.fromkeys(reversed(prompts)))
 
     def make_rows(self, search: str) -> Sequence[ListRow]:
-        """Return the latest prompts that have all words of the search."""
         words = search.casefold().split()
         matching = [
             ListRow(str(number), Content(" ".join(display_text(prompt[:LABEL_CHARS]).split())))

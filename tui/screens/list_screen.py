@@ -34,11 +34,8 @@ class ListScreen(GuardedScreen[Result]):
 
     HEADING: ClassVar[str]
     KEY_HINT: ClassVar[str]
-    """The line at the bottom, which names the keys."""
     SEARCH_HINT: ClassVar[str] = "Type to search"
-    """Shown in the empty search input."""
     EMPTY_TEXT: ClassVar[str] = "Nothing here yet."
-    """Shown as details while the list is empty."""
     AUTO_FOCUS = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Back", show=False),

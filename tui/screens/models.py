@@ -17,9 +17,7 @@ from tui.screens.list_screen import ListRow, ListScreen
 from tui.util.format import display_text
 
 POLL_SECONDS = 0.5
-"""Time between two updates of a download's progress."""
 ModelAction = tuple[Literal["run", "pull", "cancel", "default"], str]
-"""An action, and the name of its model."""
 
 
 class ModelsScreen(ListScreen[ModelAction]):

@@ -13,12 +13,10 @@ from tui.screens.page import PageScreen
 from tui.util.format import display_text
 
 LATEST_CALLS = 10
-"""Calls that are listed one by one."""
 MAX_CALL_CHARACTERS = 200
 
 
 def calls_report(items: Iterable[Item]) -> dict[str, list[str]]:
-    """Count the calls of the tools that ran here, and list the latest."""
     counts: Counter[str] = Counter()
     latest: list[str] = []
     for item in items:

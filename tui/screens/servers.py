@@ -18,9 +18,7 @@ from tui.screens.list_screen import ListRow, ListScreen
 from tui.util.format import display_text
 
 POLL_SECONDS = 0.5
-"""Time between two updates of the servers' states."""
 STDERR_LINES = 15
-"""Last lines of a server's stderr that are shown."""
 ID_SEPARATOR = "\t"
 """Stands in a row's id between the names of server and tool; the tool is empty in a server's row."""
 STATUS_MARKS = {"ready": "●", "starting": "◌", "failed": "✗", "disabled": "○"}

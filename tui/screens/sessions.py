@@ -53,7 +53,6 @@ class SessionsScreen(ListScreen[str]):
         self._is_searching = self._chooses_first = False
 
     def on_mount(self) -> None:
-        """Name the conversations that cannot be read."""
         for sentence in self._store.damage.take():
             self.notify(sentence, severity="warning", markup=False)
 

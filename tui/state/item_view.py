@@ -76,7 +76,6 @@ class ItemView:
     """A complete message as the model wrote it, with its tabs."""
     incomplete: bool = False
     tokens: int | None = None
-    """Number of tokens of complete reasoning."""
     markdown: str | None = None
     """A message with its citations as links; None if it has none."""
 

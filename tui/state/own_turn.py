@@ -17,7 +17,6 @@ class OwnTurn:
 
     running: RunningTurn | None = None
     view: TurnView | None = None
-    """The view of the turn that is running, or that ran last."""
     latest: RunningTurn | None = None
     """The turn of ``view``; None also after the prompt has changed: its tokens are outdated."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 MAX_PASTE_LINES, MAX_PASTE_CHARACTERS = 40, 4000
-"""The longest paste that is not folded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +12,6 @@ class Fold:
     """A folded text, and where its placeholder is in the prompt."""
 
     start: int
-    """Index of the placeholder's first character."""
     end: int
     text: str
 
@@ -70,7 +68,6 @@ class PasteFolder:
         )
 
     def add(self, *folds: Fold) -> None:
-        """Add folds whose placeholders are in the prompt now."""
         self.folds = tuple(sorted((*self.folds, *folds), key=lambda fold: fold.start))
 
     def remember(self, text: str) -> None:
@@ -79,7 +76,6 @@ class PasteFolder:
             self._folds_by_text[text] = self.folds
 
     def restore(self, text: str) -> None:
-        """Set the folds to those that this text had."""
         self.folds = self._folds_by_text.get(text, ())
 
     def unfold(self, text: str, start: int = 0, end: int | None = None) -> str:

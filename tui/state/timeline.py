@@ -89,8 +89,6 @@ def read_timeline(
 
 
 class _Fold:
-    """Reads events in order."""
-
     def __init__(self) -> None:
         self.spans: list[TimeSpan] = []
         self.seconds = 0.0

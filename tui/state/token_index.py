@@ -28,7 +28,6 @@ class TokenIndex:
         del self._ends[count:]
 
     def span(self, number: int) -> tuple[Position, Position]:
-        """Where a token, counted from 0, starts and ends."""
         return self._starts[number], self._ends[number]
 
     def at(self, position: Position) -> int:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from agent.util.programs import find_program
 
 PROGRAM_TIMEOUT_SECONDS = 2.0
-"""Time that a clipboard program may take."""
 
 
 def copy_to_desktop(text: str) -> bool:

@@ -16,7 +16,6 @@ from agent.errors import UserError, describe_cause
 from agent.util.programs import find_program, require_program
 
 FALLBACK_EDITORS = ("nano", "vi")
-"""Programs that are tried where neither VISUAL nor EDITOR is set."""
 
 
 async def edit_text(app: App[int], text: str) -> str:

@@ -54,7 +54,6 @@ class TerminalWriter(io.TextIOWrapper):
 
     @contextlib.contextmanager
     def _hanging_up(self) -> Iterator[None]:
-        """Turn the first OSError into SIGHUP, and ignore later ones."""
         try:
             yield
         except OSError:

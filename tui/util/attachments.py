@@ -20,7 +20,6 @@ from agent.errors import UserError
 from agent.util.images import PDF_MAGIC, SIGNATURE_BYTES, is_image
 
 MAX_FILE_BYTES, MAX_PDF_BYTES = 256 * 1024, 16 << 20
-"""Sizes of the largest text and the largest PDF that can be attached."""
 _PUNCTUATION = ".,;:!?)]}'\""
 """May follow a path."""
 _MENTION = re.compile(r'(?<!\S)@(?:"(?P<quoted>[^"\n]+)"|(?P<path>\S+))')
@@ -47,7 +46,6 @@ def missing_files(text: str, root: Path) -> list[str]:
 
 
 def without_attachments(text: str) -> str:
-    """Return the prompt as the person wrote it, without what was appended to it."""
     return split_attachments(text)[0]
 
 

@@ -17,11 +17,8 @@ from pathlib import Path
 from tools.git import run_git
 
 MAX_FILES = 30_000
-"""Files that are indexed; those beyond are not offered."""
 REFRESH_SECONDS = 5.0
-"""Age of the index after which it is stale."""
 _LISTING_SECONDS = 5.0
-"""Time after which listing the files is given up."""
 _SKIPPED_FOLDERS = {"node_modules", "__pycache__", "venv", "target", "build", "dist"}
 """Folders that are not entered outside of git repositories; nor are hidden ones."""
 

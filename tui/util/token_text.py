@@ -12,7 +12,6 @@ from tui.util.format import display_text
 PROBABILITY_STEPS = (0.9, 0.5, 0.1, 0.01)
 """A token less likely than each of them is coloured one step stronger; the likelier ones are plain."""
 SURPRISING_PROBABILITY = 0.1
-"""Probability below which a token is called surprising."""
 
 
 def probability_style(probability: float) -> str:

@@ -34,7 +34,6 @@ class Foldable:
 
     @property
     def expanded(self) -> bool:
-        """Whether all is shown, however long it is."""
         return self._expanded
 
     @expanded.setter
@@ -61,7 +60,6 @@ class VirtualEntry:
 
     @property
     def foldable(self) -> Foldable | None:
-        """The widget, if it can be folded."""
         return self.widget if isinstance(self.widget, Foldable) else None
 
 

@@ -70,8 +70,6 @@ def question_note(request: AgentApprovalRequested) -> Content:
 
 
 class _Call(Vertical):
-    """The call and the note about it, which scroll together."""
-
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         # Without a height of the container, Textual honours a max-height in rows only.
         return self.arrange(Size(width, viewport.height)).total_region.height

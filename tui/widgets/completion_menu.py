@@ -11,7 +11,6 @@ from tui.state.command import CompletionItem
 from tui.util.format import display_text
 
 VISIBLE_ROWS = 8
-"""Choices that are seen at a time."""
 
 
 class CompletionMenu(Static):
@@ -46,7 +45,6 @@ class CompletionMenu(Static):
             self._update()
 
     def move(self, by: int) -> None:
-        """Highlight another choice, from the last on to the first."""
         self._highlighted = (self._highlighted + by) % len(self._choices)
         self._update()
 

@@ -195,7 +195,6 @@ def _field_widget(field: FormField) -> FieldWidget:
 
 
 def _default_text(field: FormField) -> str:
-    """The default as the one line that an input can show."""
     default = field.default
     if default is None:
         return ""

@@ -54,7 +54,6 @@ class FoldingArea(WrappedArea):
             self._put(text, (0, 0), (0, 0))
 
     def paste(self, text: str) -> None:
-        """Replace the selection by a text that is folded if it is long."""
         self.move_cursor(self._put(text, *self.selection, times=1))
 
     def _put(self, text: str, start: Location, end: Location, times: int = 10) -> Location:

@@ -9,7 +9,6 @@ from tui.state.own_turn import PromptQueue
 from tui.util.attachments import without_attachments
 
 MAX_VISIBLE_PROMPTS = 3
-"""Prompts that are shown; of the others only their number."""
 
 
 class QueueBar(Static):

@@ -135,7 +135,6 @@ class BaseSearchBar(Guarded, Horizontal):
         await self._show_current()
 
     async def action_step(self, by: int) -> None:
-        """Go to another hit, from the last on to the first."""
         if self._hits:
             self._current = (self._current + by) % len(self._hits)
             await self._show_current()
@@ -172,7 +171,6 @@ class SearchBar(BaseSearchBar):
         self._texts = DisplayedTexts(next(widths, transcript.size.width))
 
     async def find(self, query: str) -> Sequence[SearchHit]:
-        """Return the hits in prompts and items, without regard to case."""
         hits = []
         for turn in self._transcript.turns:
             for item in (None, *turn.items):

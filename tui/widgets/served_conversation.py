@@ -11,7 +11,6 @@ from tui.widgets.tabs import TabState
 from tui.widgets.transcript import Transcript
 
 TITLE_SOURCE_CHARACTERS = 500
-"""Characters of the first prompt that the tab's title is taken from."""
 
 
 class ServedConversation:

@@ -96,7 +96,6 @@ class ShellEntries(NoticeEntries):
 
 
 def sent_commands(prompt: str) -> Iterator[ShellEntries]:
-    """Yield the commands whose output was sent with a stored prompt."""
     for attachment in split_attachments(prompt)[1]:
         if attachment.kind == "command":
             yield ShellEntries(ShellRun.from_attachment(attachment))

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tui.state.turn_view import TurnView
 
 MIN_SECONDS = 1.0
-"""Time that a turn runs before the line says for how long."""
 
 
 @dataclass(slots=True)
@@ -29,7 +28,6 @@ class StatusFields:
     seconds: float = 0.0
     """Since the running turn began; 0 while none runs."""
     folder: str = ""
-    """The folder that tools work in."""
     model: str = ""
     context_used: int | None = None
     context_length: int | None = None
@@ -39,7 +37,6 @@ class StatusFields:
     download: str = ""
     """Name and progress of a model that is being downloaded."""
     served_running: int = 0
-    """Running turns of other programs."""
     tab_key: str = ""
     """The key that shows their tabs."""
 

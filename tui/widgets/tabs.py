@@ -48,7 +48,6 @@ class TabLabel:
 
 
 def truncate_title(title: str, columns: int) -> str:
-    """Cut a title to a number of columns, the last one an ellipsis."""
     if cell_len(title) <= columns:
         return title
     return f"{set_cell_size(title, columns - 1).rstrip()}…"

@@ -45,7 +45,6 @@ class StyledLine:
         self.text += text
 
     def runs(self, start: int, end: int) -> Iterator[tuple[int, int, str]]:
-        """Yield start, end and style of each run between two characters."""
         first = max(0, bisect_right(self.styles, start, key=lambda style: style[0]) - 1)
         last = bisect_left(self.styles, end, first + 1, key=lambda style: style[0])
         ends = [style_start for style_start, _ in self.styles[first + 1 : last]]
@@ -123,7 +122,6 @@ class TextStream(Guarded, ScrollView, can_focus=True):
         self.write_lines([(text, style)])
 
     def write_lines(self, runs: Iterable[StyledRun]) -> None:
-        """Append styled texts, together on lines of their own."""
         self.mark()
         self.write_runs([*runs, ("\n", "")])
 

@@ -26,7 +26,6 @@ from tui.widgets.pane import PaneTitle
 MAX_BYTES = 16
 """Bytes of a token that are listed; few have more."""
 TEXT_CELLS = 14
-"""Cells of a token's text in the list."""
 MIN_BAR_PROBABILITY = 0.005
 """A token that is less likely has no bar."""
 MIN_ROWS_STACKED = 14
@@ -157,7 +156,6 @@ class TokenPanel(Guarded, Container):
         self._show_again()
 
     def _show_again(self) -> None:
-        """Show the same in the room that there is now."""
         self.show_state(self._state)
         if self.choices is not None:
             self._show_alternatives()
@@ -276,7 +274,6 @@ def quoted(raw: bytes) -> str:
 
 
 def listed_bytes(raw: bytes) -> str:
-    """The bytes in hexadecimal, the first of many."""
     more = f" … {len(raw):,} bytes" if len(raw) > MAX_BYTES else ""
     return raw[:MAX_BYTES].hex(" ") + more
 

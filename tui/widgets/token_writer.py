@@ -15,7 +15,6 @@ from tui.util.token_text import TokenRun, TokenTextRenderer
 from tui.widgets.token_browser import TokenBrowser
 
 MAX_EARLIER_TOKENS = 20_000
-"""Prompt tokens from before the turn that are shown, the latest."""
 
 
 class TokenWriter:

@@ -88,7 +88,6 @@ class Transcript(VirtualScroll):
                 await self.fill()
 
     async def add_stored_turns(self, turns: list[TurnView]) -> None:
-        """Show turns from the store, and the end of the last."""
         from tui.widgets.exchange import ExchangeEntries  # as in add_turn
         from tui.widgets.shell_output import sent_commands
 
@@ -163,13 +162,11 @@ class Transcript(VirtualScroll):
         exchange.follow()
 
     def _entries_from(self, first: int) -> list[VirtualEntry]:
-        """Return the entries of a section, by its index, and of all below it."""
         return [entry for section in self._sections[first:] for entry in section.entries]
 
     # --- navigation ---
 
     async def pick(self, turn: TurnView) -> None:
-        """Scroll to the prompt of a turn and give it the focus."""
         from tui.widgets.user_message import UserMessage  # as in add_turn
 
         message = await self.mount_entry(self._exchange_of(turn).entry_of(None))

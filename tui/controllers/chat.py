@@ -123,22 +123,21 @@ class ChatController:
 
     async def resubmit(self, turn: TurnView, text: str) -> None:
         """Ask ``text`` in place of a turn's prompt, in a branch that ends before that turn."""
-        app = self._app
-        if turn not in app.transcript.own_turns or turn.start is None:
+        if turn not in self._app.transcript.own_turns or turn.start is None:
             await self.ask(text)
-            return
-        app.session.branch(turn.start)
-        await app.transcript.remove_from(turn)
-        await self.ask(text, in_branch=True)
+        else:
+            await self._ask_in_branch(turn, text)
+
+    async def _ask_in_branch(self, turn: TurnView, text: str, begin: Begin | None = None) -> None:
+        assert turn.start is not None, "only own turns are continued"
+        self._app.session.branch(turn.start)
+        await self._app.transcript.remove_from(turn)
+        await self.ask(text, begin, in_branch=True)
 
     async def continue_from(self, turn: TurnView, begun: Continuation) -> None:
         """Answer a turn's prompt again from ``begun`` on, in a branch that ends before that turn."""
-        app = self._app
-        assert turn.start is not None, "only own turns are continued"
-        app.session.branch(turn.start)
-        await app.transcript.remove_from(turn)
-        await self.ask(turn.raw_prompt, lambda _: begun, in_branch=True)
-        app.transcript.scroll_to_live_end()
+        await self._ask_in_branch(turn, turn.raw_prompt, lambda _: begun)
+        self._app.transcript.scroll_to_live_end()
 
     async def with_attachments(self, text: str) -> str | None:
         """The text with the files that it mentions; None if it went back to the prompt."""

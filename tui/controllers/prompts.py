@@ -55,11 +55,8 @@ class PromptCards:
     @property
     def takes_letters(self) -> bool:
         """Whether letters are for a question; a button of it has no use for them."""
-        return any(card.has_focus_within for card in self._cards) and not self._is_on_button
-
-    @property
-    def _is_on_button(self) -> bool:
-        return isinstance(self._app.screen.focused, Button)
+        on_button = isinstance(self._app.screen.focused, Button)
+        return any(card.has_focus_within for card in self._cards) and not on_button
 
     @property
     def is_settling(self) -> bool:

@@ -97,9 +97,8 @@ class ServersScreen(ListScreen[None]):
 
     def _server_label(self, state: ServerState, tools: Sequence[Tool]) -> Content:
         on = [tool for tool in tools if not self._host.is_tool_disabled(tool.server, tool.name)]
-        count = (
-            f"{len(on)} of {len(tools)} tools" if len(on) < len(tools) else _tool_count(len(tools))
-        )
+        total = f"{len(tools)} tool{'' if len(tools) == 1 else 's'}"
+        count = f"{len(on)} of {len(tools)} tools" if len(on) < len(tools) else total
         status = f"{state.status}: {state.error}" if state.error else state.status
         words = [
             "" if tools else display_text(status).split("\n")[0],
@@ -129,10 +128,6 @@ class ServersScreen(ListScreen[None]):
     def _verdict(self, tool: Tool) -> Verdict | None:
         config = self._host.server_config(tool.server)
         return self._runtime.policy.decide(tool, config) if config else None
-
-    def _rules(self, tool: Tool) -> list[str]:
-        config = self._host.server_config(tool.server)
-        return self._runtime.policy.tool_rules(tool, config) if config else []
 
     # --- details ---
 
@@ -178,7 +173,8 @@ class ServersScreen(ListScreen[None]):
             )
             words.append(DECISION_TEXTS[verdict.decision] + reason)
         parts = [Content(" · ".join(filter(None, words)))]
-        if rules := self._rules(tool):
+        config = self._host.server_config(tool.server)
+        if config and (rules := self._runtime.policy.tool_rules(tool, config)):
             lines = "\n".join(display_text(rule) for rule in rules)
             parts.append(
                 Content.assemble(
@@ -285,7 +281,3 @@ def _diff_content(diff: str) -> Content:
 
 def _matches(search: str, *texts: str) -> bool:
     return search.lower() in "\n".join(texts).lower()
-
-
-def _tool_count(tools: int) -> str:
-    return f"{tools} tool{'' if tools == 1 else 's'}"

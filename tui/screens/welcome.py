@@ -58,7 +58,8 @@ def welcome_offers(
     offers += [WelcomeOffer(f"ask {example}", f"Try: {example}") for example in examples]
     offers += [
         WelcomeOffer(
-            f"run {row.name}", f"Switch to {row.name}, from {row.source} ({_format_size(row.size)})"
+            f"run {row.name}",
+            f"Switch to {row.name}, from {row.source} ({format_bytes(row.size or 0)})",
         )
         for row in rows
         if row.runnable and row.source not in ("embedded", "file")
@@ -82,14 +83,10 @@ def _download_offers(
         yield WelcomeOffer(
             f"pull {row.name}",
             f"Download {row.name} …",
-            f"  Size {_format_size(size)}; {_format_size(disk)} of disk free\n"
-            f"  Memory {_format_size(fit.memory)}; {_format_size(fit.free)} free\n"
+            f"  Size {format_bytes(size)}; {format_bytes(disk)} of disk free\n"
+            f"  Memory {format_bytes(fit.memory)}; {format_bytes(fit.free)} free\n"
             f"  Speed {fit}",
         )
-
-
-def _format_size(size: int | None) -> str:
-    return format_bytes(size or 0)
 
 
 class WelcomeScreen(GuardedDialog[str]):

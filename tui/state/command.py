@@ -47,9 +47,8 @@ class Commands:
     """The registry of slash commands, by name."""
 
     def __init__(self, commands: Iterable[Command]) -> None:
-        self._commands: dict[str, Command] = {}
+        self._commands = {command.name: command for command in commands}
         self._added_commands: dict[str, list[Command]] = {}
-        self._commands |= {command.name: command for command in commands}
 
     def replace(self, source: str, commands: Iterable[Command]) -> None:
         """Set the commands of an MCP server, or of files (""), in place of those that it had."""

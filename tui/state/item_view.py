@@ -143,19 +143,14 @@ def finish_item(view: ItemView, item: ev.Item) -> None:
 def _call_parts(item: ev.Item) -> tuple[str, str, str | None, bool]:
     match item:
         case ev.McpCallItem(error=error):
-            title, result = (
-                f"{item.server_label} · {item.name}",
-                error.text if error else item.output,
-            )
-            return title, item.arguments, result or "", error is not None
+            title = f"{item.server_label} · {item.name}"
+            result = (error.text if error else item.output) or ""
+            return title, item.arguments, result, error is not None
         case ev.McpListToolsItem(tools=tools):
             return f"{item.server_label} · tools", "{}", ", ".join(t.name for t in tools), False
         case ev.McpApprovalRequestItem():
-            title, result = (
-                f"{item.server_label} · {item.name}",
-                "waiting for the client's approval",
-            )
-            return title, item.arguments, result, False
+            title = f"{item.server_label} · {item.name}"
+            return title, item.arguments, "waiting for the client's approval", False
         case ev.FunctionCallItem():
             return item.name, item.arguments, "sent to the client", False
         case ev.CustomToolCallItem():

@@ -7,9 +7,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AliasChoices, Field, StringConstraints
 
 from agent.server.http.errors import ApiError, client_param, client_params, invalid, unsupported
 from agent.server.input import schemas
@@ -31,6 +32,7 @@ PARAM_NAMES = (
     ("text.format.", "response_format.json_schema."),
     ("tool_choice.tools", "tool_choice.allowed_tools.tools"),
     ("reasoning.effort", "reasoning_effort"),
+    ("reasoning.max_tokens", "thinking_budget_tokens"),
     ("text.verbosity", "verbosity"),
 )
 """Beginnings of parameters in the Responses API, and what they are here."""
@@ -176,6 +178,13 @@ class ChatRequest(schemas.SamplingFields):
     max_tokens: schemas.OutputLimit = None
     max_completion_tokens: schemas.OutputLimit = None
     response_format: ResponseFormat | None = None
+    thinking_budget_tokens: schemas.ReasoningLimit = Field(
+        default=None,
+        validation_alias=AliasChoices(
+            "thinking_budget_tokens", "reasoning_budget_tokens", "thinking_token_budget"
+        ),
+    )
+    """``reasoning.max_tokens`` of the Responses API: llama-server's two names, and vLLM's."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
         None
     )
@@ -228,7 +237,7 @@ def _to_response_requests(
         "tools": _tools(chat),
         "tool_choice": _tool_choice(chat),
         "max_output_tokens": limit,
-        "reasoning": {"effort": chat.reasoning_effort} if chat.reasoning_effort else None,
+        "reasoning": {"effort": chat.reasoning_effort, "max_tokens": chat.thinking_budget_tokens},
         "text": {"format": _text_format(chat.response_format), "verbosity": chat.verbosity},
         "include": [INCLUDE_LOGPROBS] if chat.logprobs else None,
         "store": False,
@@ -241,10 +250,11 @@ def _to_response_requests(
     with chat_params(chat):
         if ignored is not None:
             fields, more = without_unknown_values(schemas.CreateResponse, fields)
-            ignored += more
+            ignored += [_chat_param(chat, param) for param in more]
         requests = [validate(schemas.CreateResponse, {**fields, "seed": seed}) for seed in seeds]
     for request in requests:
         request.origin.ignored = tuple(ignored or ())
+        request.origin.sent_name = partial(_chat_param, chat)
         request.origin.ends_at_cut_call = bool(chat.stream)
     return requests
 
@@ -255,26 +265,29 @@ def chat_params(chat: ChatRequest) -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        old = new = error.param or ""
-        for theirs, ours in PARAM_NAMES:
-            if old.startswith(theirs):
-                new = ours if theirs == "input" else ours + old.removeprefix(theirs)
-        if old == "tool_choice" and chat.functions:
-            new = "function_call"
-        if old == "tools" and chat.functions:
-            new = "functions"
-        if (index := re.match(r"tools\[(\d+)\]", old)) and chat.tools:
-            kind = chat.tools[int(index[1])].get("type")
-            if kind in chat.tools[int(index[1])]:
-                new = f"{index[0]}.{kind}{old.removeprefix(index[0])}"
-        if old == "max_output_tokens":
-            new = "max_tokens" if chat.max_completion_tokens is None else "max_completion_tokens"
-        if new == old:
+        old = error.param or ""
+        if (new := _chat_param(chat, old)) == old:
             raise
         message = str(error).replace(f"'{old}'", f"'{new}'")
         raise ApiError(
             error.status, message, code=error.code, param=new, headers=error.headers
         ) from None
+
+
+def _chat_param(chat: ChatRequest, param: str) -> str:
+    """The name that a parameter of the Responses API has in this request."""
+    for theirs, ours in PARAM_NAMES:
+        if param.startswith(theirs):
+            return ours if theirs == "input" else ours + param.removeprefix(theirs)
+    if chat.functions and param in ("tool_choice", "tools"):
+        return {"tool_choice": "function_call", "tools": "functions"}[param]
+    if index := re.match(r"tools\[(\d+)\]", param):
+        tool = dict(enumerate(chat.tools or ())).get(int(index[1]), {})
+        kind, rest = tool.get("type"), param.removeprefix(index[0])
+        return f"{index[0]}.{kind}{rest}" if kind in tool else param
+    if param == "max_output_tokens":
+        return "max_tokens" if chat.max_completion_tokens is None else "max_completion_tokens"
+    return param
 
 
 def _refuse(chat: ChatRequest, has_browser: bool, ignored: list[str] | None) -> None:

@@ -6,6 +6,7 @@ https://platform.openai.com/docs/api-reference/responses/create, and ``top_k``, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
@@ -59,6 +60,8 @@ def _replaces_no_limit(value: Any) -> BeforeValidator:
 
 OutputLimit = Annotated[Annotated[int, Field(ge=1)] | None, _replaces_no_limit(None)]
 """Tokens of an answer; None: as many as fit."""
+ReasoningLimit = Annotated[Annotated[int, Field(ge=0)] | None, _replaces_no_limit(None)]
+"""Tokens of the reasoning before a call or the answer; None: no limit."""
 TopK = Annotated[Annotated[int, Field(ge=0)] | None, _replaces_no_limit(0)]
 """Sample from the k most likely tokens; 0: all."""
 
@@ -508,6 +511,8 @@ class RequestOrigin:
     """Paths of the fields that are passed over."""
     dropped: tuple[str, ...] = ()
     """Those of them that this request lacks."""
+    sent_name: Callable[[str], str] = str
+    """Returns the name that a parameter has in the API that the body was sent to."""
     ends_at_cut_call: bool = False
     """Whether a call that the model cut off ends the answer; a chat's chunks take nothing back."""
 

@@ -92,7 +92,7 @@ def without_calls(
         message = f"'{param}' cannot be used: this server cannot parse the calls of its model."
         raise invalid(param, message, "unsupported_parameter")
     chosen = ["tool_choice"] if request.tool_choice not in (None, "auto", "none") else []
-    request.origin.ignored += (param, *chosen)
+    request.origin.ignored += (*map(request.origin.sent_name, (param, *chosen)),)
     return request.model_copy(update={"tool_choice": None}), []
 
 

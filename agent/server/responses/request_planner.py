@@ -449,7 +449,8 @@ def _ignored_params(
 ) -> tuple[str, ...]:
     """The parameters of the request without effect, which are logged; ``more``: further ones."""
     unread = [client_param(f"input[{at}]", request.origin.dropped) for at in history.unread]
-    ignored = (*request.origin.ignored, *more, *unread)
+    named = dict.fromkeys(map(request.origin.sent_name, (*more, *unread)))
+    ignored = (*request.origin.ignored, *named)
     if ignored:
         log.warning("of the request is passed over: %s", ", ".join(ignored)[:200])
     return ignored

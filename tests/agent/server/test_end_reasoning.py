@@ -41,6 +41,19 @@ async def test_budget_of_the_operator_holds_for_every_api(serve: Serve) -> None:
     assert (message["reasoning_content"], message["content"]) == ("one two", "It is so.")
 
 
+@pytest.mark.parametrize(
+    "field", ["thinking_budget_tokens", "reasoning_budget_tokens", "thinking_token_budget"]
+)
+async def test_chat_has_a_budget_by_the_names_of_other_servers(serve: Serve, field: str) -> None:
+    served = await serve(thought(WORDS), ANSWER, HELLO)
+    body = {"messages": [{"role": "user", "content": "x"}]}
+    url = f"{served.url}/chat/completions"
+    message = (await served.post({**body, field: 3}, url=url)).json()["choices"][0]["message"]
+    assert (message["reasoning_content"], message["content"]) == ("one two three", "It is so.")
+    assert (await served.post({**body, field: -1}, url=url)).status_code == 200
+    assert api_error(await served.post({**body, field: -2}, url=url), 400)["param"] == field
+
+
 async def test_budget_of_nothing_leaves_no_reasoning(serve: Serve) -> None:
     served = await serve(ANSWER)
     response = check(await served.stream(input="x", reasoning={"max_tokens": 0}))

@@ -69,6 +69,13 @@ async def test_lenient_server_names_ignored_tools(
             assert (echoed["tools"], echoed["tool_choice"]) == ([], "auto")
 
 
+async def test_lenient_chat_names_its_own_older_fields(serve: Serve, tmp_path: Path) -> None:
+    served = await plain_server(serve, tmp_path / "home", lenient=True)
+    body = {"messages": MESSAGES, "functions": [CHAT_FUNCTION["function"]]}
+    answer = await served.post(body, url=f"{served.url}/chat/completions")
+    assert (answer.status_code, answer.headers["agent-ignored"]) == (200, "functions")
+
+
 async def test_tools_that_clients_add_by_habit_are_left_out(serve: Serve, tmp_path: Path) -> None:
     served = await plain_server(serve, tmp_path / "home")
     answer = await served.post({"input": "hi", "tools": [{"type": "web_search"}]})

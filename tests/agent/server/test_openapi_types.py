@@ -191,6 +191,7 @@ DIFFERENCES = {
         + .messages[].reasoning_content
         + .min_p
         + .repeat_penalty
+        + .thinking_budget_tokens
         + .tool_choice.mode
         + .tool_choice.name
         + .tool_choice.server_label

@@ -140,6 +140,9 @@ async def test_lenient_server_passes_over_effort_without_control(serve: Serve) -
     answer = await served.post({"input": "x", "reasoning": {"effort": "high"}})
     assert answer.status_code == 200 and answer.headers["agent-ignored"] == "reasoning.effort"
     assert answer.json()["reasoning"]["effort"] is None
+    body = {"messages": [{"role": "user", "content": "x"}], "reasoning_effort": "high"}
+    answer = await served.post(body, url=f"{served.url}/chat/completions")
+    assert answer.status_code == 200 and answer.headers["agent-ignored"] == "reasoning_effort"
 
 
 UNFIT = "'Oslo' is not of type 'integer'"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tui.next_prompt import turn_effort
 from tui.widgets.status_line import StatusLine
 from tui.widgets.transcript import Transcript
 
@@ -83,7 +84,10 @@ class LiveDisplay:
                 if (turn := self._own.latest) is None:
                     self._session.next_prompt.refresh_header()
                 conversation = turn.conversation if turn else self._session.conversation
-            view.follow(turn, conversation, self._session.runtime.format)
+            form = self._session.next_prompt.format
+            if form is not None and turn is not None and (own := turn_effort(turn.response)):
+                form = form.with_effort(own)
+            view.follow(turn, conversation, form)
 
     def update_timer(self) -> None:
         if self._timer is None:

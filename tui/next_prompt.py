@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from agent.errors import UserError
 from tui.state.tool_selection import ToolSelection
 
 if TYPE_CHECKING:
     from agent.conversation.conversation import Conversation
-    from agent.events import AgentContext
-    from agent.formats.protocol import Format
+    from agent.events import AgentContext, Response
+    from agent.formats.protocol import Effort, Format
     from agent.runtime.runtime import Runtime
     from agent.turn.options import TurnOptions
     from tui.session_storage import SessionStorage
+
+
+def turn_effort(response: Response) -> Effort | None:
+    """The reasoning effort of a turn; None: its model has none, or it is not known."""
+    effort = response.reasoning.effort if response.reasoning else None
+    return cast("Effort", effort) if effort in ("low", "medium", "high") else None
 
 
 @dataclass(eq=False)
@@ -33,11 +39,17 @@ class NextPrompt:
     def turn_options(self) -> TurnOptions:
         return replace(self.options, tools=self.tool_selection.selected(self.runtime.host.tools()))
 
+    @property
+    def format(self) -> Format | None:
+        """The model's chat format with the effort of the next turn; None until a model is loaded."""
+        form = self.runtime.format
+        return None if form is None else form.with_effort(self.options.effort)
+
     def require_format(self) -> Format:
-        """The model's chat format. Raises UserError until a model is loaded."""
-        if self.runtime.format is None:
+        """The same. Raises UserError until a model is loaded."""
+        if (form := self.format) is None:
             raise UserError("The tokens can be counted once the model is loaded.")
-        return self.runtime.format
+        return form
 
     @property
     def first_entry(self) -> int:
@@ -50,18 +62,24 @@ class NextPrompt:
 
     # --- its tokens ---
 
-    def branch(self, form: Format, before: int | None = None) -> Conversation:
-        """A copy of the conversation up to entry ``before``, with the header of the next prompt."""
+    def branch(
+        self, form: Format, before: int | None = None, effort: Effort | None = None
+    ) -> Conversation:
+        """A copy of the conversation up to entry ``before``, with the header of the next prompt.
+        ``effort``: one in place of the next turn's."""
         conversation = self.conversation
         copy = conversation.branch(
             conversation.id, len(conversation.entries) if before is None else before
         )
         copy.omit_answered_calls(form)
-        self._set_header(copy, form)
+        self._set_header(copy, form, effort)
         return copy
 
-    def _set_header(self, conversation: Conversation, form: Format) -> None:
+    def _set_header(
+        self, conversation: Conversation, form: Format, effort: Effort | None = None
+    ) -> None:
         options, tools = self.turn_options(), self.runtime.host.tools()
+        options = replace(options, effort=effort or options.effort)
         conversation.set_header(
             form, options.prompt_header(tools if options.tools is None else options.tools)
         )
@@ -98,12 +116,12 @@ class NextPrompt:
 
     def token_count(self) -> int | None:
         """Number of tokens that it starts with; None until a model is loaded."""
-        form = self.runtime.format
+        form = self.format
         return None if form is None else len(self.branch(form).prompt(form))
 
     async def cached_tokens(self) -> int | None:
         """Tokens of it in memory; None: that is not known, as while a turn runs."""
-        runtime, form = self.runtime, self.runtime.format
+        runtime, form = self.runtime, self.format
         if runtime.loaded is None or runtime.running_turns or form is None:
             return None
         return await runtime.prefetcher.cached_tokens(self.branch(form).prompt(form))

@@ -30,6 +30,7 @@ from agent.turn.written_generations import (
     generation_prompt,
     written_generations,
 )
+from tui.next_prompt import turn_effort
 from tui.session import Session
 
 
@@ -59,7 +60,8 @@ class WrittenTurn:
     ) -> None:
         """``entries``: its messages as they are stored. Raises UserError without a model."""
         self._session, self.stored = session, turn
-        self._form = form = session.next_prompt.require_format()
+        form, self._effort = session.next_prompt.require_format(), turn_effort(turn.response)
+        self._form = form = form.with_effort(self._effort) if self._effort else form
         self.entries: list[Entry] = with_reasoning(form, entries, turn.response.output)
         """Its messages, its own prompt and its reasoning included."""
         self.events = events
@@ -108,8 +110,10 @@ class WrittenTurn:
         return written_generations(self._form, self.entries, self.events)
 
     def prompt(self, generation: WrittenGeneration) -> list[int]:
-        """Return the prompt of a generation, as the turn's prompt would be rendered now."""
-        before = self._session.next_prompt.branch(self._form, self.stored.start).ids()
+        """Return the prompt of a generation, as the turn's prompt would be rendered now with the turn's
+        effort."""
+        prompt = self._session.next_prompt
+        before = prompt.branch(self._form, self.stored.start, self._effort).ids()
         return generation_prompt(self._form, before, self.entries, generation)
 
     async def settings(

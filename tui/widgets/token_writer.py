@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from agent.conversation.conversation import Conversation
 from agent.events import AgentPrompt, AgentRepair, AgentTokens, Event
-from agent.formats.protocol import Format
+from agent.formats.protocol import Format, SingleMessageFormat
 from agent.turn.context import RunningTurn
 from tui.state.token_log import TokenLog
 from tui.util.token_text import TokenRun, TokenTextRenderer
@@ -32,6 +32,8 @@ class TokenWriter:
         """Number of the turn's events that are shown."""
         self._turn_mark = self._generation_mark = 0
         """Where the first and the last generation begin in the stream."""
+        self._opening: list[int] = []
+        """The generation prompt of the last one."""
         self._renderer: TokenTextRenderer | None = None
         """Renders that generation; None before the first."""
         self._repairs: defaultdict[int, list[str]] = defaultdict(list)
@@ -80,9 +82,10 @@ class TokenWriter:
         start = self.log.generations[0].start
         self._stream.truncate(self._turn_mark)
         self.log = TokenLog(self.log.ids[:start])
-        self._begin_generation((), self.form)
         events = turn.log.events[: self._events_read]
-        first = next(n for n, event in enumerate(events) if isinstance(event, AgentPrompt))
+        first, ids = next((n, e.ids) for n, e in enumerate(events) if isinstance(e, AgentPrompt))
+        self._opening = _opening_of(ids, self.form)
+        self._begin_generation((), self.form)
         self._write(events[first + 1 :], self.form)
 
     def _write(self, events: Sequence[Event], form: Format) -> None:
@@ -92,7 +95,8 @@ class TokenWriter:
                 case AgentPrompt(ids=ids):
                     self._write_tokens(new)
                     new = []
-                    self._write_prompt(ids[: len(ids) - len(form.open_assistant())], form)
+                    self._opening = _opening_of(ids, form)
+                    self._write_prompt(ids[: len(ids) - len(self._opening)], form)
                     if not self.log.generations:
                         self._turn_mark = self._stream.mark()
                     self._begin_generation(ids, form)
@@ -146,10 +150,17 @@ class TokenWriter:
 
     def _restart_generation(self, form: Format) -> TokenTextRenderer:
         """Write the header that opens the assistant's message; its tokens follow from the first on."""
-        header = TokenTextRenderer(form, generated=False).runs(form.open_assistant())
+        header = TokenTextRenderer(form, generated=False).runs(self._opening)
         self._stream.write_tokens(header)
         self._renderer = TokenTextRenderer(form, generated=True)
         return self._renderer
+
+
+def _opening_of(ids: Sequence[int], form: Format) -> list[int]:
+    """The generation prompt at the end of a prompt, which may be another one after a tool's result."""
+    forms = [form, form.after_result()] if isinstance(form, SingleMessageFormat) else [form]
+    openings = sorted((each.open_assistant() for each in forms), key=len, reverse=True)
+    return next((o for o in openings if list(ids[len(ids) - len(o) :]) == o), [])
 
 
 def _count_tokens(turn: RunningTurn) -> list[int]:

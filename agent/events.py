@@ -337,6 +337,8 @@ class Response(WireModel):
     user: str | None = Field(default=None, exclude_if=_absent)
     repairs: list[ResponseRepair] | None = Field(default=None, exclude_if=_absent)
     """Repairs of the model's markup, if there are any; OpenAI's API has no such field."""
+    stop_sequence: str | None = Field(default=None, exclude_if=_absent)
+    """The text of ``stop`` that ended the answer; OpenAI's API has no such field."""
     input_messages: list[dict[str, Any]] | None = Field(default=None, exclude_if=_absent)
     """Where the request has ``enable_response_messages``: the prompt, known at the end."""
     output_messages: list[dict[str, Any]] | None = Field(default=None, exclude_if=_absent)

@@ -248,6 +248,7 @@ class GenerationDecoder:
         for piece in sequences.feed(text, logprobs):
             writer.delta(piece.text, piece.logprobs)
         if sequences.cut_off is not None:
+            self._context.response.stop_sequence = sequences.reached
             self._cut_ids(len(sequences.cut_off.encode()))
             writer.close(True)
             start = self.spans[-1].end if self.spans else 0

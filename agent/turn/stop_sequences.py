@@ -34,6 +34,12 @@ class StopSequences:
         self.cut_off: str | None = None
         """The text from the sequence on, once one has come: the text ends before it."""
 
+    @property
+    def reached(self) -> str | None:
+        """The sequence that ended the text."""
+        cut_off = self.cut_off or ""
+        return next((each for each in self._sequences if cut_off.startswith(each)), None)
+
     def feed(self, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> list[TextPiece]:
         """Take the next piece; return those that are before any sequence, divided only if they must."""
         self._pending.append(TextPiece(text, logprobs))

@@ -108,7 +108,7 @@ def fold(official: list[dict[str, Any]]) -> dict[str, Any]:
     terminal = official[-1]["response"]
     assert None not in output, "every item that was added is done"
     required = ("status", "error", "incomplete_details", "completed_at", "usage")
-    optional = ("input_messages", "output_messages", "repairs")
+    optional = ("input_messages", "output_messages", "repairs", "stop_sequence")
     fields = {key: terminal[key] for key in required}
     fields |= {key: terminal[key] for key in optional if key in terminal}
     return {**response, "output": output, **fields}

@@ -239,6 +239,7 @@ DIFFERENCES = {
         + .input_messages
         + .output_messages
         + .repairs
+        + .stop_sequence
         + .presence_penalty
         + .reasoning.max_tokens
         + .store

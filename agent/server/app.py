@@ -21,12 +21,15 @@ from agent.server.batch.batches import BatchQueue
 from agent.server.batch.routes_batches import BatchRoutes, FileRoutes
 from agent.server.chat import routes as chat_completions
 from agent.server.http.addresses import AddressMiddleware
+from agent.server.http.anthropic_errors import speaks_anthropic
 from agent.server.http.auth import AccessMiddleware
 from agent.server.http.clients import Clients
 from agent.server.http.endpoints import endpoint, routes_of
 from agent.server.http.errors import ApiError, internal_error
 from agent.server.http.json_response import JsonResponse, error_response
 from agent.server.http.options import ServerOptions
+from agent.server.messages.answers import model_info, model_page
+from agent.server.messages.routes import MessageRoutes
 from agent.server.raw import completions
 from agent.server.raw.model_description import describe_models
 from agent.server.raw.routes_tokens import TokenRoutes
@@ -73,6 +76,7 @@ def create_app(
         *routes_of(ConversationRoutes(service)),
         routes_compaction.route(service),
         chat_completions.route(service),
+        *routes_of(MessageRoutes(service)),
         completions.route(service, metrics.record_completion),
         *routes_of(TokenRoutes(service)),
         *routes_of(FileRoutes(batches)),
@@ -86,7 +90,7 @@ def create_app(
             ApiError: _on_api_error,
             HTTPException: _on_http_error,
             ClientDisconnect: lambda *_: Response(status_code=499),  # it has no reader
-            Exception: lambda *_: error_response(internal_error()),
+            Exception: lambda request, _: error_response(internal_error(), request.scope),
         },
     )
     app.router.redirect_slashes = False
@@ -122,7 +126,14 @@ def _new_metrics(runtime: Runtime) -> Metrics:
     return metrics
 
 
-_ENDPOINTS = ("/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/models", "/health")
+_ENDPOINTS = (
+    "/v1/responses",
+    "/v1/chat/completions",
+    "/v1/messages",
+    "/v1/completions",
+    "/v1/models",
+    "/health",
+)
 
 
 class _ServerRoutes:
@@ -133,6 +144,8 @@ class _ServerRoutes:
     async def models(self, request: Request) -> Response:
         """GET /v1/models"""
         models = await describe_models(self._runtime, self._service.started_at)
+        if speaks_anthropic(request.scope):
+            return JsonResponse(model_page(models))
         return JsonResponse({"object": "list", "data": models})
 
     @endpoint("GET", "/v1/models/{id:path}", ModelObject)
@@ -141,7 +154,8 @@ class _ServerRoutes:
         name = request.path_params["id"]
         resolve_model_name(name, self._runtime)
         models = await describe_models(self._runtime, self._service.started_at)
-        return JsonResponse(next((m for m in models if m["id"] == name), models[0]))
+        model = next((m for m in models if m["id"] == name), models[0])
+        return JsonResponse(model_info(model) if speaks_anthropic(request.scope) else model)
 
     @endpoint("GET", "/metrics")
     async def metrics(self, request: Request) -> Response:
@@ -159,7 +173,8 @@ class _ServerRoutes:
         where it runs on a server that cannot answer."""
         runtime = self._runtime
         if (problem := await health_problem(runtime)) is not None:
-            return error_response(ApiError(503, problem, code="model_not_available"))
+            error = ApiError(503, problem, code="model_not_available")
+            return error_response(error, request.scope)
         ready = runtime.loaded or runtime.asleep
         status = "ok" if runtime.loaded else "asleep" if ready else "loading"
         return JsonResponse(
@@ -173,16 +188,15 @@ class _ServerRoutes:
 async def _on_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     log.info("%s %s: %d %s", request.method, request.url.path, error.status, error.code)
-    return error_response(error)
+    return error_response(error, request.scope)
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     endpoint = f"{request.method} {request.url.path[:200]}"
     problem = "no such endpoint" if error.status_code == 404 else error.detail
-    return error_response(
-        ApiError(error.status_code, f"{endpoint}: {problem}.", headers=error.headers)
-    )
+    refusal = ApiError(error.status_code, f"{endpoint}: {problem}.", headers=error.headers)
+    return error_response(refusal, request.scope)
 
 
 def _remote_engine(runtime: Runtime) -> RemoteEngine | None:

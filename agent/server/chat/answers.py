@@ -13,6 +13,7 @@ from agent import events as ev
 from agent.server.chat.requests import ChatRequest
 from agent.server.http.errors import ApiError, failed
 from agent.server.http.live_stream import COMMENT
+from agent.server.responses.sse import DONE_MESSAGE
 from tools.version import program_version
 
 PART_SEPARATOR = "\n\n"
@@ -21,6 +22,8 @@ PART_SEPARATOR = "\n\n"
 
 class ChatAnswer:
     """The common part of the body or the chunks of one request."""
+
+    done = DONE_MESSAGE
 
     def __init__(self, chat: ChatRequest) -> None:
         self.with_usage = chat.with_usage
@@ -88,7 +91,9 @@ class ChatAnswer:
                         logprobs += part.logprobs
                         annotations += [_annotation(one, offset) for one in part.annotations]
                     texts.append("".join(part.text for part in parts))
-                case ev.FunctionCallItem() | ev.CustomToolCallItem() if _counts(item, response):
+                case ev.FunctionCallItem() | ev.CustomToolCallItem() if is_client_call(
+                    item, response
+                ):
                     calls.append(_call(item))
                 case _:
                     pass
@@ -115,12 +120,12 @@ class ChatAnswer:
     def finish_reason(self, response: ev.Response) -> str:
         if response.status == "incomplete":
             return "length"
-        if any(_counts(item, response) for item in response.output):
+        if any(is_client_call(item, response) for item in response.output):
             return "function_call" if self.legacy else "tool_calls"
         return "stop"
 
 
-def _counts(item: ev.Item, response: ev.Response) -> bool:
+def is_client_call(item: ev.Item, response: ev.Response) -> bool:
     """Whether an item is a call for the client, not one that the model cut off and wrote again."""
     match item:
         case ev.FunctionCallItem(status=status) | ev.CustomToolCallItem(status=status):

@@ -5,14 +5,22 @@ https://platform.openai.com/docs/api-reference/chat/create, each done or refused
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, StringConstraints
 
-from agent.server.http.errors import ApiError, client_param, client_params, invalid, unsupported
+from agent.server.http.errors import (
+    ApiError,
+    client_param,
+    client_params,
+    invalid,
+    missing,
+    renamed_params,
+    unsupported,
+)
 from agent.server.input import schemas
 from agent.server.input.parsing import validate, without_unknown_values
 from agent.server.input.turn_options import INCLUDE_LOGPROBS
@@ -259,19 +267,9 @@ def _to_response_requests(
     return requests
 
 
-@contextmanager
-def chat_params(chat: ChatRequest) -> Iterator[None]:
+def chat_params(chat: ChatRequest) -> AbstractContextManager[None]:
     """Name the parameters of an ApiError as they are called here."""
-    try:
-        yield
-    except ApiError as error:
-        old = error.param or ""
-        if (new := _chat_param(chat, old)) == old:
-            raise
-        message = str(error).replace(f"'{old}'", f"'{new}'")
-        raise ApiError(
-            error.status, message, code=error.code, param=new, headers=error.headers
-        ) from None
+    return renamed_params(partial(_chat_param, chat))
 
 
 def _chat_param(chat: ChatRequest, param: str) -> str:
@@ -330,7 +328,7 @@ def _input_items(
     messages: Sequence[ChatMessage], ignored: list[str] | None
 ) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
-    parts = _PartReader(ignored, _newest_prompt(messages))
+    parts = _PartReader(ignored, newest_prompt([message.role for message in messages]))
     legacy_calls: dict[str, str] = {}
     """call_id of the latest call of each function that came in the older form."""
     for index, message in enumerate(messages):
@@ -346,14 +344,14 @@ def _input_items(
     return items
 
 
-def _newest_prompt(messages: Sequence[ChatMessage]) -> int:
+def newest_prompt(roles: Sequence[str]) -> int:
     """Index of the newest user message, if the model wrote nothing after it; else their number."""
-    for index in range(len(messages) - 1, -1, -1):
-        if messages[index].role == "assistant":
+    for index in range(len(roles) - 1, -1, -1):
+        if roles[index] == "assistant":
             break
-        if messages[index].role == "user":
+        if roles[index] == "user":
             return index
-    return len(messages)
+    return len(roles)
 
 
 def _output_item(
@@ -386,7 +384,7 @@ def _message_items(message: ChatMessage, index: int, parts: _PartReader) -> list
         elif call.function is not None:
             called = {"type": "function_call", **call.function.model_dump()}
         else:
-            raise _missing(f"{param}.tool_calls[{number}].function")
+            raise missing(f"{param}.tool_calls[{number}].function")
         items.append({"call_id": call.id, **called})
     if message.function_call is not None:
         called = message.function_call.model_dump()
@@ -432,7 +430,7 @@ class _PartReader:
             self.pass_over(param, invalid(f"{param}.type", message))
             return None
         if (part.refusal if kind == "refusal" else part.text) is None:
-            raise _missing(f"{param}.{'refusal' if kind == 'refusal' else 'text'}")
+            raise missing(f"{param}.{'refusal' if kind == 'refusal' else 'text'}")
         return {"type": kind, "text": part.text, "refusal": part.refusal}
 
 
@@ -454,7 +452,7 @@ def _tool(tool: dict[str, Any], param: str) -> dict[str, Any]:
     if kind not in ("function", "custom") or (nested is None and "name" in tool):
         return tool
     if not isinstance(nested, dict):
-        raise _missing(f"{param}.{kind}")
+        raise missing(f"{param}.{kind}")
     flat = {"type": kind, **nested}
     format = nested.get("format")
     if kind == "custom" and isinstance(format, dict) and isinstance(format.get("grammar"), dict):
@@ -478,7 +476,7 @@ def _tool_choice(chat: ChatRequest) -> Any:
         return {"type": "allowed_tools", "mode": allowed.mode, "tools": tools}
     flat = _reference(choice.model_dump(exclude_none=True))
     if choice.type in ("function", "custom") and "name" not in flat:
-        raise _missing(f"tool_choice.{choice.type}")
+        raise missing(f"tool_choice.{choice.type}")
     return flat
 
 
@@ -493,11 +491,6 @@ def _text_format(format: ResponseFormat | None) -> dict[str, Any]:
         return {"type": "text"}
     if format.type == "json_schema":
         if format.json_schema is None:
-            raise _missing("response_format.json_schema")
+            raise missing("response_format.json_schema")
         return {**format.json_schema, "type": "json_schema"}
     return {"type": format.type}
-
-
-def _missing(param: str) -> ApiError:
-    message = f"Missing required parameter: '{param}'."
-    return invalid(param, message, "missing_required_parameter")

@@ -15,6 +15,7 @@ _API_ROOTS = (
     "responses",
     "chat/completions",
     "completions",
+    "messages",
     "models",
     "embeddings",
     "conversations",
@@ -26,9 +27,10 @@ _WITHOUT_VERSION = re.compile(f"/{_ROOT}")
 _BEFORE_VERSION = re.compile(rf"\A(?:(?:/v1)+(?=/v1(?:/|\Z))|.+(?=/v1/{_ROOT}))")
 
 
-def request_id() -> tuple[bytes, bytes]:
-    """Return the header with a new request's id."""
-    return b"x-request-id", new_id("req").encode()
+def request_id_headers() -> list[tuple[bytes, bytes]]:
+    """Return the headers with a new request's id: OpenAI's and Anthropic's."""
+    name = new_id("req").encode()
+    return [(b"x-request-id", name), (b"request-id", name)]
 
 
 def intended_path(path: str) -> str:
@@ -57,7 +59,7 @@ class AddressMiddleware:
         if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
             message = "A request has either a Content-Length or a Transfer-Encoding."
             error = ApiError(400, message, code="bad_framing", headers={"connection": "close"})
-            await error_response(error)(scope, receive, send)
+            await error_response(error, scope)(scope, receive, send)
             return
         path = intended_path(scope["path"])
         if path != scope["path"]:
@@ -68,7 +70,7 @@ class AddressMiddleware:
 
         def accept_with_id(message: Message) -> Awaitable[None]:
             if message["type"] == "websocket.accept":
-                message["headers"] = [*message.get("headers", ()), request_id()]
+                message["headers"] = [*message.get("headers", ()), *request_id_headers()]
             return send(message)
 
         await self._app(scope, receive, accept_with_id)

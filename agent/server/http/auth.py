@@ -47,7 +47,7 @@ class AccessMiddleware:
         try:
             act_for(self._check(scope, Headers(scope=scope)))
         except ApiError as error:
-            await error_response(error)(scope, receive, send)
+            await error_response(error, scope)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -69,19 +69,24 @@ class AccessMiddleware:
         if len(origins) > 1 or not allowed:
             message = "Pages of this origin may not use this server; --allow-origin allows them."
             raise ApiError(403, message, code="origin_not_allowed")
-        scheme, _, key = headers.get("authorization", "").partition(" ")
-        sent = key.strip().encode("latin-1", "replace") if scheme.lower() == "bearer" else b""
-        client = self._clients.with_key(sent)
-        if client is not None:
-            return client
+        for key in _sent_keys(headers):
+            client = self._clients.with_key(key.strip().encode("latin-1", "replace"))
+            if client is not None:
+                return client
         if scope["path"] in PATHS_WITHOUT_KEY:
             return Client(has_unowned=False)
         raise ApiError(
             401,
-            "Incorrect or missing API key; send it in the Authorization header.",
+            "Incorrect or missing API key; send it in the header Authorization or x-api-key.",
             code="invalid_api_key",
             headers={"www-authenticate": "Bearer"},
         )
+
+
+def _sent_keys(headers: Headers) -> tuple[str, str]:
+    """The keys of a request; a client of Anthropic's API may have two, of which either is enough."""
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    return key if scheme.lower() == "bearer" else "", headers.get("x-api-key", "")
 
 
 def _hostname(host: str) -> str:

@@ -22,7 +22,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from agent.server.http.addresses import request_id
+from agent.server.http.addresses import request_id_headers
 from agent.server.http.body_budget import BodyBudget, BodyShare, LimitLog
 from agent.server.http.errors import RETRY_AFTER_SECONDS, ApiError
 
@@ -84,11 +84,11 @@ class Arrival:
 
 
 class IdentifyingConnection(h11.Connection):
-    """h11, which gives each answer an ``x-request-id``."""
+    """h11, which gives each answer an id."""
 
     def send(self, event: h11.Event) -> bytes | None:  # type: ignore[override]  # all of its overloads
         if isinstance(event, h11.Response):
-            headers = [*event.headers, request_id()]
+            headers = [*event.headers, *request_id_headers()]
             event = h11.Response(
                 status_code=event.status_code, headers=headers, reason=event.reason
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 
 from pydantic import ValidationError
@@ -76,6 +76,11 @@ def unsupported(param: str, feature: str) -> ApiError:
 def invalid(param: str, message: str, code: str = "invalid_value") -> ApiError:
     """Status 400 for a parameter, named by its path: ``input[0].content``."""
     return ApiError(400, message, code=code, param=param)
+
+
+def missing(param: str) -> ApiError:
+    message = f"Missing required parameter: '{param}'."
+    return invalid(param, message, "missing_required_parameter")
 
 
 def body_too_large(max_bytes: int) -> ApiError:
@@ -193,15 +198,21 @@ def client_param(param: str, dropped: Collection[str]) -> str:
 
 
 @contextmanager
-def client_params(dropped: Collection[str]) -> Iterator[None]:
-    """Name the parameters in errors as `client_param` does."""
+def renamed_params(rename: Callable[[str], str]) -> Iterator[None]:
+    """Name the parameters in errors, also in their messages, as ``rename`` does."""
     try:
         yield
     except ApiError as error:
-        if error.param is None or (param := client_param(error.param, dropped)) == error.param:
+        if error.param is None or (param := rename(error.param)) == error.param:
             raise
-        message = str(error).replace(error.param, param)
-        raise ApiError(error.status, message, code=error.code, param=param) from None
+        message = str(error).replace(f"'{error.param}'", f"'{param}'")
+        error.args, error.param = (message,), param
+        raise
+
+
+def client_params(dropped: Collection[str]) -> AbstractContextManager[None]:
+    """Name the parameters in errors as `client_param` does."""
+    return renamed_params(lambda param: client_param(param, dropped))
 
 
 def _field_error(param: str | None, alternatives: Sequence[ErrorDetails]) -> ApiError:

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
+from starlette.types import Scope
 
+from agent.server.http.anthropic_errors import anthropic_error, anthropic_status, speaks_anthropic
 from agent.server.http.errors import ApiError
 
 
@@ -23,6 +25,9 @@ class JsonResponse(Response):
         super().__init__(body.encode("utf-8", "replace"), status, headers)
 
 
-def error_response(error: ApiError) -> JsonResponse:
-    """Answer a refused request: ``{"error": {message, type, param, code}}`` with its status."""
+def error_response(error: ApiError, scope: Scope) -> JsonResponse:
+    """Answer a refused request: ``{"error": {message, type, param, code}}`` with its status, or as
+    Anthropic's API does."""
+    if speaks_anthropic(scope):
+        return JsonResponse(anthropic_error(error), anthropic_status(error), error.headers)
     return JsonResponse({"error": error.body}, error.status, error.headers)

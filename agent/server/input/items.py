@@ -36,6 +36,7 @@ from agent.conversation.messages import (
     Developer,
     Message,
     ReasoningMessage,
+    Steering,
     ToolCallMessage,
     ToolResultMessage,
     User,
@@ -332,6 +333,9 @@ class ItemReader:
             return
         self._leading = False
         match item:
+            case schemas.InputMessage(role="user", phase="commentary"):
+                text = self._message_text(item, param, self._refuse_unseen and is_newest)
+                add(Steering(text))
             case schemas.InputMessage(role="user"):
                 add(User(self._message_text(item, param, self._refuse_unseen and is_newest)))
             case schemas.InputMessage(phase=phase):

@@ -259,7 +259,7 @@ class ContentPart(RequestModel):
 
 
 class InputMessage(RequestModel):
-    """A message; only an assistant's has a ``phase``."""
+    """A message. A user's of the ``phase`` commentary does not end the turn that it comes in."""
 
     role: Literal["user", "assistant", "system", "developer"]
     content: str | list[ContentPart]

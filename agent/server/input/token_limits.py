@@ -59,10 +59,19 @@ def _text(message: Message) -> str:
     return message.arguments if isinstance(message, ToolCallMessage) else message.text
 
 
-def context_length_exceeded(context_tokens: int, tokens: int | str) -> ApiError:
+class PromptTooLongError(ApiError):
+    """Refuses a prompt that does not fit into the context."""
+
+    anthropic_message = ""
+    """The same in Anthropic's words, by which Claude Code knows that it has to compact."""
+
+
+def context_length_exceeded(context_tokens: int, tokens: int | str) -> PromptTooLongError:
     """Status 400, in OpenAI's words; ``tokens``: the prompt's, or ``more than N``."""
     message = (
         f"This model's maximum context length is {context_tokens} tokens. However, your messages"
         f" resulted in {tokens} tokens. Please reduce the length of the messages."
     )
-    return ApiError(400, message, code="context_length_exceeded", param="input")
+    error = PromptTooLongError(400, message, code="context_length_exceeded", param="input")
+    error.anthropic_message = f"prompt is too long: {tokens} tokens > {context_tokens} maximum"
+    return error

@@ -5,8 +5,13 @@ them would be processed again. Other messages are remembered to save time."""
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
+
+from pydantic_core import from_json
 
 from agent.conversation.conversation import Entry
 from agent.conversation.messages import Message, ToolCallMessage
@@ -14,6 +19,7 @@ from agent.server.http.clients import current_client
 from agent.store.schema import ids_from_blob, ids_to_blob
 
 MAX_MEMO_TOKENS = 1_000_000
+MAX_ARGUMENT_CHARACTERS = 4_000_000
 
 _Key = tuple[str, Message, str | None]
 """A client's mark (how it wrote a text tells that it did), a message, and a call's id."""
@@ -27,6 +33,9 @@ class TokenMemo:
         """Each entry without its ids, and these as bytes, which take a ninth of a list's memory."""
         self._max_tokens, self._tokens = max_tokens, 0
         self._vocabulary: str | None = None
+        self._arguments: OrderedDict[tuple[str, str], str] = OrderedDict()
+        """Arguments of calls as the model wrote them, by client and call_id."""
+        self._argument_characters = 0
         self.tokenising = asyncio.Lock()
         """Held while a part of a text is tokenised: one at a time, however many requests there are."""
 
@@ -45,6 +54,21 @@ class TokenMemo:
         self._tokens += len(entry.ids)
         while self._tokens > self._max_tokens:
             self._evict(next(iter(self._entries)))
+
+    def remember_arguments(self, call_id: str, text: str) -> None:
+        """Remember the arguments of a call, for clients that send them back as a JSON value."""
+        self._arguments[current_client().name, call_id] = text
+        self._argument_characters += len(text)
+        while self._argument_characters > MAX_ARGUMENT_CHARACTERS:
+            self._argument_characters -= len(self._arguments.popitem(last=False)[1])
+
+    def arguments_text(self, call_id: str, value: Any) -> str:
+        """The text of a call's arguments: as the model wrote it, if it means the same."""
+        text = self._arguments.get((current_client().name, call_id))
+        with suppress(ValueError):
+            if text is not None and from_json(text) == value:
+                return text
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
     def _evict(self, key: _Key) -> None:
         self._tokens -= len(ids_from_blob(self._entries.pop(key)[1]))

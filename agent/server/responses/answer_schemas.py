@@ -211,6 +211,73 @@ class ChatCompletionChunk(WireModel):
     usage: CompletionUsage | None = None
 
 
+# --- messages ---
+
+
+class MessageUsage(WireModel):
+    """The tokens of a message; those that were cached are counted apart."""
+
+    input_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+    output_tokens: int
+    service_tier: Literal["standard"]
+
+
+class MessageEnd(WireModel):
+    """The reason for a message's end; None while it is being written."""
+
+    stop_reason: (
+        Literal[
+            "end_turn",
+            "max_tokens",
+            "stop_sequence",
+            "tool_use",
+            "model_context_window_exceeded",
+        ]
+        | None
+    )
+    stop_sequence: str | None
+
+
+class AnthropicMessage(MessageEnd):
+    """The body of ``POST /v1/messages``."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[dict[str, Any]]
+    usage: MessageUsage
+
+
+class MessageEvent(WireModel):
+    """An event of a streamed message."""
+
+    type: Literal[
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+        "ping",
+        "error",
+    ]
+    message: AnthropicMessage | None = None
+    index: int | None = None
+    content_block: dict[str, Any] | None = None
+    delta: dict[str, Any] | None = None
+    usage: MessageUsage | None = None
+    error: dict[str, str] | None = None
+
+
+class MessageTokenCount(WireModel):
+    """The length of a prompt in tokens."""
+
+    input_tokens: int
+
+
 class CompletionLogprobs(WireModel):
     """The tokens of a text; the first of an echoed prompt has no log probability."""
 

@@ -81,6 +81,7 @@ class TurnPlan:
     """Whether the response can be looked up and continued."""
     ignored: tuple[str, ...] = ()
     """Paths of what is passed over of the request."""
+    prompt_tokens: int = 0
     client: Client = field(default_factory=current_client)
     _inputs: tuple[dict[str, Any], ...] | None = None
     deleted: bool = False
@@ -146,6 +147,9 @@ class TurnPlan:
         output = [
             item for item in turn.response.output if getattr(item, "status", "") != "incomplete"
         ]
+        for item in output:
+            if isinstance(item, ev.FunctionCallItem):
+                memo.remember_arguments(item.call_id, item.arguments)
         messages = input_items.messages_by_item(output, turn.host.tools())
         for entry in turn.conversation.entries:
             if (message := messages.get(entry.item or "")) is not None:
@@ -289,7 +293,7 @@ class TurnPlanner:
             job=job,
             begin=begin,
         )
-        await _check_turn(turn)
+        prompt_tokens = await _check_turn(turn)
         ignored = _ignored_params(
             request, (*tools.left_out, *([] if has_effort else ["reasoning.effort"])), history
         )
@@ -298,7 +302,15 @@ class TurnPlanner:
             sent = request.origin.sent_input
             sent = sent if begin is None else sent[:-1]  # its answer has it
             inputs = await self._conversations.new_inputs(name, sent, cache)
-        return TurnPlan(turn, request, history, request.store is not False, ignored, _inputs=inputs)
+        return TurnPlan(
+            turn,
+            request,
+            history,
+            request.store is not False,
+            ignored,
+            prompt_tokens=prompt_tokens,
+            _inputs=inputs,
+        )
 
     async def _referenced(
         self, request: CreateResponse, items: str | Sequence[InputItem], cache: ResponseCache
@@ -456,8 +468,9 @@ def _ignored_params(
     return ignored
 
 
-async def _check_turn(turn: Turn) -> None:
-    """Prepare a turn and compile its grammars. Raises ApiError where it cannot run."""
+async def _check_turn(turn: Turn) -> int:
+    """Prepare a turn and compile its grammars; its prompt's tokens. Raises ApiError where it cannot
+    run."""
     prepared, tokens = turn.prepare(), turn.prompt_tokens()
     try:
         await prepared.constraints.compile()
@@ -471,6 +484,7 @@ async def _check_turn(turn: Turn) -> None:
     tokens += len(prepared.begun.ids)
     if tokens >= turn.runtime.context_length:
         raise context_length_exceeded(turn.runtime.context_length, tokens)
+    return tokens
 
 
 def _missing_input() -> ApiError:

@@ -89,8 +89,12 @@ class ResponseService:
         )
 
     @property
+    def exposed_servers(self) -> list[str]:
+        return self._exposure.servers()
+
+    @property
     def has_browser(self) -> bool:
-        return "browser" in self._exposure.servers()
+        return "browser" in self.exposed_servers
 
     def stop_all(self) -> None:
         for turn in list(self.running):

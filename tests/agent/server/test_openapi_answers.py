@@ -80,6 +80,10 @@ async def test_every_answer_fits_its_schema(serve: Serve) -> None:
     await send("POST", "/v1/chat/completions", chat | {"logprobs": True, "top_logprobs": 1})
     streamed = {"stream": True, "stream_options": {"include_usage": True}}
     await send("POST", "/v1/chat/completions", chat | streamed)
+    message = {"messages": MESSAGES, "max_tokens": 100}
+    await send("POST", "/v1/messages", message)
+    await send("POST", "/v1/messages", message | {"stream": True})
+    await send("POST", "/v1/messages/count_tokens", message)
     raw = {"prompt": "Hi", "logprobs": 1, "max_tokens": 4}
     await send("POST", "/v1/completions", raw)
     await send("POST", "/v1/completions", raw | streamed)

@@ -1,0 +1,1 @@
+"""Anthropic's ``/v1/messages``, translated to the Responses API."""

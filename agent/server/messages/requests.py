@@ -1,0 +1,286 @@
+"""Requests to ``POST /v1/messages``, translated to the Responses API: the fields of
+https://platform.claude.com/docs/en/api/messages, each done, refused or passed over by name
+(``docs/messages.md``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal
+
+from pydantic import Field
+
+from agent.server.http.errors import client_params, invalid, missing, renamed_params, unsupported
+from agent.server.input import schemas
+from agent.server.input.parsing import validate, without_unknown_values
+from agent.server.input.token_memo import TokenMemo
+from agent.server.input.turn_options import INCLUDE_REASONING
+from agent.server.messages.blocks import BlockReader, MessageBlock, MessageParam
+
+INCLUDE_SOURCES = "web_search_call.action.sources"
+ATTRIBUTION = re.compile(r"\Ax-anthropic-billing-header:[^\n]*\n*")
+"""A line of Claude Code's before its instructions, for Anthropic's accounting. It differs from request
+to request: no prompt would begin like the one before."""
+PARAM_NAMES = {
+    "reasoning.max_tokens": "thinking.budget_tokens",
+    "reasoning.effort": "output_config.effort",
+    "text.format.schema": "output_config.format.schema",
+    "max_output_tokens": "max_tokens",
+    "instructions": "system",
+    "stop": "stop_sequences",
+    "input": "messages",
+}
+"""Parameters of the Responses API, and what they are here."""
+FORWARDED_FIELDS = ("model", "temperature", "top_p", "top_k", "stream")
+"""Fields that the Responses API has too."""
+TEXT_FORMAT = {"type": "json_schema", "name": "output", "strict": True}
+SERVER_TOOLS = {
+    "web_search": "browser",
+    "web_fetch": "browser",
+    "code_execution": "code_interpreter",
+}
+"""Tools that Anthropic runs, without their dates, and the servers here that do the same."""
+
+
+class Thinking(schemas.RequestModel):
+    """Whether the model reasons, and with how many tokens at most."""
+
+    type: Literal["enabled", "adaptive", "disabled"]
+    budget_tokens: int | None = Field(default=None, ge=0)
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class OutputForm(schemas.RequestModel):
+    """The form of the answer."""
+
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(schemas.RequestModel):
+    """The effort of the reasoning and the form of the answer."""
+
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    format: OutputForm | None = None
+
+
+class MessagesTool(schemas.RequestModel):
+    """A tool of the client's (``custom``), one of Anthropic's, or those of an MCP server."""
+
+    type: str | None = None
+    name: str | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+    strict: bool | None = None
+    mcp_server_name: str | None = None
+    default_config: dict[str, Any] | None = None
+    configs: dict[str, dict[str, Any]] | None = None
+
+
+class MessagesToolChoice(schemas.RequestModel):
+    """Whether and what the model calls."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class McpServerParam(schemas.RequestModel):
+    """An MCP server: one of the operator's, by its name, or the client's own."""
+
+    name: str
+    url: str | None = None
+    authorization_token: str | None = Field(default=None, repr=False)
+
+
+class MessagesRequest(schemas.RequestModel):
+    """The body of ``POST /v1/messages``; a field that is None was not sent."""
+
+    messages: list[MessageParam] = Field(min_length=1)
+    model: str | None = None
+    max_tokens: schemas.OutputLimit = None
+    system: str | list[MessageBlock] | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    tools: list[MessagesTool] | None = None
+    tool_choice: MessagesToolChoice | None = None
+    mcp_servers: list[McpServerParam] | None = None
+    stop_sequences: list[str] | None = None
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    top_k: schemas.TopK = None
+    stream: bool | None = None
+    metadata: dict[str, Any] | None = None
+    service_tier: Literal["auto", "standard_only"] | None = None
+    cache_control: dict[str, Any] | None = None
+    container: Any = None
+
+
+class Translation:
+    """A request of this API as one of the Responses API."""
+
+    def __init__(
+        self, value: dict[str, Any], memo: TokenMemo, servers: Sequence[str], *, lenient: bool
+    ) -> None:
+        """``value``: a parsed body. ``memo``: knows how the model wrote the calls that come back.
+        ``servers``: those that a request may name. ``lenient``: name what this server does not have
+        instead of refusing it. Raises ApiError."""
+        ignored: list[str] = []
+        if lenient:
+            value, ignored = without_unknown_values(MessagesRequest, value)
+        with client_params((*ignored,)):
+            self.sent = sent = validate(MessagesRequest, value)
+            ignored += [name for name in value if name not in MessagesRequest.model_fields]
+            if sent.container is not None and not lenient:
+                raise unsupported("container", "A container that is kept")
+            reader = BlockReader(sent.messages, memo, ignored, lenient=lenient)
+            tools = _ToolReader(sent, servers, ignored, lenient=lenient)
+            fields = {
+                **_settings(sent),
+                "instructions": _instructions(sent.system, ignored),
+                "input": reader.items,
+                "tools": tools.tools,
+            }
+        self.prefill = reader.prefill
+        self._names = {f"input[{index}]": param for index, param in enumerate(reader.params)}
+        self._names |= {f"tools[{index}]": param for index, param in enumerate(tools.params)}
+        with self.params():
+            self.request = validate(schemas.CreateResponse, fields)
+        self.request.origin.ignored = tuple(ignored)
+        self.request.origin.ends_at_cut_call = bool(sent.stream)
+
+    def params(self) -> AbstractContextManager[None]:
+        """Name the parameters of errors as they are called here."""
+        return renamed_params(self._rename)
+
+    def _rename(self, param: str) -> str:
+        if (match := re.match(r"(input|tools)\[\d+\]", param)) and match[0] in self._names:
+            rest = param[match.end() :].replace(".parameters", ".input_schema")
+            return self._names[match[0]] + (rest if match[1] == "tools" else "")
+        return PARAM_NAMES.get(param, param)
+
+
+def _settings(sent: MessagesRequest) -> dict[str, Any]:
+    """The fields of the Responses API that mean the same."""
+    config, choice = sent.output_config or OutputConfig(), sent.tool_choice
+    form = config.format
+    single = choice.disable_parallel_tool_use if choice is not None else None
+    thinking = sent.thinking or Thinking(type="adaptive")
+    budgets = {"enabled": thinking.budget_tokens, "disabled": 0}
+    return {
+        **{name: getattr(sent, name) for name in FORWARDED_FIELDS},
+        "tool_choice": _tool_choice(choice, sent.tools or ()),
+        # Not sent: as the model likes, for asking it for a second call takes time.
+        "parallel_tool_calls": None if single is None else not single,
+        "max_output_tokens": sent.max_tokens,
+        "reasoning": {"effort": config.effort, "max_tokens": budgets.get(thinking.type)},
+        "text": form and {"format": {**TEXT_FORMAT, "schema": form.schema_}},
+        "stop": sent.stop_sequences,
+        "include": [INCLUDE_REASONING, INCLUDE_SOURCES],
+        "store": False,
+    }
+
+
+def _instructions(system: str | list[MessageBlock] | None, ignored: list[str]) -> str | None:
+    """The text of ``system``, without what is not for the model."""
+    if system is None:
+        return None
+    blocks = [system] if isinstance(system, str) else [block.text or "" for block in system]
+    texts = []
+    for index, text in enumerate(blocks):
+        text, removed = ATTRIBUTION.subn("", text)
+        if removed:
+            ignored.append("system" if isinstance(system, str) else f"system[{index}]")
+        texts.append(text)
+    return "\n\n".join(filter(None, texts))
+
+
+# --- tools ---
+
+
+class _ToolReader:
+    """Reads the tools and MCP servers of a request."""
+
+    def __init__(
+        self, sent: MessagesRequest, servers: Sequence[str], ignored: list[str], *, lenient: bool
+    ) -> None:
+        self._servers, self._ignored, self._lenient = servers, ignored, lenient
+        self.tools: list[dict[str, Any]] = []
+        self.params: list[str] = []
+        """Names of these tools in the request."""
+        toolsets = {}
+        for index, tool in enumerate(sent.tools or ()):
+            param = f"tools[{index}]"
+            if tool.type == "mcp_toolset":
+                toolsets[tool.mcp_server_name] = self._allowed(tool, param)
+            else:
+                self._add_tool(tool, param)
+        for index, server in enumerate(sent.mcp_servers or ()):
+            mcp = {
+                "type": "mcp",
+                "server_label": server.name,
+                "server_url": server.url,
+                "authorization": server.authorization_token,
+                "allowed_tools": toolsets.pop(server.name, None),
+            }
+            self._add(f"mcp_servers[{index}]", mcp)
+        for name in toolsets:
+            raise invalid("mcp_servers", f"'mcp_servers' has no server called {str(name)[:80]!r}.")
+
+    def _add(self, param: str, tool: dict[str, Any]) -> None:
+        self.tools.append(tool)
+        self.params.append(param)
+
+    def _add_tool(self, tool: MessagesTool, param: str) -> None:
+        kind = tool.type or "custom"
+        base = re.sub(r"_\d{8}\Z", "", kind)
+        if kind == "custom":
+            if tool.input_schema is None:
+                raise missing(f"{param}.input_schema")
+            function = {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.input_schema,
+                "strict": tool.strict or None,  # false asks for no check, not for none here
+            }
+            self._add(param, function)
+        elif base not in SERVER_TOOLS or (
+            self._lenient and SERVER_TOOLS[base] not in self._servers
+        ):
+            if not self._lenient:
+                raise unsupported(f"{param}.type", f"A tool of type '{kind[:40]}'")
+            self._ignored.append(param)
+        else:
+            hosted = {"type": "code_interpreter" if base == "code_execution" else "web_search"}
+            self._add(param, hosted)
+
+    def _allowed(self, tool: MessagesTool, param: str) -> list[str] | None:
+        """The tools of a server that a toolset allows; None: all. Raises ApiError."""
+        configs = tool.configs or {}
+        if tool.default_config is not None and tool.default_config.get("enabled") is False:
+            return [name for name, config in configs.items() if config.get("enabled")]
+        if denied := [name for name, config in configs.items() if config.get("enabled") is False]:
+            # To offer what the client excludes would be worse than to refuse.
+            feature = "Excluding single tools of a server (but for default_config.enabled = false)"
+            raise unsupported(f"{param}.configs.{denied[0]}", feature)
+        return None
+
+
+def _tool_choice(choice: MessagesToolChoice | None, tools: Sequence[MessagesTool]) -> Any:
+    match choice:
+        case None:
+            return None
+        case MessagesToolChoice(type="any"):
+            return "required"
+        case MessagesToolChoice(type="tool", name=None):
+            raise missing("tool_choice.name")
+        case MessagesToolChoice(type="tool", name=name):
+            kinds = {tool.name: tool.type or "custom" for tool in tools}
+            if (kind := kinds.get(name, "custom")) == "custom":
+                return {"type": "function", "name": name}
+            is_python = kind.startswith("code_execution")
+            return {"type": "code_interpreter" if is_python else "web_search"}
+        case _:
+            return choice.type

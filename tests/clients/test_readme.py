@@ -10,6 +10,7 @@ import pytest
 
 from tests.clients.codex import CONFIG, REPLIES
 from tests.clients.conftest import Run, Scripted, documented_blocks
+from tests.support.scripts import final
 
 EXPECTED_OUTPUT = {
     "curl": ['"type":"response.completed"', "56088", "data: [DONE]"],
@@ -17,6 +18,8 @@ EXPECTED_OUTPUT = {
     "openai-js": ["56088"],
     "Agents SDK": ["cloudy, 3 degrees"],
     "Codex CLI": ["The file is made.", "It is made.txt."],
+    "Claude Code": ["The file is made."],
+    "anthropic-python": ["56088", "56188"],
     "LangChain": ["cloudy, 3 degrees"],
     "Vercel AI SDK": ["cloudy, 3 degrees"],
     "llm": ["Hello!", "tool"],
@@ -39,7 +42,7 @@ def test_readme_blocks_run(
 ) -> None:
     if title == "curl" and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
-    if title in ("openai-js", "Vercel AI SDK", "Codex CLI"):
+    if title in ("openai-js", "Vercel AI SDK", "Codex CLI", "Claude Code"):
         modules = request.getfixturevalue("node") / "node_modules"
         (tmp_path / "node_modules").symlink_to(modules)
     if title == "Codex CLI":
@@ -47,11 +50,15 @@ def test_readme_blocks_run(
         (tmp_path / ".codex" / "config.toml").write_text(CONFIG)
         scripted: Scripted = request.getfixturevalue("scripted")
         url = scripted(*REPLIES)
+    elif title == "Claude Code":
+        scripted = request.getfixturevalue("scripted")
+        url = scripted(final("The file is made."))
     else:
         url = request.getfixturevalue("url")
     stdout = ""
     for language, block in documented_blocks()[title]:
         code = block.replace("http://127.0.0.1:8080/v1", url)
+        code = code.replace("http://127.0.0.1:8080", url.removesuffix("/v1"))
         match language:
             case "sh":
                 stdout += run("bash", "-euc", code)

@@ -48,6 +48,14 @@ def complete_model() -> Iterable[tuple[str, str]]:
 
 
 @_completer
+def complete_client() -> Iterable[tuple[str, str]]:
+    from agent.cli.launch_profiles import profiles
+
+    for name, profile in profiles().items():
+        yield name, profile.title
+
+
+@_completer
 def complete_session() -> Iterable[tuple[str, str]]:
     for name, title in recent_titles(user_paths().store):
         yield short_id(name), _as_help(title)

@@ -14,7 +14,12 @@ import typer.core
 
 from agent.cli import trust
 from agent.cli.approvals import app as approvals_app
-from agent.cli.completion import COMPLETION_VARIABLE, complete_model, name_app_command
+from agent.cli.completion import (
+    COMPLETION_VARIABLE,
+    complete_client,
+    complete_model,
+    name_app_command,
+)
 from agent.cli.config import app as config_app
 from agent.cli.mcp import mcp_app
 from agent.cli.models import app as models_app
@@ -355,6 +360,63 @@ def batch(
 
     options = BatchOptions(file, output, dry_run, parallel, tuple(alias or ()))
     raise typer.Exit(main(options, launch))
+
+
+@app.command(
+    epilog="Examples: agent launch codex  ·  agent launch claude --model gpt-oss-20b -p 'Fix the test'"
+    "  ·  agent launch codex -- exec --help",
+    context_settings={"ignore_unknown_options": True},
+)
+def launch(
+    client: Annotated[
+        str | None,
+        typer.Argument(
+            help="codex, claude, opencode, copilot, vibe, qwen, pi, cline; default: list them.",
+            autocompletion=complete_client,
+        ),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(help="Arguments of the client; what comes behind -- is only for it."),
+    ] = None,
+    *,
+    model: ModelOption = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(metavar="script:FILE", help="Scripted replies from FILE instead of a model."),
+    ] = None,
+    context: Annotated[
+        int | None,
+        typer.Option(
+            min=256, metavar="N", help="Context length in tokens; default: models.toml's."
+        ),
+    ] = None,
+    parallel: ParallelOption = None,
+    save: Annotated[
+        bool,
+        typer.Option(
+            "--save", help="Only add the server's default address to the client's configuration."
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what would be set, without the key.")
+    ] = False,
+) -> None:
+    """Run a coding agent in this terminal, on the local model.
+
+    It gets a server of its own on loopback, with a key, and the model's name and context length. A
+    model that another program of yours has loaded is used, not loaded again. The client's own
+    configuration stays as it is, unless you pass --save. The server ends with the client. Exit codes:
+    the client's; 1 the model cannot be loaded, 2 wrong options or no such client.
+    """
+    from agent.cli import launch as clients
+
+    if client is None:
+        clients.print_clients()
+        return
+    mode = "save" if save else "print" if dry_run else "run"
+    options = LaunchOptions(model=model, engine=engine, context=context)
+    raise typer.Exit(clients.main(client, arguments or [], options, parallel, mode))
 
 
 @app.command(epilog="Example: echo '[200005,17196,200008,525,200002]' | agent parse")

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.clients.codex import CONFIG, NO_FURTHER_CALL, REPLIES
-from tests.clients.conftest import ROOT, Run, Scripted, documented_blocks
+from tests.clients.conftest import AGENT, ROOT, Run, Scripted, documented_blocks
 from tests.clients.tap import tap
 from tests.support.scripts import call, final, hold, raw_call, thought
 
@@ -217,3 +217,24 @@ def test_codex_survives_a_long_prefill(
         configure(tmp_path, tapped, idle, on)
         items = codex_items(run, "hello")
     assert items[-1]["text"] == "It took long."
+
+
+def test_launched_codex_has_the_models_name_and_window_and_no_warning(
+    node: Path, tmp_path: Path, run: Run
+) -> None:
+    script = tmp_path / "script.jsonl"
+    script.write_text("".join(json.dumps({"markup": each}) + "\n" for each in REPLIES[:3]))
+    (tmp_path / ".codex").mkdir()
+    (tmp_path / ".codex" / "config.toml").write_text(CONFIG)
+    launched = [*AGENT, "launch", "--engine", f"script:{script}", "--context", "32768", "codex"]
+    out = run(
+        *launched, "exec", "--json", "--skip-git-repo-check", "Make a file.",
+        AGENT_HOME=str(tmp_path / "agent-home"), PYTHONPATH=str(ROOT),
+    )  # fmt: skip
+    events = [json.loads(line) for line in out.splitlines()]
+    assert events[-1]["type"] == "turn.completed", out
+    assert not [event for event in events if "metadata" in json.dumps(event)]
+    assert (tmp_path / "made.txt").read_text() == "from the shell\n"
+    (rollout,) = (tmp_path / ".codex").rglob("rollout-*.jsonl")
+    assert '"model_context_window":3' in rollout.read_text().replace(" ", "")
+    assert "AGENT_LAUNCH_KEY" not in (tmp_path / ".codex" / "config.toml").read_text()

@@ -34,7 +34,7 @@ LAYERS = (
 """The lowest first; a layer imports what stands before it, and its own modules."""
 INNER_LAYERS = {
     "agent.server": (
-        ("http",), ("input",), ("responses",), ("chat",), ("messages",), ("raw",), ("batch",),
+        ("http",), ("input",), ("responses",), ("chat",), ("messages",), ("raw",), ("batch",), ("page",),
         ("openapi", "app"), ("serve",), ("mcp",),
     ),
     "tools": (

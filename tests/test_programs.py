@@ -26,6 +26,9 @@ INSIDE = {
     ("tools/builtin/shell/process.py", "start"),
     ("tools/builtin/python/worker_process.py", "start"),
     ("tools/builtin/files/reading.py", "_ripgrep"),
+    # Their caller passes what find_program has found.
+    ("agent/cli/launch.py", "_add_catalog"),
+    ("agent/cli/launch.py", "run_client"),
     # Built on the host by the retraining, not by the program.
     ("agent/tiny/train/strangers.py", "serve_fixture"),
 }

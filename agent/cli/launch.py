@@ -108,7 +108,7 @@ async def _run(
                 " --context raises it, where the model and the memory allow it.",
                 file=sys.stderr,
             )
-        # Its requests are not the person's conversations; new fields in them are no errors.
+        # Its requests are not conversations of the person, and may have fields that are new.
         options = ServerOptions(port=0, api_keys=(key,), store=False, lenient=True)
         listener = listen(options.host, options.port, options.api_keys)
         defaults = bootstrap.turn_options(launch, runtime.model)

@@ -1,5 +1,5 @@
-"""How each coding agent is pointed at a server of this machine: `clients.toml`, and the values put into
-its texts."""
+"""The configuration of each coding agent for a server of this machine: `clients.toml`, and what is put
+into its texts."""
 
 from __future__ import annotations
 

@@ -293,6 +293,10 @@ def serve(
             min=1, max=256, metavar="MIB", help="Maximum size of a request; images need more."
         ),
     ] = MAX_BODY_MIB,
+    page: Annotated[
+        bool,
+        typer.Option("--page/--no-page", help="Show browsers a page at /.", show_default=False),
+    ] = True,
     reasoning_events: Annotated[
         Literal["openai", "open-responses"],
         typer.Option(help="Names of the events of raw reasoning."),
@@ -315,6 +319,7 @@ def serve(
         client_servers=client_servers,
         aliases=tuple(alias or ()),
         lenient=lenient,
+        page=page,
         max_body_bytes=max_body * MIB_BYTES,
     )
     raise typer.Exit(main(launch, options, keep_alive=keep_alive, parallel=parallel))

@@ -30,6 +30,7 @@ from agent.server.http.json_response import JsonResponse, error_response
 from agent.server.http.options import ServerOptions
 from agent.server.messages.answers import model_info, model_page
 from agent.server.messages.routes import MessageRoutes
+from agent.server.page import routes as page
 from agent.server.raw import completions
 from agent.server.raw.model_description import describe_models
 from agent.server.raw.routes_tokens import TokenRoutes
@@ -83,8 +84,9 @@ def create_app(
         *routes_of(BatchRoutes(service, batches)),
         *routes_of(_ServerRoutes(service, metrics)),
     ]
+    page_routes = page.routes(service) if options.page else []
     app = Starlette(
-        routes=[*routes, openapi.route(routes)],
+        routes=[*routes, *page_routes, openapi.route(routes)],
         middleware=_middleware(options, loopback_only, clients or Clients()),
         exception_handlers={
             ApiError: _on_api_error,
@@ -164,7 +166,9 @@ class _ServerRoutes:
 
     @endpoint("GET", "/")
     async def index(self, request: Request) -> Response:
-        """GET /: the endpoints, for a person or a probe."""
+        """GET /: a page for browsers; for programs and probes, the endpoints."""
+        if self._service.options.page and (answer := page.index(request)) is not None:
+            return answer
         return JsonResponse({"status": "ok", "endpoints": _ENDPOINTS})
 
     @endpoint("GET", "/health", ServerHealth)

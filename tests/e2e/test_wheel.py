@@ -82,6 +82,8 @@ def test_wheel_contains_program_without_tests(wheel: Path) -> None:
     own = {name.removeprefix("agent_local/") for name in names}
     assert "tools/demo/server.py" in own, "--demo-tools needs it"
     assert any(name.endswith(".data/data/share/man/man1/agent.1") for name in names)
+    page = {f"agent/server/page/{name}" for name in ("index.html", "app.js", "style.css")}
+    assert own >= page | {"agent/cli/clients.toml"}
     assert own >= {"agent/models.toml", "agent/py.typed", "tools/py.typed", "tui/py.typed"}
     assert any(name.startswith("agent/tiny/core") for name in own)
     assert any(name.endswith("licenses/NOTICE") for name in names)

@@ -13,8 +13,8 @@ from agent.server.http.clients import CLIENT_SCOPE_KEY, Client, Clients, act_for
 from agent.server.http.errors import ApiError
 from agent.server.http.json_response import error_response
 
-PATHS_WITHOUT_KEY = frozenset({"/", "/health"})
-"""Paths for probes without a key: whether the server runs, and whether it is ready."""
+PATHS_WITHOUT_KEY = frozenset({"/", "/health", "/page/app.js", "/page/style.css"})
+"""Paths for probes without a key (whether the server runs, and is ready), and the page's files."""
 
 
 def is_loopback(host: str) -> bool:

@@ -38,6 +38,8 @@ class ServerOptions:
     aliases: tuple[str, ...] = ()
     lenient: bool = False
     """Whether what a request asks for and this server does not have is passed over, not refused."""
+    page: bool = True
+    """Whether browsers get a page at ``/``."""
     keepalive_seconds: float = 10.0
     """The longest silence of a stream (`agent.server.http.live_stream`)."""
     max_body_bytes: int = MAX_BODY_MIB * MIB_BYTES

@@ -34,8 +34,8 @@ LAYERS = (
 """The lowest first; a layer imports what stands before it, and its own modules."""
 INNER_LAYERS = {
     "agent.server": (
-        ("http",), ("input",), ("responses",), ("chat",), ("messages",), ("raw",), ("batch",), ("page",),
-        ("openapi", "app"), ("serve",), ("mcp",),
+        ("http",), ("input",), ("responses",), ("chat",), ("messages",), ("raw",), ("batch",),
+        ("page",), ("openapi", "app"), ("serve",), ("mcp",),
     ),
     "tools": (
         ("types", "audit", "results", "sanitize", "version", "process_groups", "networks",

@@ -24,7 +24,6 @@ def run_app(launch: LaunchOptions, **options: Any) -> int:
 
 
 def _print_resume_hint(began: float) -> None:
-    """Name the conversation in which this process ran a turn last; nothing where there was none."""
     from agent.config.paths import user_paths
     from agent.store.lookup import conversation_of_process, short_id
 

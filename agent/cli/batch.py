@@ -107,7 +107,6 @@ async def _run(
     results: jobs.ResultLog | None,
     parallel: int,
 ) -> int:
-    """Count the lines' tokens, or answer those that ``results`` does not have."""
     working = asyncio.current_task()
     assert working is not None
     stop_on_signals(lambda _: working.cancel())
@@ -159,7 +158,6 @@ def _take(
 async def _count(
     service: ResponseService, lines: Iterable[jobs.Line], progress: BatchProgress
 ) -> int:
-    """Print how many tokens the lines' prompts have, and what is wrong with lines."""
     counts: list[int] = []
     faults: list[str] = []
     progress.begin(0)

@@ -26,8 +26,6 @@ Proposals = list[tuple[str, str]]
 
 
 def _completer(find: Callable[[], Iterable[tuple[str, str]]]) -> Callable[[str], Proposals]:
-    """Make a function for typer of one that finds all proposals."""
-
     @wraps(find)
     def complete(incomplete: str) -> Proposals:
         with suppress(Exception):
@@ -82,7 +80,6 @@ def complete_setting() -> Iterable[tuple[str, str]]:
 
 
 def complete_tools(incomplete: str) -> Proposals:
-    """Complete the last name of a comma-separated list of servers."""
     before, comma, name = incomplete.rpartition(",")
     names = [*BUILT_IN, *_servers()] if comma else ["all", "none", *BUILT_IN, *_servers()]
     taken = before.split(",")
@@ -90,7 +87,6 @@ def complete_tools(incomplete: str) -> Proposals:
 
 
 def complete_approve(incomplete: str) -> Proposals:
-    """Complete the last name of a list of tools that run without asking, or ``all``."""
     return [pair for pair in complete_tools(incomplete) if pair[0] != "none"]
 
 

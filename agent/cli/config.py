@@ -175,7 +175,6 @@ def _value(settings: Settings, name: str) -> Any:
 
 
 def _read_value(text: str) -> Any:
-    """Parse a typed TOML value; anything else is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
     except ValueError:
@@ -188,7 +187,6 @@ def _text(value: Any) -> str:
 
 
 def _default_model(paths: Paths) -> str | None:
-    """The model that runs while none is set; None where models.toml cannot be read."""
     from agent.engine.protocol import EngineError
     from agent.models.resolve import default_name
 

@@ -65,7 +65,6 @@ def context_table(store: Store, record: ExportRecord) -> Iterator[str]:
 
 
 def _latest_context(store: Store, record: ExportRecord) -> AgentContext:
-    """The latest recorded ``agent.context`` event; an empty one where there is none."""
     for turn in reversed(record.turns):
         for _, event in reversed(store.events(turn.response.id)):
             if isinstance(event, AgentContext):

@@ -84,7 +84,6 @@ def _guarded(group: Callable[[Paths], Iterator[Check]], paths: Paths) -> Iterato
 
 
 def _settings_problem(paths: Paths) -> str:
-    """Return the problem of config.toml, which other checks read; empty: none."""
     try:
         load_settings(paths)
     except UserError as error:
@@ -258,7 +257,6 @@ class ModelChecks:
             return None, str(error)
 
     def _planned(self, loader: ModelLoader) -> tuple[PlacementPlan | None, str | None]:
-        """The placement plan, or why the model fits nowhere."""
         try:
             loader.draft_path()
             return loader.plan(), None
@@ -266,7 +264,6 @@ class ModelChecks:
             return None, str(error)
 
     def _probed(self, plan: PlacementPlan | None) -> ProbeResult:
-        """The CPU probe for the model's weight types, cached or run now."""
         types = plan.weight_types if plan else EMBEDDED_TENSOR_TYPES
         cached = None if self.bench else cpu_probe.cached_result(self.paths.cache, types)
         return cached or asyncio.run(cpu_probe.probe(self.paths.cache, types))

@@ -12,8 +12,6 @@ from tools.sanitize import clean_line
 
 
 def terminal_dialog(*, browser: bool = True, device: bool = False) -> LoginDialog:
-    """Return the dialog that prints the page's address to stderr and reads stdin for what is pasted."""
-
     def show(url: str, code: str) -> None:
         with_code = f"  and type the code {clean_line(code)}" if code else ""
         echo(f"Log in here: {clean_line(url)}{with_code}", file=sys.stderr)
@@ -30,7 +28,6 @@ def terminal_dialog(*, browser: bool = True, device: bool = False) -> LoginDialo
 
 
 async def ask_login(request: LoginRequest) -> bool:
-    """Ask whether to log in, and do it: an ``OnLogin`` for a terminal."""
     echo(f"\n{request.message} Log in now? [Y/n] ", end="", file=sys.stderr)
     if (await _read_line()).strip().lower() not in ("", "y", "yes"):
         return False
@@ -44,7 +41,6 @@ async def ask_login(request: LoginRequest) -> bool:
 
 
 def _has_input() -> bool:
-    """Return whether stdin can be read during the login."""
     if sys.stdin is None or sys.stdin.closed:
         return False
     try:

@@ -542,7 +542,6 @@ def is_for_app(argument: str) -> bool:
 
 
 def main() -> None:
-    """Run the command in ``sys.argv``; without a command, the app. `agent.__main__` guards it."""
     arguments = sys.argv[1:]
     if COMPLETION_VARIABLE in os.environ:
         name_app_command(os.environ, PROGRAM_OPTIONS)

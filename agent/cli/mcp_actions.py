@@ -71,8 +71,6 @@ def configured_names(host: Host) -> list[str]:
 
 
 def run_with(host: Host, work: Callable[[Host], Awaitable[int]]) -> int:
-    """Run the work of a command and close the host; returns the exit code."""
-
     async def run() -> int:
         try:
             return await work(host)
@@ -349,7 +347,6 @@ def remove(name: str) -> None:
 
 
 def import_servers(yes: bool) -> int:
-    """Add other programs' servers to the person's mcp.json, after a question unless ``yes``."""
     path = user_paths().mcp_json
     with user_errors(ConfigError, ending="."):
         plan = plan_import(Path.home(), path)

@@ -21,7 +21,6 @@ DEFAULTS, DECLINE = ".", "!"
 """Input that accepts the defaults of all remaining fields, and input that declines."""
 
 MAX_LINE_BYTES = 65536
-"""Bytes of a typed line that are read."""
 
 
 class AnswerCancelledError(AgentError):

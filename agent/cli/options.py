@@ -158,7 +158,6 @@ _LAST_OPTIONS = ("log_level", "trace")
 
 
 def launch_parameters() -> list[inspect.Parameter]:
-    """The shared options as the parameters of a command, in the order of LaunchOptions."""
     types, parameters = get_type_hints(LaunchOptions), []
     for field in fields(LaunchOptions):
         kind, default = types[field.name], field.default
@@ -178,7 +177,6 @@ def launch_parameters() -> list[inspect.Parameter]:
 
 
 def takes_launch_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace a command's parameter ``launch`` by the options of LaunchOptions, for typer."""
     shared = {parameter.name: parameter for parameter in launch_parameters()}
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []

@@ -250,13 +250,11 @@ class _Stopping:
     def __init__(self, turn: Turn) -> None:
         self._turn, self.requested = turn, asyncio.Event()
         self.exit_code: int | None = None
-        """None: the turn was not stopped."""
 
     def on_signal(self, number: int) -> None:
         self.stop(process.EXIT_HANGUP if number == signal.SIGHUP else process.EXIT_CANCELLED)
 
     def stop(self, exit_code: int) -> None:
-        """Ask the turn to end. The first exit code counts."""
         if self.exit_code is None:
             self.exit_code = exit_code
             self._turn.stop("timeout" if exit_code == process.EXIT_INCOMPLETE else "cancelled")
@@ -334,7 +332,6 @@ def _with_schema(options: TurnOptions, file: Path | None) -> TurnOptions:
 
 
 def _open_conversation(request: RunRequest, runtime: Runtime) -> tuple[Store | None, Conversation]:
-    """The conversation that is continued, or a new one; without a store where none can be written."""
     resumed = request.continue_latest or request.resume is not None
     try:
         store = Store(runtime.paths.store)

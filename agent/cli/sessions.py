@@ -123,7 +123,6 @@ def replay(
 
 
 async def _replay(store: Store, record: ExportRecord, speed: float, *, as_json: bool) -> None:
-    """Print the turns' events again, with the pauses between them divided by ``speed``."""
     from agent.cli.render import TerminalRenderer
     from agent.cli.run import JsonLinesRenderer, Renderer
     from agent.store.replay import TurnReplay

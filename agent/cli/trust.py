@@ -18,12 +18,10 @@ CHANGING_TOOLS = ("container", "files", "shell")
 
 
 def confirm_folder(launch: LaunchOptions) -> LaunchOptions:
-    """Ask on a terminal what the root needs a yes for; return the options with the answers."""
     return confirm_project_servers(confirm_home(launch))
 
 
 def confirm_home(launch: LaunchOptions) -> LaunchOptions:
-    """Ask once whether tools may change the root if that is the home folder, or holds it."""
     names = (launch.tools or "").split(",")
     if launch.allow_home or not any(n.strip().partition(".")[0] in CHANGING_TOOLS for n in names):
         return launch
@@ -44,18 +42,15 @@ def confirm_home(launch: LaunchOptions) -> LaunchOptions:
 
 
 def can_ask() -> bool:
-    """Whether a person can be asked here: both stdin and stderr are a terminal."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def agrees(question: str) -> bool:
-    """Ask on stderr and read the answer from stdin; only y and yes agree."""
     echo(f"{question} [y/N] ", end="", file=sys.stderr)
     return sys.stdin is not None and sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def confirm_project_servers(launch: LaunchOptions) -> LaunchOptions:
-    """Ask on a terminal for the project's unapproved servers, if one would be started."""
     from tools.config.project_files import PROJECT_FILES
 
     root = launch.root

@@ -12,7 +12,6 @@ class SettingText(NamedTuple):
     """The texts about a setting."""
 
     default: str
-    """The default, in words."""
     meaning: str
     elsewhere: str = ""
     """Other ways to set it: options of the command line, variables, commands of the app."""

@@ -25,7 +25,6 @@ class LaunchOptions:
     context: int | None = None
     compact: bool | None = None
     own_engine: bool = False
-    """Load the model also where another program has it in memory."""
     loop_guard: bool = True
     tools: str | None = None
     mcp_config: tuple[Path, ...] = ()
@@ -36,10 +35,8 @@ class LaunchOptions:
     trust_project: bool | str = False
     """A text: the digest of the project's servers that the person has agreed to."""
     allow_home: bool = False
-    """Let tools change the root where it is the home folder, or holds it."""
     system: str | None = None
     project_instructions: bool | None = None
     """Read AGENTS.md files; None: as config.toml says."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     trace: Path | None = None
-    """A file for every token and event with its time."""

@@ -30,7 +30,6 @@ class Paths:
 
     @property
     def store(self) -> Path:
-        """The SQLite database of conversations and responses."""
         return self.state / "store.sqlite"
 
     @property

@@ -66,45 +66,30 @@ class Settings:
     """The settings of config.toml; None: it does not say."""
 
     compact: Literal["auto", "off"] | None = None
-    """Whether a full context is compacted (`agent/conversation/compaction.py`); unset: in the app."""
     model: str | None = None
     effort: Literal["low", "medium", "high"] | None = None
-    """Reasoning effort; unset: medium."""
     max_reasoning_tokens: int | None = None
-    """As `TurnOptions.max_reasoning_tokens`; unset: no limit."""
     temperature: float | None = None
-    """The sampling of each turn, as in `agent.engine.protocol.Sampling`; unset: the model's."""
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
     view: Literal["panes", "conversation"] | None = None
-    """The app's view of a running turn; unset: panes."""
     probability_scale: Literal["green-red", "blue-orange"] | None = None
-    """The colours of tokens by probability; unset: green-red."""
     keep_alive: float | None = None
     """Seconds without a turn after which the model is unloaded; unset: never."""
     prefix_cache: float | None = None
     """Gigabytes of what models have read, kept on disk; unset: a tenth of the free ones, at most 8."""
     project_instructions: bool = True
-    """Whether the model reads AGENTS.md files (`agent/conversation/project_instructions.py`)."""
     unsandboxed_python: bool = False
-    """Where no isolation works: offer python all the same, and ask before every call."""
     browser: BrowserSettings | None = None
-    """Where the browser searches, and which private networks it may open."""
     network: NetworkAccess | None = None
-    """Hosts that commands in the sandbox may reach without a question."""
     theme: str | None = None
-    """The app's colours; also set by choosing one there."""
     titles: bool | None = None
-    """Whether the model writes titles of conversations; unset: except for scripts."""
     animations: bool = True
-    """Whether anything in the app moves by itself: scrolling, the cursor's blinking."""
     token_probabilities: bool = False
-    """Whether the app's turns record how likely each token was (`TurnOptions.token_probabilities`)."""
     responses_days: float | None = None
     """Days for which the server's responses are stored; unset: 30."""
     responses_max: int | None = None
-    """Maximum number of stored responses; unset: 10000."""
     keys: KeyBindings = field(default_factory=KeyBindings)
     """The keys of the app's actions, and what is wrong with those of the file."""
 

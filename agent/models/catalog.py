@@ -28,7 +28,6 @@ EMBEDDED = "tiny"
 EMBEDDED_NOTICE = (
     f"{EMBEDDED} is the embedded demonstration model; for a real one: agent models pull gpt-oss-20b"
 )
-"""Notice for people before their first prompt to the embedded model."""
 ASSUMED_CONTEXT_TOKENS = 32_768
 """Tokens of context that a model counts as having until the planner knows what fits."""
 GENERAL_EXAMPLES = (
@@ -36,7 +35,6 @@ GENERAL_EXAMPLES = (
     "Explain the difference between TCP and UDP",
     "Write a haiku about a river",
 )
-"""Prompts that any real model answers well."""
 SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
 """The end of a split GGUF's stem, as llama.cpp's gguf-split writes it."""
 _NAME = re.compile(r"[\w:.@+-]+")
@@ -99,7 +97,6 @@ _FIELDS = {
     **_PLACEMENT_FIELDS,
     **_SERVER_FIELDS,
 }
-"""Fields of an entry of models.toml, with their types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +122,6 @@ class Model:
     """The syntax of its messages, as in transformers' tokenizer_config.json; None: not given."""
     sampling: Sampling = field(default_factory=Sampling)
     aliases: tuple[str, ...] = ()
-    """Other names that `--model` takes."""
     examples: tuple[str, ...] = GENERAL_EXAMPLES
     """Prompts that it answers well, for people who do not know what to ask."""
     placement_request: PlacementRequest = field(default_factory=PlacementRequest)
@@ -166,7 +162,6 @@ class Model:
 
     @property
     def location(self) -> str | None:
-        """The server's address or the path of the installed file; None where neither is known."""
         if self.endpoint is not None:
             return str(self.endpoint)
         return str(self.path) if self.path and self.installed else None
@@ -187,7 +182,6 @@ def _shipped_file() -> Path:
 
 
 def models_folder(paths: Paths) -> Path:
-    """The folder of pulled models, each in a folder of its name."""
     return paths.cache / "models"
 
 

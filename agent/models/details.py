@@ -63,7 +63,6 @@ def describe_messages(model: Model, paths: Paths) -> Iterator[tuple[str, str]]:
 
 
 def example_message(form: Format) -> str:
-    """A message with a thought, words and a call, in the syntax of the model."""
     thought, words, name = "I add them.", "I compute it.", form.canonical_name("add", function=True)
     call = form.tool_call(name, '{"a": 1, "b": 2}') if form.parses_calls else []
     if isinstance(form, SingleMessageFormat):

@@ -66,7 +66,6 @@ def discover(catalog: dict[str, Model]) -> list[DiscoveredModel]:
 
 
 def matching(model: Model, catalog: dict[str, Model]) -> list[DiscoveredModel]:
-    """List the usable copies of ``model`` in other programs' folders."""
     return [
         discovered
         for discovered in discover(catalog)

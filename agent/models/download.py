@@ -134,7 +134,6 @@ def _resume_hint(files: Sequence[ModelFile]) -> str:
 
 
 def hub_host() -> str:
-    """The host of the hub: huggingface.co, or HF_ENDPOINT's."""
     return urlsplit(hub_address()).netloc
 
 
@@ -198,7 +197,6 @@ class ModelFile:
 
     @property
     def downloaded_bytes(self) -> int:
-        """Bytes that need not be downloaded any more."""
         if self.is_installed:
             return self.size
         return self.partial.stat().st_size if self.partial.exists() else 0
@@ -227,7 +225,6 @@ class PullEstimate:
 
     @property
     def figures(self) -> str:
-        """Size, memory and expected speed, a line each."""
         rest = f", {format_bytes(self.remaining)} to go" if self.remaining < self.size else ""
         return (
             f"Size     {format_bytes(self.size)}{rest}; {format_bytes(self.free_disk)} of disk free\n"
@@ -320,7 +317,6 @@ def _fetch(model_file: ModelFile, progress_bar: Any) -> None:
 
 
 def _lock(file: BinaryIO) -> bool:
-    """Lock a file that is downloaded; whether no other process has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -74,7 +74,6 @@ class Download:
 
 
 def main(name: str) -> None:
-    """Run in the process: pull the model and report on stdout."""
     from agent.models.download import find_pullable, pull
 
     last = -1

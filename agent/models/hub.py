@@ -21,7 +21,6 @@ from agent.util import private_files
 PREFERRED = ("MXFP4", "Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "Q4_0", "IQ4_XS")
 """Quantisations that are taken if they fit, the best first: about 4 bits a weight lose little."""
 MAX_LISTED_AT_ONCE = 8
-"""Repositories whose files are listed at the same time."""
 MAX_PAGES, TIMEOUT_SECONDS = 20, 20
 """Time for one list, and for each page of it."""
 _NO_MODELS = ("mmproj", "imatrix", "mtp-")
@@ -80,7 +79,6 @@ def search_repositories(words: str, limit: int) -> list[HubRepository]:
 
 
 def _parses_calls(gguf: object) -> bool | None:
-    """Whether calls can be parsed, by what the hub knows of a repository's GGUFs."""
     match gguf:
         case {"chat_template": str(template)}:
             # The call of any template that tells the model of tools can be derived.
@@ -158,7 +156,6 @@ def _quantisation_name(stem: str) -> str:
 def rate_quantisations(
     repo: str, quantisations: Sequence[Quantisation], machine: Machine
 ) -> dict[str, FitEstimate]:
-    """Estimate for each, by name, what memory it will take and how fast it will run."""
     return {q.name: estimate_fit(f"{repo} {q.file}", q.size, machine) for q in quantisations}
 
 

@@ -48,11 +48,9 @@ class ModelRow:
 
     @property
     def state(self) -> str:
-        """The source in the words that a list shows."""
         return _STATES.get(self.source, self.source)
 
     def as_json(self) -> dict[str, Any]:
-        """The row as ``agent models list --json`` prints it; ``runnable`` is named ``usable``."""
         return {
             "usable" if name == "runnable" else name: value for name, value in asdict(self).items()
         }

@@ -60,7 +60,6 @@ class EngineProvider:
         self.sharing.search_again()
 
     def note_loaded(self, engine: Engine) -> None:
-        """Note the context length of an engine that is used from now on."""
         self.context_length, self.knows_context = engine.context_length, True
         self.is_placed = False
 
@@ -132,7 +131,6 @@ class EngineProvider:
         return own
 
     async def _load_with_retries(self, report: _ProgressReport, warm_up: bool) -> Engine:
-        """Load the engine; where the memory does not suffice after all, with less on the GPUs."""
         for attempt in range(1, MAX_LOAD_ATTEMPTS + 1):
             plan = self.placement_plan
             placement = self.loader.placement(plan)
@@ -189,6 +187,5 @@ class _ProgressReport:
             self._loop.call_soon_threadsafe(self._progress, fraction / 2)
 
     def from_loop(self, fraction: float) -> None:
-        """Report the second half."""
         if self._progress is not None:
             self._progress(0.5 + fraction / 2)

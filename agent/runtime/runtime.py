@@ -45,7 +45,6 @@ SERVER_WAIT_SECONDS = 5.0
 """Time that an optional MCP server may delay an interactive turn."""
 
 WrapGeneration = Callable[[Generation, Request, Format], Generation]
-"""Wraps a generation, to watch what it yields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +52,11 @@ class RuntimeOptions:
     """The choices of a runtime."""
 
     script: Path | None = None
-    """Replies come from this file instead of a model (`agent.engine.scripted`)."""
     context: int | None = None
-    """The wanted context length in tokens; None: as much as is reasonable."""
     keep_alive: float | None = None
     """Seconds without a turn after which the model is unloaded; None: never."""
     prefix_cache_bytes: int | None = None
-    """Bytes of the prefix cache on disk; 0: none; None: as many as are reasonable."""
     sequences: int = DEFAULT_SEQUENCES
-    """Generations that run side by side, where the model is loaded here."""
     serves_engine: bool = False
     """Whether other programs of this person may use the loaded model."""
     own_engine: bool = False
@@ -131,17 +126,14 @@ class Runtime:
 
     @property
     def model(self) -> Model:
-        """The chosen model; it may not be loaded yet."""
         return self.provider.loader.model
 
     @property
     def format(self) -> Format | None:
-        """The format of the model that was loaded last, or is being loaded; None before the first."""
         return self.provider.format
 
     @property
     def context_length(self) -> int:
-        """Tokens of prompt and output together; exact once the model is placed or loaded."""
         return self.provider.context_length
 
     async def start(self) -> None:
@@ -317,7 +309,6 @@ class Runtime:
 
     @property
     def known_context_length(self) -> int | None:
-        """`context_length`, unless that is an assumption so far."""
         return self.context_length if self.provider.knows_context else None
 
     async def load(
@@ -348,6 +339,5 @@ class Runtime:
         return loaded
 
     def _withhold_tools(self, form: Format | None) -> None:
-        """Offer no tools to a model whose calls cannot be parsed."""
         why = f"Tools are off: this program cannot parse the calls of {self.model.name}."
         self.host.withheld = "" if form is None or form.parses_calls else why

@@ -40,7 +40,6 @@ class EngineSharing:
         """When no other program had the model, by the monotonic clock."""
 
     def search_again(self) -> None:
-        """Forget that no other program had the model."""
         self._searched_at = -math.inf
 
     async def find(
@@ -101,7 +100,6 @@ class EngineSharing:
             self._server = None
 
     async def close(self, engine: Engine) -> None:
-        """Close an engine, which others may use."""
         server, self._server = self._server, None
         if server is not None:
             server.stop()

@@ -215,7 +215,6 @@ def _remote_engine(runtime: Runtime) -> RemoteEngine | None:
 
 
 def replica_states(runtime: Runtime) -> list[ReplicaState]:
-    """Return the state of the servers that run the model; empty: it runs here."""
     engine = _remote_engine(runtime)
     return engine.replicas.states() if engine is not None else []
 

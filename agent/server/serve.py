@@ -294,7 +294,6 @@ class QuietServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the program around it (overrides uvicorn's)."""
         yield
 
 

@@ -23,7 +23,6 @@ MAX_TIME_SHARE = 0.1
 
 
 def defer() -> None:
-    """Put collections off until `resume`."""
     gc.set_threshold(STARTUP_THRESHOLD)
 
 

@@ -58,7 +58,6 @@ def find_schema_error(schema: Mapping[str, Any]) -> str | None:
 
 
 def _validator(jsonschema: Any) -> Any:
-    """A validator class whose checks count steps and depth."""
     draft = jsonschema.Draft202012Validator
     steps = depth = 0
 

@@ -48,7 +48,6 @@ class MarkdownBlocks:
         return [*blocks, rest] if rest.strip() else blocks
 
     def _cut(self) -> list[str]:
-        """Take every block but the last off the open text."""
         starts = sorted({t.map[0] for t in self._parse(self.open) if t.map and t.level == 0})
         if len(starts) < 2:
             return []

@@ -9,7 +9,6 @@ _BLOCK_ITEMS = 1024
 
 
 def common_prefix_length(a: Sequence[object], b: Sequence[object]) -> int:
-    """Count the leading items in which ``a`` and ``b`` are equal."""
     length = min(len(a), len(b))
     for start in range(0, length, _BLOCK_ITEMS):
         end = min(start + _BLOCK_ITEMS, length)

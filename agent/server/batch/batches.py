@@ -57,7 +57,6 @@ class BatchQueue:
         self._app, self._parallel, self._clients = Starlette(), 1, Clients()
         self._running: Json | None = None
         self._answering: asyncio.Task[None] | None = None
-        """Its requests."""
         self._lock: int | None = None
 
     def start(self, app: Starlette, parallel: int, clients: Clients) -> None:
@@ -202,7 +201,6 @@ class BatchQueue:
             path.unlink(missing_ok=True)
 
     def _break_off(self, batch: Json) -> None:
-        """End a batch that cannot continue; its results so far are filed."""
         results = self._results(batch)
         try:
             if results.exists():
@@ -215,7 +213,6 @@ class BatchQueue:
         self._discard_work(batch)
 
     async def _process(self, batch: Json) -> None:
-        """Answer the requests of a batch that have no result yet, and file the results."""
         lines = await asyncio.to_thread(self._read, batch)
         if wrong := [line for line in lines if isinstance(line, WrongLine)]:
             self._fail(batch, wrong)

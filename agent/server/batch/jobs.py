@@ -27,7 +27,6 @@ from agent.util import private_files
 from agent.util.ids import new_id
 
 Endpoint = Literal["/v1/responses", "/v1/chat/completions"]
-"""The endpoints that a line may name."""
 ENDPOINTS: tuple[str, ...] = get_args(Endpoint)
 MAX_CUSTOM_ID_CHARACTERS = 512
 BUSY_STATUS = 429
@@ -64,7 +63,6 @@ class WrongLine:
     number: int | None = None
     """In the file, from 1."""
     digest: str = ""
-    """As that of a request."""
 
 
 Line = BatchRequest | WrongLine
@@ -156,7 +154,6 @@ class BatchRunner:
         first_pause: float = FIRST_PAUSE_SECONDS,
         max_busy: float = MAX_BUSY_SECONDS,
     ) -> None:
-        """``first_pause``, ``max_busy``: seconds, see the constants."""
         self.parallel = parallel
         self._first_pause, self._max_busy = first_pause, max_busy
         self._client = httpx2.AsyncClient(
@@ -181,7 +178,6 @@ class BatchRunner:
             raise errors.exceptions[0] from errors
 
     async def _answer_when_taken(self, request: Line, slots: _Slots) -> Json:
-        """The result of a line, which is asked again where the engine is busy."""
         pause, began = self._first_pause, time.monotonic()
         while True:
             await slots.take()
@@ -206,7 +202,6 @@ class BatchRunner:
         return _result(request.custom_id, answer.status_code, answer.json())
 
     async def close(self) -> None:
-        """Close the client; after this, nothing can be run."""
         await self._client.aclose()
 
 
@@ -334,7 +329,6 @@ def is_final(result: Json) -> bool:
 
 
 def output_tokens(result: Json) -> int:
-    """Tokens that were generated for a result, as far as it says so."""
     usage = result["response"]["body"].get("usage") or {}
     return int(usage.get("output_tokens") or usage.get("completion_tokens") or 0)
 

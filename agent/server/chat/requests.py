@@ -368,7 +368,6 @@ def _output_item(
 
 
 def _message_items(message: ChatMessage, index: int, parts: _PartReader) -> list[dict[str, Any]]:
-    """A message's reasoning, content and calls, which are items of their own."""
     param = f"messages[{index}]"
     is_newest = index >= parts.newest or message.role in ("developer", "system")
     content = parts.content(message, param, is_newest=is_newest)

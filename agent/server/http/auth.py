@@ -90,7 +90,6 @@ def _sent_keys(headers: Headers) -> tuple[str, str]:
 
 
 def _hostname(host: str) -> str:
-    """The host name in a ``Host`` header, without the port; empty where there is none."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

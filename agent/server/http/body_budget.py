@@ -67,7 +67,6 @@ class LimitLog:
         self._logged_at = -LOG_INTERVAL_SECONDS
 
     def warning(self, message: str) -> None:
-        """Log a message, unless this was done a moment ago."""
         now = time.monotonic()
         if now - self._logged_at >= LOG_INTERVAL_SECONDS:
             self._logged_at = now

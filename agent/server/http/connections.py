@@ -111,7 +111,6 @@ class HttpConnection(H11Protocol):
         """When something was last read, or could no longer be written."""
 
     def connection_made(self, transport: Any) -> None:
-        """Make room for the connection, or refuse it (extends uvicorn's)."""
         has_room = make_room(self)
         super().connection_made(transport)
         transport.max_size = READ_BYTES
@@ -120,14 +119,12 @@ class HttpConnection(H11Protocol):
         self._note_arrival()
 
     def data_received(self, data: bytes) -> None:
-        """Note progress of the request (extends uvicorn's)."""
         self._active_at = time.monotonic()
         if self._arrival is not None:
             self._arrival.add(len(data))
         super().data_received(data)
 
     def handle_events(self) -> None:
-        """Read, and note how far the request is (extends uvicorn's)."""
         super().handle_events()
         self._note_arrival()
 
@@ -145,7 +142,6 @@ class HttpConnection(H11Protocol):
             self._refuse(503, "Too many WebSockets are open: try again later.")
 
     def _note_arrival(self) -> None:
-        """Begin or end the arrival of what h11 waits for."""
         state = self.conn.their_state
         is_idle = (
             state is h11.IDLE
@@ -168,7 +164,6 @@ class HttpConnection(H11Protocol):
         return (2, self._active_at) if self.flow.write_paused else None
 
     def close_late(self, now: float) -> None:
-        """Close the connection if its request does not arrive in time."""
         if self._arrival is None or self.flow.read_paused:
             return
         if self._arrival.is_late(now, self.limits.stall_seconds):
@@ -179,7 +174,6 @@ class HttpConnection(H11Protocol):
         self.transport.abort()
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer with an error if no answer has begun, and close the connection."""
         self._arrival = None
         if self.cycle is not None:  # the application sees a client that has left
             self.cycle.disconnected = True
@@ -215,7 +209,6 @@ class WebSocketTransport(WebSocketsSansIOProtocol):
         """The arrival of the message that is not complete."""
 
     def data_received(self, data: bytes) -> None:
-        """Read, and note how far the message is (extends uvicorn's)."""
         super().data_received(data)
         if not self.frames and not self.conn.reader.buffer:
             self._share.release()
@@ -231,12 +224,10 @@ class WebSocketTransport(WebSocketsSansIOProtocol):
             self._fail(CLOSE_TOO_BIG)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give back what the message took (extends uvicorn's)."""
         self._share.release()
         super().connection_lost(exc)
 
     def close_late(self, now: float) -> None:
-        """Close the connection if a message does not arrive in time."""
         if self._arrival is None or self.read_paused:
             return
         if self._arrival.is_late(now, self.limits.stall_seconds):

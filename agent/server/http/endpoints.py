@@ -37,7 +37,6 @@ def endpoint(
     stream: type[BaseModel] | None = None,
     body: type[BaseModel] | None = None,
 ) -> Callable[[AnswerT], AnswerT]:
-    """Declare the requests that a function answers."""
     declared = Endpoint(method, path, answer, stream, body)
     ENDPOINTS[method, document_path(path)] = declared
 

@@ -22,7 +22,6 @@ Includable = Literal[
 ]
 """Values of ``include``, also for items that this server never has: clients send them by habit."""
 INCLUDABLE: tuple[str, ...] = get_args(Includable)
-"""Values of ``include``; this server has nothing to add for files, images and computers."""
 
 
 def list_page(items: Sequence[dict[str, Any]], query: QueryParams) -> dict[str, Any]:

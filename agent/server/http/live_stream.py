@@ -58,7 +58,6 @@ class LiveStream:
         self._send, self._keepalive = send, keepalive
         self._heartbeat = Heartbeat(self._send_keepalive, seconds)
         self.has_begun = False
-        """Whether the head was sent."""
 
     async def begin(self, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Send the head, unless that was done; ``headers``: more than those of every stream."""

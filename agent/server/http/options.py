@@ -30,7 +30,6 @@ class ServerOptions:
     store: bool = True
     """Whether responses are written to the store; otherwise they live in memory, with the process."""
     reasoning_events: ReasoningEvents = "openai"
-    """The naming scheme of the events of raw reasoning."""
     private_urls: bool = False
     """Whether the MCP servers that a request brings may have addresses that are not public."""
     client_servers: bool = False

@@ -264,7 +264,6 @@ def _new_turn(conversation: Conversation, model: str) -> ItemTurn:
 
 
 def _output_item(item: dict[str, Any]) -> dict[str, Any] | None:
-    """An item as a model's output has it; None for one that is not."""
     if item["type"] == "message" and item.get("role") != "assistant":
         return None
     known = {name: value for name, value in item.items() if value is not None}

@@ -16,7 +16,6 @@ from agent.server.input.listed_items import ITEM_FIELDS, KNOWN_PART_TYPES, PART_
 IGNORED_HEADER = "agent-ignored"
 """Response header with the paths of passed over fields, separated by commas."""
 MAX_NAMED_PATHS = 20
-"""Paths that the header names."""
 MIN_OUTPUT_TOKENS = 16
 """Least ``max_output_tokens``, as in OpenAI's API."""
 _HEADER_PATH = re.compile(r"[\w.\[\]-]{1,100}", re.ASCII)
@@ -75,7 +74,6 @@ def _without(value: dict[str, Any], paths: Iterable[FieldPath]) -> dict[str, Any
 
 
 def unknown_item_fields(items: object) -> list[str]:
-    """Paths of the fields of input items, and of their parts, that this API does not have."""
     if not isinstance(items, list):
         return []
     found = []
@@ -95,7 +93,6 @@ def unknown_item_fields(items: object) -> list[str]:
 
 
 def unknown_parts(items: object) -> list[str]:
-    """Paths of the parts of messages, of types that this API does not have."""
     return [
         f"input[{index}].content[{number}]"
         for index, item in enumerate(items if isinstance(items, list) else ())
@@ -117,7 +114,6 @@ def check_minimum(value: Mapping[str, Any], limit: int | None) -> None:
 
 
 def ignored_header(paths: Sequence[str]) -> dict[str, str]:
-    """The header that names what was passed over; no header for nothing."""
     if not paths:
         return {}
     named = [path if _HEADER_PATH.fullmatch(path) else "?" for path in paths[:MAX_NAMED_PATHS]]

@@ -70,7 +70,6 @@ UNSEEN_PLACEHOLDERS = {
         ("input_audio", "a recording"),
     )
 }
-"""Texts in place of content parts that the model cannot read."""
 UNREADABLE_SUMMARY = "[There was a summary of earlier messages here; this server cannot read it.]"
 NO_PDFS: Mapping[str, PdfText] = MappingProxyType({})
 _INPUT_ITEM: TypeAdapter[schemas.InputItem] = TypeAdapter(schemas.InputItem)
@@ -95,7 +94,6 @@ class InputHistory:
     """call_id → the function, of calls without an output so far."""
     answered_calls: set[str] = field(default_factory=set)
     added_tools: AddedTools = field(default_factory=dict)
-    """Tools that items have added to those of the request."""
     effort: schemas.Effort | None = None
     text_format: schemas.TextFormat | None = None
     unread: list[int] = field(default_factory=list)

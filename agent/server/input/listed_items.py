@@ -78,7 +78,6 @@ def _without_secrets(tool: Any) -> Any:
 
 
 def _list_parts(value: Any) -> Any:
-    """Parts without the fields that the API does not have; anything else as it is."""
     if not isinstance(value, list):
         return value
     return [

@@ -86,7 +86,6 @@ class ResponseCache:
                 self._evict(name)
 
     async def find_item(self, item_id: str) -> InputItem | None:
-        """Look up the output item that a reference means; None if there is none."""
         stored = await self.response_with(item_id)
         return stored.items.get(item_id) if stored else None
 

@@ -53,7 +53,6 @@ class StoredResponse:
         return sum(len(part.logprobs) for message in messages for part in message.content)
 
     def continued(self) -> Conversation:
-        """A copy of the conversation, for the turn that continues it."""
         entries = [replace(entry) for entry in self.conversation.entries]
         return replace(self.conversation, entries=entries, unanswered=[])
 
@@ -67,7 +66,6 @@ class Continued:
 
 
 def with_encrypted_reasoning(response: Response) -> Response:
-    """A copy whose reasoning items have their text as a token too."""
     output = [
         item.model_copy(
             update={"encrypted_content": encode_reasoning("".join(p.text for p in item.content))}

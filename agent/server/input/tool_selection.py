@@ -35,9 +35,7 @@ class ToolExposure:
     runtime: Runtime
     exposed: bool
     client_servers: bool = False
-    """Whether a request may bring servers of its own."""
     private_urls: bool = False
-    """Whether the servers that a request brings may have addresses that are not public."""
 
     def servers(self) -> list[str]:
         """Names of the operator's servers that a request may name."""

@@ -115,7 +115,6 @@ class Ask:
         )
 
     async def approve(self, tool: Tool, arguments: str) -> Answer:
-        """Ask the client's person whether a call may run, once."""
         message = f"Allow {tool.name}?\n{arguments}"
         result = await self.elicit(ElicitationRequest(tool.server, message, _APPROVAL_SCHEMA))
         allowed = result.action == "accept" and (result.content or {}).get("allow") is True

@@ -144,7 +144,6 @@ class _StreamsMiddleware:
         self._app, self._ended = app, asyncio.Event()
 
     def end(self) -> None:
-        """End the open streams, and those that are opened from now on."""
         self._ended.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -181,7 +180,6 @@ class _HttpServer(QuietServer):
         self._on_shutdown = on_shutdown
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End what only waits, then wait for the calls (extends uvicorn's)."""
         for function in self._on_shutdown:
             function()
         await super().shutdown(sockets)

@@ -99,7 +99,6 @@ class AgentMcpServer(Server[Any]):
         self._recorder = TurnRecorder(store, _log_failure) if store else None
 
     def end_subscriptions(self) -> None:
-        """End the streams on which clients of later versions hear of changed tools."""
         self._listening.close()
 
     def get_capabilities(self, *args: Any, **settings: Any) -> T.ServerCapabilities:
@@ -186,7 +185,6 @@ class AgentMcpServer(Server[Any]):
         return T.ListToolsResult(tools=self._list_anew())
 
     async def on_initialized(self, context: _Context, params: object) -> None:
-        """Keep the session of a client, which hears of changed tools."""
         self._sessions.append(context.session)
 
     def _on_server_changed(self, name: str) -> None:

@@ -353,7 +353,6 @@ async def _gather(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
 
 
 async def _until_disconnected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work, which ends when the client disconnects."""
     task, watch = asyncio.create_task(work), asyncio.create_task(wait_disconnected(receive))
     try:
         await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)

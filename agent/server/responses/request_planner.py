@@ -93,7 +93,6 @@ class TurnPlan:
         return self.request.background is True
 
     def history_after(self, response: ev.Response) -> InputHistory:
-        """The input's history, with what the response adds to it so far."""
         known = self.input_history
         return InputHistory(
             instructions=known.instructions,
@@ -127,7 +126,6 @@ class TurnPlan:
         return served_json(self.history_after(response), self.inputs, size, owner)
 
     def stored_response(self) -> StoredResponse:
-        """Return the data of the ended turn that a following request needs."""
         response = self.turn.response
         return StoredResponse(
             response,

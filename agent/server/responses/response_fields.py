@@ -17,7 +17,6 @@ from agent.util.ids import new_id
 def initial_response(
     request: CreateResponse, runtime: Runtime, options: TurnOptions, selected: SelectedTools
 ) -> ev.Response:
-    """Build the response as it is before the turn has begun, with a new id."""
     conversation, form = request.conversation_id, runtime.format
     return ev.Response(
         id=new_id("resp"),

@@ -30,7 +30,6 @@ from agent.server.responses.service import ResponseService
 from agent.store.api_conversations import ApiConversation
 
 MAX_NEW_ITEMS = 20
-"""Items that one request may add."""
 
 
 class ConversationRoutes:

@@ -53,11 +53,9 @@ class ConnectionCache(ResponseCache):
         self._shared = shared
 
     async def find(self, response_id: str) -> StoredResponse | None:
-        """Look up a response, of this connection first."""
         return await super().find(response_id) or await self._shared.find(response_id)
 
     async def response_with(self, item_id: str) -> StoredResponse | None:
-        """The response that has an output item, of this connection first."""
         return await super().response_with(item_id) or await self._shared.response_with(item_id)
 
 
@@ -78,7 +76,6 @@ class WebSocketConnection:
         self._service, self._encoder, self._socket = service, encoder, socket
         self._cache = ConnectionCache(service.cache)
         self._requests: set[asyncio.Task[None]] = set()
-        """Requests that run or wait."""
         self._last_requests: dict[str | None, asyncio.Task[None]] = {}
         """The latest request of each stream; the next one of the stream waits for it."""
 

@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import sys
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,8 +28,8 @@ from agent.turn.options import TurnOptions
 from agent.util.sanitize import echo
 from agent.util.temporary_folders import clear_leftovers_in_background
 from agent.util.user_files import expand_path, read_text, refuse_link
-from tools.config.servers import ConfigError
-from tools.factory import ToolboxOptions, build_toolbox
+from tools.config.servers import ConfigError, ServerConfig
+from tools.factory import Toolbox, ToolboxOptions, build_toolbox
 
 if TYPE_CHECKING:
     from agent.observability.trace import Trace
@@ -99,6 +100,18 @@ def create_runtime(
         runtime.hub.subscribe(trace.follow)
         runtime.on_close.append(trace.close)
     return runtime
+
+
+def create_toolbox(
+    launch: LaunchOptions, other_roots: Sequence[Path], client_servers: Sequence[ServerConfig]
+) -> Toolbox:
+    """Build the tools of one more folder of this process, ``launch.root``. Raises UserError."""
+    paths = user_paths()
+    with user_errors(ConfigError):
+        options = _toolbox_options(launch, "all", load_settings(paths), paths)
+        return build_toolbox(
+            replace(options, other_roots=other_roots, client_servers=client_servers)
+        )
 
 
 def _toolbox_options(

@@ -28,6 +28,7 @@ LAYERS = (
     ("agent.store",),
     ("agent.bootstrap",),
     ("agent.server",),
+    ("agent.acp",),
     ("tui",),
     ("agent.cli", "agent.__main__"),
 )

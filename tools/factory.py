@@ -50,6 +50,10 @@ class ToolboxOptions:
     demo_tools: bool = False
     approve: str = ""
     root: Path | None = None
+    other_roots: Sequence[Path] = ()
+    """Roots of other toolboxes of this process: no program is taken from them either."""
+    client_servers: Sequence[ServerConfig] = ()
+    """Servers that an editor brings; those with names of the person's own are left out."""
     allow_unsandboxed: bool = False
     browser: BrowserSettings | None = None
     network: NetworkAccess | None = None
@@ -83,7 +87,7 @@ def build_toolbox(options: ToolboxOptions = ToolboxOptions()) -> Toolbox:
     """Build a toolbox and start nothing. Raises ConfigError. Precedence of servers with the same name:
     ``mcp``, ``mcp_config``, ``user_config``, a built-in one."""
     folder = (options.root or Path.cwd()).resolve()
-    set_root(folder)
+    set_root(folder, *options.other_roots)
     store, audit = ApprovalStore(options.approvals_file, folder), AuditLog(options.audit_file)
     files = FilesServer(
         options.root,
@@ -160,7 +164,8 @@ def _merge_servers(
         project = find_project((options.root or Path.cwd()).resolve())
         project_servers = approved_servers(project, store, trust=options.trust_project)
         servers += [server for server in project_servers if server.name not in taken]
-    return servers
+    taken = {server.name for server in servers}
+    return servers + [each for each in options.client_servers if each.name not in taken]
 
 
 def _changes_root(server: ServerConfig) -> bool:

@@ -326,6 +326,21 @@ def serve(
 
 
 @app.command(
+    epilog="Example: agent acp --tools all,shell  ·  docs/editors.md has blocks for editors"
+)
+@takes_launch_options
+def acp(*, launch: LaunchOptions) -> None:
+    """Serve an editor over stdin and stdout (Agent Client Protocol).
+
+    Zed, JetBrains, Neovim and Emacs start it. Sessions are the conversations of the app; their tools work
+    in the editor's folder.
+    """
+    from agent.acp.serve import main
+
+    raise typer.Exit(main(launch))
+
+
+@app.command(
     epilog="Example: agent batch questions.jsonl -o answers.jsonl  ·  run it again to continue"
 )
 @takes_launch_options

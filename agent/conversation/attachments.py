@@ -7,14 +7,17 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from agent.errors import UserError
-from agent.util.images import CANNOT_SEE, PDF_MAGIC, decode_text, is_image
+from agent.util.images import CANNOT_SEE, PDF_MAGIC, SIGNATURE_BYTES, decode_text, is_image
 
 Kind = Literal["file", "prompt", "command"]
 """file: a file or stdin; prompt: what an MCP server or a project made of one of its prompts; command:
 what a shell command of the person wrote."""
+MAX_FILE_BYTES, MAX_PDF_BYTES = 256 * 1024, 16 << 20
+"""Sizes of the largest text and the largest PDF that can be attached."""
 _ATTRIBUTES: dict[Kind, str] = {"file": "path", "prompt": "name", "command": "run"}
 _HEADER = re.compile(
     r'\n\n<(?P<tag>(?P<kind>file|prompt|command)_*) (?:path|name|run)="(?P<source>[^"\n]*)"'
@@ -59,6 +62,21 @@ def attached_text(data: bytes, name: str, errors: str = "strict") -> str:
     if (text := decode_text(data, errors)) is None:
         raise UserError(f"{name} cannot be attached: it is neither text nor a PDF.")
     return text
+
+
+def read_attachment(file: Path, name: str) -> str:
+    """The text of a file on disk, which takes a while. Raises UserError, which calls it ``name``."""
+    try:
+        with file.open("rb") as stream:
+            data, size = stream.read(SIGNATURE_BYTES), file.stat().st_size
+            most = MAX_PDF_BYTES if data.startswith(PDF_MAGIC) else MAX_FILE_BYTES
+            if size <= most:
+                data += stream.read(most)
+            elif not is_image(data):
+                raise UserError(f"{name} is too long to attach: {size:,} bytes, at most {most:,}.")
+    except OSError as error:
+        raise UserError(f"{name} cannot be read: {error.strerror}.") from error
+    return attached_text(data, name)
 
 
 def split_attachments(text: str) -> tuple[str, list[Attachment]]:

@@ -19,6 +19,7 @@ from agent.turn.log import EventLog
 from agent.turn.options import TurnOptions
 from agent.turn.output import Output
 from tools.mcp.host import Host
+from tools.policy.approvals import Policy
 
 T = TypeVar("T")
 
@@ -102,9 +103,10 @@ class TurnContext:
         host: Host,
         response: ev.Response,
         run_child: RunChild,
+        policy: Policy | None = None,
     ) -> None:
         self.runtime, self.conversation, self.options = runtime, conversation, options
-        self.host, self.policy, self.run_child = host, runtime.policy, run_child
+        self.host, self.policy, self.run_child = host, policy or runtime.policy, run_child
         self.log, self.usage = EventLog(), UsageMeter()
         self.output = Output(self.emit, host.builtins.source)
         self.response = response
@@ -192,7 +194,7 @@ class RunningTurn(Protocol):
 
     @property
     def source(self) -> str:
-        """The interface that it came through: ``run``, ``app``, ``http``, ``mcp`` or ``sampling``."""
+        """The interface that it came through: ``run``, ``app``, ``http``, ``mcp``, ``acp`` or ``sampling``."""
 
     @property
     def response(self) -> ev.Response:

@@ -29,6 +29,7 @@ from agent.util import process
 from agent.util.ids import new_id
 from tools.builtin_server import conversation_id as current_conversation
 from tools.mcp.host import Host
+from tools.policy.approvals import Policy
 
 log = logging.getLogger(__name__)
 
@@ -55,16 +56,17 @@ class Turn:
         *,
         interface: Interface = RUN,
         host: Host | None = None,
+        policy: Policy | None = None,
         job: TurnJob | None = None,
         begin: Begin | None = None,
     ) -> None:
-        """``prompt``: the messages that are new. ``response``: as the request fixes it. ``host``: one
-        with MCP servers of its own. ``job``: done instead of answering. ``begin``: the answer's
+        """``prompt``: the messages that are new. ``response``: as the request fixes it. ``host``, ``policy``:
+        instead of the runtime's. ``job``: done instead of answering. ``begin``: the answer's
         beginning."""
         self.runtime, self.prompt, self._interface = runtime, prompt, interface
         response = response or options.initial_response(runtime.model.name)
         self.context = context = TurnContext(
-            runtime, conversation, options, host or runtime.host, response, self._run_child
+            runtime, conversation, options, host or runtime.host, response, self._run_child, policy
         )
         self.conversation, self.options = conversation, options
         self.host, self.log, self.started_generating = context.host, context.log, context.accepted
@@ -293,6 +295,7 @@ class Turn:
 
         warm_up = self.options.needs_grammars(self.host.tools())
         await self.context.until_stopped(self.runtime.load(report, warm_up=warm_up))
+        self.host.withheld = self.runtime.host.withheld
         offered = self.host.all_tools() if self.options.tools is None else self.options.tools
         if self.host.withheld and offered and self._interface is not APP:
             self.context.emit(ev.AgentNotice(level="warning", message=self.host.withheld))

@@ -39,6 +39,7 @@ RUN = Interface("run", prefetches=False, waits_for_servers=True, reports_context
 APP = Interface("app", reports_context=True)
 HTTP = Interface("http")
 MCP = Interface("mcp")
+ACP = Interface("acp", reports_context=True)
 SAMPLING = Interface("sampling", prefetches=False)
 
 

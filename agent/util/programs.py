@@ -23,9 +23,9 @@ _roots: list[Path] = []
 _programs: dict[tuple[object, ...], str] = {}
 
 
-def set_root(root: Path) -> None:
-    """Take no program from ``root`` from now on; it replaces the one before."""
-    _roots[:] = [root]
+def set_root(*roots: Path) -> None:
+    """Take no program from ``roots`` from now on; they replace those before."""
+    _roots[:] = roots
 
 
 def find_program(name: str) -> str | None:

@@ -15,11 +15,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.conversation.attachments import attached_text, format_attachment, split_attachments
-from agent.errors import UserError
-from agent.util.images import PDF_MAGIC, SIGNATURE_BYTES, is_image
+from agent.conversation.attachments import (
+    format_attachment,
+    read_attachment,
+    split_attachments,
+)
 
-MAX_FILE_BYTES, MAX_PDF_BYTES = 256 * 1024, 16 << 20
 _PUNCTUATION = ".,;:!?)]}'\""
 """May follow a path."""
 _MENTION = re.compile(r'(?<!\S)@(?:"(?P<quoted>[^"\n]+)"|(?P<path>\S+))')
@@ -29,7 +30,9 @@ def attach_files(text: str, root: Path) -> str:
     """Return the prompt with the files that it mentions appended; other mentions are plain words.
     Raises UserError where a file is too large, unreadable or no text."""
     files = dict(_mentioned_files(text, root)).items()
-    return text + "".join(format_attachment(path, _read_text(path, file)) for path, file in files)
+    return text + "".join(
+        format_attachment(path, read_attachment(file, f"@{path}")) for path, file in files
+    )
 
 
 def missing_files(text: str, root: Path) -> list[str]:
@@ -95,17 +98,3 @@ def _path_candidates(path: str) -> Iterator[str]:
     while path and path[-1] in _PUNCTUATION:
         path = path[:-1]
         yield path
-
-
-def _read_text(path: str, file: Path) -> str:
-    try:
-        with file.open("rb") as stream:
-            data, size = stream.read(SIGNATURE_BYTES), file.stat().st_size
-            most = MAX_PDF_BYTES if data.startswith(PDF_MAGIC) else MAX_FILE_BYTES
-            if size <= most:
-                data += stream.read(most)
-            elif not is_image(data):
-                raise UserError(f"@{path} is too long to attach: {size:,} bytes, at most {most:,}.")
-    except OSError as error:
-        raise UserError(f"@{path} cannot be read: {error.strerror}.") from error
-    return attached_text(data, f"@{path}")

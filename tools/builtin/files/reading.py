@@ -56,7 +56,10 @@ class FileReader:
         """Return a text file, or its lines from ``first_line`` (from 1) to ``last_line``."""
         if (first_line is not None and first_line < 1) or (last_line is not None and last_line < 1):
             raise ToolError("lines are counted from 1")
-        with self.root.open(self.root.existing(path)) as file:
+        real = self.root.existing(path)
+        with self.root.open(real) as on_disk:
+            unsaved = self.root.unsaved(real)
+            file = on_disk if unsaved is None else io.BufferedReader(io.BytesIO(unsaved))
             if b"\0" in file.peek(8192)[:8192]:  # type: ignore[attr-defined]
                 raise ToolError(f"not a text file: {path}")
             if first_line is None and last_line is None:

@@ -37,6 +37,8 @@ class RootFolder:
         self._keys = [Path(os.path.realpath(path)) for path in key_paths(self.path)]
         self.max_file_bytes = max_file_bytes
         self._open_folder = open_folder
+        self.unsaved: Callable[[Path], bytes | None] = lambda real: None
+        """Returns the content that an editor has of a file, None: as on disk. May block."""
 
     def existing(self, path: str) -> Path:
         """Return the real path; a space before a word and the @ of a mention are forgiven. Raises
@@ -147,7 +149,8 @@ class RootFolder:
         if self.entry(real) is None:
             return None
         with self.open(real) as file:
-            data = file.read(self.max_file_bytes + 1)
+            data = self.unsaved(real)
+            data = file.read(self.max_file_bytes + 1) if data is None else data
         if len(data) > self.max_file_bytes:
             limit = f"{self.max_file_bytes // 1_000_000} MB"
             raise ToolError(f"larger than {limit}: {self.name(real)}")

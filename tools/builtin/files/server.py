@@ -90,6 +90,8 @@ class FilesServer(builtin_server.BuiltinServer):
         self._temporary: Path | None = None
         self._change_lock = threading.Lock()
         self._named_files: Callable[[], NamedFiles] = NamedFiles
+        self.on_change: Callable[[str, dict[str, Any], list[FileChange]], None] | None = None
+        """Called in a thread with a call that has changed files, and the changes."""
 
     def is_safe(self, name: str) -> bool:
         return name in READ_TOOLS
@@ -106,13 +108,13 @@ class FilesServer(builtin_server.BuiltinServer):
     def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
         if name in READ_TOOLS:
             return None
-        return changes.diff(self.root, self._plan(name, arguments))
+        return changes.diff(self.root, self.plan(name, arguments))
 
     def requirements(self, name: str, arguments: dict[str, Any]) -> list[Requirement] | None:
         """Return which folders a call writes; None: it only reads. Raises ToolError, OnceOnlyError."""
         if name in READ_TOOLS:
             return None
-        changed = [change.path for change in self._plan(name, arguments)]
+        changed = [change.path for change in self.plan(name, arguments)]
         return write_requirements(changed, self.root.path)
 
     def rule_verbs(self, tool: Tool) -> Sequence[str]:
@@ -129,7 +131,7 @@ class FilesServer(builtin_server.BuiltinServer):
         if name in READ_TOOLS:
             return []
         try:
-            changed = [change.path for change in self._plan(name, arguments)]
+            changed = [change.path for change in self.plan(name, arguments)]
         except (builtin_server.ToolError, OSError):
             return []  # the call fails with it
         root, named = self.root.path, self._named_files().paths
@@ -172,7 +174,8 @@ class FilesServer(builtin_server.BuiltinServer):
         finally:
             cancellation.set()  # if the caller was cancelled, the thread is still searching
 
-    def _plan(self, name: str, arguments: dict[str, Any]) -> list[FileChange]:
+    def plan(self, name: str, arguments: dict[str, Any]) -> list[FileChange]:
+        """The changes that a call would make. May block. Raises ToolError, OSError."""
         match name:
             case "write":
                 plan = changes.plan_write(self.root, arguments["path"], arguments["content"])
@@ -186,9 +189,12 @@ class FilesServer(builtin_server.BuiltinServer):
     def _change(self, name: str, arguments: dict[str, Any]) -> str:
         with self._change_lock:
             if name == "undo":
-                return changes.summary(self.root, self._journal().undo())
-            plan = self._plan(name, arguments)
-            self._journal().make(plan)
+                plan = self._journal().undo()
+            else:
+                plan = self.plan(name, arguments)
+                self._journal().make(plan)
+            if self.on_change is not None:
+                self.on_change(name, arguments, plan)
             return changes.summary(self.root, plan)
 
     def _journal(self) -> UndoJournal:

@@ -1,0 +1,1 @@
+"""The Agent Client Protocol (https://agentclientprotocol.com): conversations in an editor."""

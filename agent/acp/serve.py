@@ -1,0 +1,58 @@
+"""Runs `agent acp`: the protocol over stdin and stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from dataclasses import replace
+from typing import Any, cast
+
+from acp.agent.connection import AgentSideConnection
+
+from agent import bootstrap
+from agent.acp.agent import AcpAgent
+from agent.acp.transport import StdioTransport
+from agent.config.launch import LaunchOptions
+from agent.runtime.runtime import Runtime
+from agent.server.http.signals import stop_on_signals
+from agent.store.conversations import Store, StoreError
+from agent.util.process import EXIT_DONE
+from agent.util.sanitize import echo
+
+CLOSE_SECONDS = 5.0
+"""Time that turns, tools and the engine have to end once the editor is gone."""
+
+
+def main(launch: LaunchOptions) -> int:
+    """Serve until stdin ends, or until SIGTERM or SIGINT; return the exit code. Raises UserError."""
+    # The tools are those of each session's folder.
+    runtime = bootstrap.create_runtime(replace(launch, tools="none"))
+    asyncio.run(_serve(runtime, launch))
+    return EXIT_DONE
+
+
+async def _serve(runtime: Runtime, launch: LaunchOptions) -> None:
+    try:
+        store = await asyncio.to_thread(Store, runtime.paths.store)
+    except StoreError as error:
+        echo(f"agent: {error} Conversations are not stored.", file=sys.stderr)
+        store = None
+    agent, stopped = AcpAgent(runtime, launch, store), asyncio.Event()
+    connection = AgentSideConnection(
+        cast(Any, agent), StdioTransport(), listening=False, use_unstable_protocol=True
+    )
+    stop_on_signals(stopped.set)
+    await runtime.start()
+    listening = asyncio.create_task(connection.listen())
+    stopping = asyncio.create_task(stopped.wait())
+    await asyncio.wait({listening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await agent.close()
+            await runtime.close()
+    except TimeoutError:
+        echo("agent: tools or engine did not end in time.", file=sys.stderr)
+    if store is not None:
+        await asyncio.to_thread(store.close)
+    os._exit(EXIT_DONE)  # a thread may still read stdin, and nothing ends that

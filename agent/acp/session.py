@@ -1,0 +1,362 @@
+"""One session of an editor: a conversation of the store, with the tools of the editor's folder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import acp.schema as S
+from acp import helpers
+from acp.exceptions import RequestError
+
+from agent import events as ev
+from agent.acp.prompt import Block, prompt_text
+from agent.acp.updates import Content, TurnUpdates, diffs, text_content
+from agent.conversation.attachments import split_attachments
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import User
+from agent.errors import UserError
+from agent.runtime.runtime import Runtime
+from agent.store.event_codec import merge_deltas
+from agent.store.recorder import TurnRecorder
+from agent.store.records import StoredTurn
+from agent.turn.context_usage import part_name
+from agent.turn.options import ACP
+from agent.turn.jobs import CompactionJob
+from agent.turn.loop import Turn
+from agent.turn.options import TurnOptions
+from tools.builtin.files.changes import FileChange
+from tools.builtin.files.server import FilesServer
+from tools.builtin_server import ToolError
+from tools.factory import Toolbox
+from tools.policy.approvals import ASK_REASON
+from tools.types import Answer, Tool
+
+if TYPE_CHECKING:
+    from acp.interfaces import Client
+
+EFFORTS = ("low", "medium", "high")
+COMMANDS = (
+    ("compact", "Summarise the oldest turns", None),
+    ("context", "Show what fills the context", None),
+    ("effort", "Set how long the model thinks", "low, medium or high"),
+)
+EDITOR_SECONDS = 10.0
+"""Time that the editor has to read or write a file before the one on disk counts."""
+
+
+class Session:
+    """Answers the prompts of one session, one at a time."""
+
+    def __init__(
+        self,
+        client: Client,
+        files: S.FileSystemCapabilities,
+        runtime: Runtime,
+        recorder: TurnRecorder | None,
+        toolbox: Toolbox,
+        options: TurnOptions,
+        conversation: Conversation,
+        root: Path,
+    ) -> None:
+        """``files``: what the editor offers to read and write."""
+        self.id, self.root, self.toolbox = conversation.id, root, toolbox
+        self._client, self._files, self._runtime, self._recorder = client, files, runtime, recorder
+        self.options = replace(options, approver=self._approve)
+        self._conversation = conversation
+        self._context: ev.AgentContext | None = None
+        self._prompting, self._cancelled = asyncio.Lock(), False
+        self._turn: Turn | None = None
+        self._updates = self._new_updates()
+        self._events_sent, self._sent = 0, asyncio.Condition()
+        """Number of the turn's events whose updates the editor has got."""
+        self._loop = asyncio.get_running_loop()
+        if (server := self._files_server()) is not None:
+            server.on_change = self._on_change
+            if files.read_text_file:
+                server.root.unsaved = self._unsaved
+
+    def _files_server(self) -> FilesServer | None:
+        config = self.toolbox.host.server_config("files")
+        builtin = None if config is None else config.builtin
+        return builtin if isinstance(builtin, FilesServer) else None
+
+    def _new_updates(self, *, replayed: bool = False) -> TurnUpdates:
+        return TurnUpdates(self.root, self._runtime.model.name, replayed=replayed)
+
+    @property
+    def is_busy(self) -> bool:
+        return self._prompting.locked()
+
+    async def send(self, update: Any) -> None:
+        """Send an update; nothing once the editor is gone."""
+        with contextlib.suppress(OSError):
+            await self._client.session_update(self.id, update)
+
+    async def replay(self, turns: Sequence[tuple[StoredTurn, Sequence[ev.Event]]]) -> None:
+        """Send what was said in the conversation so far."""
+        for turn, events in turns:
+            words, attachments = split_attachments(turn.prompt)
+            await self.send(helpers.update_user_message_text(words))
+            for each in attachments:
+                path = (self.root / each.source).as_uri()
+                block = helpers.resource_link_block(each.source, path)
+                await self.send(helpers.update_user_message(block))
+            updates = self._new_updates(replayed=True)
+            for event in merge_deltas(events):
+                if isinstance(event, ev.AgentContext):
+                    self._context = event
+                for update in updates.of(event):
+                    await self.send(update)
+            if not events:
+                for update in updates.whole(turn.response):
+                    await self.send(update)
+
+    async def announce(self) -> None:
+        """Tell the editor the commands."""
+        commands = [
+            S.AvailableCommand(
+                name=name,
+                description=description,
+                input=(
+                    S.AvailableCommandInput(root=S.UnstructuredCommandInput(hint=hint))
+                    if hint
+                    else None
+                ),
+            )
+            for name, description, hint in COMMANDS
+        ]
+        await self.send(helpers.update_available_commands(commands))
+
+    # --- prompts ---
+
+    async def prompt(self, blocks: Sequence[Block]) -> S.StopReason:
+        """Answer a prompt. Raises UserError, and RequestError for a turn that failed."""
+        if self.is_busy and not self._cancelled:
+            raise RequestError(
+                -32600, "A prompt of this session is being answered: cancel it first."
+            )
+        async with self._prompting:
+            self._cancelled = False
+            text = await prompt_text(blocks, self._read_file)
+            command, _, argument = text.removeprefix("/").partition(" ")
+            if text.startswith("/") and command in (name for name, *_ in COMMANDS):
+                return await self._run_command(command, argument.strip())
+            return await self._run(text)
+
+    def cancel(self) -> None:
+        """Stop the prompt that is being answered, if there is one."""
+        if self.is_busy:
+            self._cancelled = True
+            if self._turn is not None:
+                self._turn.stop()
+
+    async def _run(self, text: str, job: CompactionJob | None = None) -> S.StopReason:
+        before = self._conversation.id
+        turn = Turn(
+            self._runtime, self._conversation, [] if job else [User(text)], self.options,
+            interface=ACP, host=self.toolbox.host, policy=self.toolbox.policy, job=job,
+        )  # fmt: skip
+        if self._recorder is not None and job is None:
+            self._recorder.record(turn, text)
+        elif self._recorder is not None:
+            self._recorder.save_after(turn)
+        self._turn, self._updates, self._events_sent = turn, self._new_updates(), 0
+        turn.start()
+        if self._cancelled:
+            turn.stop()
+        try:
+            await self._follow(turn)
+            response = await turn.done()
+        finally:
+            turn.stop()
+            self._turn = None
+        if self._conversation.id != before:
+            notice = "Another program has continued this conversation: this turn is in a branch."
+            await self.send(helpers.update_agent_thought_text(notice))
+        if response.status == "cancelled":
+            return "cancelled"
+        if response.error is not None:
+            code = -32602 if response.error.code == "invalid_prompt" else -32603
+            raise RequestError(code, response.error.message)
+        return "max_tokens" if response.status == "incomplete" else "end_turn"
+
+    async def _follow(self, turn: Turn) -> None:
+        async for batch in turn.log.follow():
+            for event in merge_deltas(batch):
+                if isinstance(event, ev.AgentContext):
+                    self._context = event
+                for update in self._updates.of(event):
+                    await self.send(update)
+            async with self._sent:
+                self._events_sent += len(batch)
+                self._sent.notify_all()
+
+    async def _run_command(self, command: str, argument: str) -> S.StopReason:
+        match command:
+            case "compact":
+                return await self._run("", CompactionJob())
+            case "effort":
+                self.set_effort(argument)
+                text = f"Effort: {argument}"
+                options = self.config_options(None)
+                await self.send(
+                    S.ConfigOptionUpdate(
+                        session_update="config_option_update", config_options=options
+                    )
+                )
+            case _:
+                text = _describe_context(self._context)
+        await self.send(helpers.update_agent_message_text(text))
+        return "end_turn"
+
+    # --- settings ---
+
+    def set_effort(self, effort: str) -> None:
+        """Set the effort of later turns. Raises UserError."""
+        if effort not in EFFORTS:
+            raise UserError(f"The effort must be {', '.join(EFFORTS)}, not {effort!r}.")
+        chosen = cast(Literal["low", "medium", "high"], effort)
+        self.options = replace(self.options, effort=chosen)
+
+    def config_options(self, models: Sequence[str] | None) -> list[Any]:
+        """The settings of the session. ``models``: the names to choose from; None: not known here."""
+        model = self._runtime.model.name
+        choices = {"model": (model, models or [model]), "effort": (self.options.effort, EFFORTS)}
+        return [
+            S.SessionConfigOptionSelect(
+                id=name,
+                name=name.capitalize(),
+                category="model" if name == "model" else "thought_level",
+                type="select",
+                current_value=current,
+                options=[S.SessionConfigSelectOption(value=value, name=value) for value in values],
+            )
+            for name, (current, values) in choices.items()
+        ]
+
+    # --- the editor's files ---
+
+    async def _read_file(self, path: Path) -> str | None:
+        if not self._files.read_text_file:
+            return None
+        try:
+            async with asyncio.timeout(EDITOR_SECONDS):
+                read = await self._client.read_text_file(session_id=self.id, path=str(path))
+        except (RequestError, OSError, ValueError):  # of pydantic too
+            return None
+        return read.content
+
+    def _unsaved(self, path: Path) -> bytes | None:
+        """The editor's text of a file, in a thread of the files tools."""
+        text = asyncio.run_coroutine_threadsafe(self._read_file(path), self._loop).result()
+        return None if text is None else text.encode("utf-8", "replace")
+
+    def _on_change(self, name: str, arguments: dict[str, Any], changes: list[FileChange]) -> None:
+        """Show changes of files, and put them into the editor; in a thread of the files tools."""
+        showing = self._show_change(name, arguments, changes)
+        asyncio.run_coroutine_threadsafe(showing, self._loop).result()
+
+    async def _show_change(
+        self, name: str, arguments: dict[str, Any], changes: list[FileChange]
+    ) -> None:
+        for call in self._updates.calls.values():
+            if (call.server, call.name, call.arguments) == ("files", name, arguments):
+                call.content += diffs(changes)
+                break
+        for change in changes if self._files.write_text_file else ():
+            if change.after is None:
+                continue
+            # The file is written: an editor that fails has the content of before.
+            with contextlib.suppress(RequestError, OSError, ValueError):
+                async with asyncio.timeout(EDITOR_SECONDS):
+                    await self._client.write_text_file(
+                        session_id=self.id,
+                        path=str(change.path),
+                        content=change.after.decode("utf-8", "replace"),
+                    )
+
+    # --- approvals ---
+
+    async def _approve(self, tool: Tool, arguments: str) -> Answer:
+        """Ask the person in the editor whether a call may run; an ``Approver``."""
+        turn = self._turn
+        assert turn is not None, "only a turn asks"
+        count = len(turn.log.events)
+        request = next(
+            event
+            for event in reversed(turn.log.events)
+            if isinstance(event, ev.AgentApprovalRequested)
+            and (event.server, event.tool, event.arguments) == (tool.server, tool.name, arguments)
+        )
+        async with self._sent:  # the editor knows the call before it is asked about it
+            await self._sent.wait_for(lambda: self._events_sent >= count)
+        call = self._updates.calls.get(request.item_id)
+        question = S.ToolCallUpdate(
+            tool_call_id=request.item_id,
+            title=call.title if call else f"{tool.server}.{tool.name}",
+            kind=call.kind if call else "other",
+            status="pending",
+            content=await self._question_content(request),
+            raw_input=call.arguments if call else None,
+        )
+        try:
+            response = await self._client.request_permission(
+                session_id=self.id, tool_call=question, options=_permission_options(request)
+            )
+        except (RequestError, OSError, ValueError):
+            return Answer("no", "the editor did not answer")
+        chosen = getattr(response.outcome, "option_id", None)
+        if chosen is None:
+            turn.stop()
+        return Answer(chosen if chosen in ("once", "session", "always") else "no")
+
+    async def _question_content(self, request: ev.AgentApprovalRequested) -> list[Content]:
+        content: list[Content] = []
+        if (server := self._files_server()) is not None and request.server == "files":
+            import json
+
+            plan = partial(server.plan, request.tool, json.loads(request.arguments))
+            with contextlib.suppress(ToolError, OSError):
+                content = diffs(await asyncio.to_thread(plan))
+        reason = "" if request.reason == ASK_REASON else request.reason
+        preview = "" if content else request.preview
+        texts = (reason, request.diff, preview)
+        return content + [text_content(text) for text in texts if text]
+
+
+def _permission_options(request: ev.AgentApprovalRequested) -> list[S.PermissionOption]:
+    rules = request.rules
+    if rules is None:
+        rules = [f"{request.server}.{request.tool} with any arguments"]
+    allowed = "; ".join(rules)
+    options = [("once", "Allow once", "allow_once")]
+    if allowed:
+        options.append(("session", f"Allow until this program ends: {allowed}", "allow_always"))
+        options.append(("always", f"Always allow in this folder: {allowed}", "allow_always"))
+    options.append(("no", "Deny", "reject_once"))
+    return [
+        S.PermissionOption(option_id=name, name=label, kind=cast(S.PermissionOptionKind, kind))
+        for name, label, kind in options
+    ]
+
+
+def _describe_context(context: ev.AgentContext | None) -> str:
+    if context is None:
+        return "There are no messages yet."
+    rows = [f"| {part_name(part)} | {part.tokens:,} |" for part in context.parts]
+    return "\n".join(
+        (
+            f"{context.tokens:,} of {context.context_length:,} tokens;"
+            f" /compact frees up to {context.compactable:,}.",
+            "",
+            "| part | tokens |",
+            "|---|---:|",
+            *rows,
+        )
+    )

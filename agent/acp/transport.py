@@ -1,0 +1,93 @@
+"""JSON-RPC messages over stdin and stdout, a line each. What is no message is answered with an error:
+the SDK's own transport ignores malformed lines, and ends its loop at JSON that is no object."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from acp.exceptions import RequestError
+
+MAX_LINE_BYTES = 64 << 20
+
+
+class StdioTransport:
+    """Reads and writes in threads of its own; standard output belongs to it from then on."""
+
+    def __init__(self) -> None:
+        sys.stdout.flush()
+        # Other output to stdout, as of native code, goes to stderr: it would read as messages.
+        self._out = os.fdopen(os.dup(1), "wb")
+        os.dup2(2, 1)
+        self._in = sys.stdin.buffer
+        self._reader, self._writer = ThreadPoolExecutor(1, "stdin"), ThreadPoolExecutor(1, "stdout")
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message; None: stdin or stdout has ended."""
+        loop = asyncio.get_running_loop()
+        while line := await loop.run_in_executor(self._reader, self._read_line):
+            error: RequestError | None = None
+            try:
+                message = _parse(line)
+            except (ValueError, RecursionError):
+                error, message = RequestError.parse_error(), None
+            else:
+                if not _is_message(message):
+                    error = RequestError.invalid_request()
+            if error is None:
+                assert isinstance(message, dict)
+                return message
+            try:
+                await self.send({"jsonrpc": "2.0", "id": None, "error": error.to_error_obj()})
+            except OSError:
+                break
+        return None
+
+    def _read_line(self) -> bytes:
+        """A line; of one that is too long its beginning, which is no JSON; blank lines are skipped."""
+        while line := self._in.readline(MAX_LINE_BYTES):
+            rest = line
+            while len(rest) == MAX_LINE_BYTES and not rest.endswith(b"\n"):
+                rest = self._in.readline(MAX_LINE_BYTES)
+            if rest is not line:
+                return b"{"
+            if line.strip():
+                return line
+        return b""
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Write a message once those before it are written. Raises OSError if nobody reads."""
+        data = json.dumps(message, separators=(",", ":"), default=str).encode() + b"\n"
+        await asyncio.get_running_loop().run_in_executor(self._writer, self._write, data)
+
+    def _write(self, data: bytes) -> None:
+        self._out.write(data)
+        self._out.flush()
+
+    async def close(self) -> None:
+        """Leave the streams open: their threads may be reading and writing."""
+
+
+def _parse(line: bytes) -> Any:
+    message = json.loads(line)
+    if b"\\ud" in line.lower():  # lone surrogates, which cannot be encoded again
+        text = json.dumps(message, ensure_ascii=False)
+        message = json.loads(text.encode("utf-8", "replace"))
+    return message
+
+
+def _is_message(message: Any) -> bool:
+    """Whether the SDK's loop can take it: a request, a notification or a response."""
+    if not isinstance(message, dict):
+        return False
+    if not isinstance(message.get("id"), str | int | None):
+        return False
+    if "method" in message:
+        return isinstance(message["method"], str)
+    error = message.get("error")
+    is_error = isinstance(error, dict) and isinstance(error.get("code"), int)
+    return "id" in message and ("result" in message or is_error)

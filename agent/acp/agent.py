@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import acp.schema as S
 from acp import PROTOCOL_VERSION
 from acp.exceptions import RequestError
-from acp.helpers import update_agent_thought_text
 
 from agent import bootstrap
 from agent.acp.prompt import Block
@@ -97,7 +96,8 @@ class AcpAgent:
         self, cwd: str, mcp_servers: Sequence[McpServer] | None = None, **_: Any
     ) -> S.NewSessionResponse:
         session = await self._open(Conversation(new_id("conv")), cwd, mcp_servers)
-        options = await self._config_options(session)
+        self._announce(session)
+        options = session.config_options()
         return S.NewSessionResponse(session_id=session.id, modes=MODES, config_options=options)
 
     async def load_session(
@@ -118,7 +118,8 @@ class AcpAgent:
             ]
 
         await session.replay(await store.run(read))
-        options = await self._config_options(session)
+        self._announce(session)
+        options = session.config_options()
         return S.LoadSessionResponse(modes=MODES, config_options=options)
 
     async def resume_session(
@@ -129,7 +130,8 @@ class AcpAgent:
         **_: Any,
     ) -> S.ResumeSessionResponse:
         session = await self._open_stored(session_id, cwd, mcp_servers)
-        options = await self._config_options(session)
+        self._announce(session)
+        options = session.config_options()
         return S.ResumeSessionResponse(modes=MODES, config_options=options)
 
     async def _open_stored(
@@ -171,17 +173,15 @@ class AcpAgent:
         )  # fmt: skip
         self._sessions[session.id] = session
         problems = [s for s in toolbox.host.server_states() if s.status == "failed" and s.error]
-        notices = [*project.notices, *(f"{s.name} {s.error}" for s in problems)]
+        session.notices = [*project.notices, *(f"{s.name} {s.error}" for s in problems)]
+        session.models = await self._model_names()
+        return session
 
-        async def announce() -> None:  # the editor has to know the session by then
-            await session.announce()
-            for notice in notices:
-                await session.send(update_agent_thought_text(f"{notice}\n\n"))
-
-        task = asyncio.create_task(announce())
+    def _announce(self, session: Session) -> None:
+        """Tell the editor the commands, once it has the answer that names the session."""
+        task = asyncio.create_task(session.announce())
         self._announcing.add(task)
         task.add_done_callback(self._announcing.discard)
-        return session
 
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **_: Any
@@ -211,9 +211,9 @@ class AcpAgent:
 
     async def close_session(self, session_id: str, **_: Any) -> S.CloseSessionResponse:
         session = self._session(session_id)
-        session.cancel()
         del self._sessions[session_id]
-        await session.toolbox.host.close()
+        session.cancel()
+        await session.close()
         return S.CloseSessionResponse()
 
     def _session(self, session_id: str) -> Session:
@@ -252,7 +252,7 @@ class AcpAgent:
                     raise UserError(f"There is no setting {config_id!r}; known: model, effort.")
         except UserError as error:
             raise RequestError(-32602, str(error)) from error
-        return S.SetSessionConfigOptionResponse(config_options=await self._config_options(session))
+        return S.SetSessionConfigOptionResponse(config_options=session.config_options())
 
     async def _switch_model(self, session: Session, name: str) -> None:
         """Use another model, in all sessions: one is in memory. Raises UserError."""
@@ -268,20 +268,17 @@ class AcpAgent:
         for each in self._sessions.values():
             each.options = each.options.with_model_settings(own)
 
-    async def _config_options(self, session: Session) -> list[Any]:
+    async def _model_names(self) -> list[str]:
         if not self._models:
             rows = await asyncio.to_thread(list_models, self._runtime.paths)
             self._models = [row.name for row in rows if row.runnable]
-        return session.config_options([*dict.fromkeys([self._runtime.model.name, *self._models])])
+        return [*dict.fromkeys([self._runtime.model.name, *self._models])]
 
     async def close(self) -> None:
         """Stop what runs; each turn is stored as far as it came."""
         for session in self._sessions.values():
             session.cancel()
-        while any(session.is_busy for session in self._sessions.values()):
-            await asyncio.sleep(0.01)
-        hosts = [session.toolbox.host for session in self._sessions.values()]
-        await asyncio.gather(*(host.close() for host in hosts))
+        await asyncio.gather(*(session.close() for session in self._sessions.values()))
 
 
 def _server_config(server: McpServer, root: Path) -> ServerConfig:

@@ -57,7 +57,9 @@ async def prompt_text(blocks: Sequence[Block], read_file: ReadFile) -> str:
     for name, text in attached.items():
         if len(text) > MAX_FILE_BYTES:
             raise UserError(f"{name} is too long to attach: at most {MAX_FILE_BYTES:,} characters.")
-    prompt = "".join(words)
+    prompt = ""
+    for word in words:  # a mention is a word of its own
+        prompt += f" {word}" if word[:1] == "@" and prompt[-1:].strip() else word
     if not prompt.strip():
         raise UserError("The prompt is empty.")
     return prompt + "".join(format_attachment(name, text) for name, text in attached.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -75,6 +76,10 @@ class Session:
         self._updates = self._new_updates()
         self._events_sent, self._sent = 0, asyncio.Condition()
         """Number of the turn's events whose updates the editor has got."""
+        self.notices: Sequence[str] = ()
+        """Sentences about the folder and its servers, for the person."""
+        self.models: Sequence[str] = ()
+        """Names of the models that can be chosen."""
         self._loop = asyncio.get_running_loop()
         if (server := self._files_server()) is not None:
             server.on_change = self._on_change
@@ -118,20 +123,14 @@ class Session:
                     await self.send(update)
 
     async def announce(self) -> None:
-        """Tell the editor the commands."""
-        commands = [
-            S.AvailableCommand(
-                name=name,
-                description=description,
-                input=(
-                    S.AvailableCommandInput(root=S.UnstructuredCommandInput(hint=hint))
-                    if hint
-                    else None
-                ),
-            )
-            for name, description, hint in COMMANDS
-        ]
+        """Tell the editor the commands, and the person the notices."""
+        commands = []
+        for name, description, hint in COMMANDS:
+            field = S.AvailableCommandInput(S.UnstructuredCommandInput(hint=hint)) if hint else None
+            commands.append(S.AvailableCommand(name=name, description=description, input=field))
         await self.send(helpers.update_available_commands(commands))
+        for notice in self.notices:
+            await self.send(helpers.update_agent_thought_text(f"{notice}\n\n"))
 
     # --- prompts ---
 
@@ -155,6 +154,11 @@ class Session:
             self._cancelled = True
             if self._turn is not None:
                 self._turn.stop()
+
+    async def close(self) -> None:
+        """Wait until the prompt that was cancelled has ended, and end the tools."""
+        async with self._prompting:
+            await self.toolbox.host.close()
 
     async def _run(self, text: str, job: CompactionJob | None = None) -> S.StopReason:
         before = self._conversation.id
@@ -204,7 +208,7 @@ class Session:
             case "effort":
                 self.set_effort(argument)
                 text = f"Effort: {argument}"
-                options = self.config_options(None)
+                options = self.config_options()
                 await self.send(
                     S.ConfigOptionUpdate(
                         session_update="config_option_update", config_options=options
@@ -224,10 +228,10 @@ class Session:
         chosen = cast(Literal["low", "medium", "high"], effort)
         self.options = replace(self.options, effort=chosen)
 
-    def config_options(self, models: Sequence[str] | None) -> list[Any]:
-        """The settings of the session. ``models``: the names to choose from; None: not known here."""
+    def config_options(self) -> list[Any]:
+        """The settings that the editor offers."""
         model = self._runtime.model.name
-        choices = {"model": (model, models or [model]), "effort": (self.options.effort, EFFORTS)}
+        choices = {"model": (model, self.models), "effort": (self.options.effort, EFFORTS)}
         return [
             S.SessionConfigOptionSelect(
                 id=name,
@@ -319,8 +323,6 @@ class Session:
     async def _question_content(self, request: ev.AgentApprovalRequested) -> list[Content]:
         content: list[Content] = []
         if (server := self._files_server()) is not None and request.server == "files":
-            import json
-
             plan = partial(server.plan, request.tool, json.loads(request.arguments))
             with contextlib.suppress(ToolError, OSError):
                 content = diffs(await asyncio.to_thread(plan))

@@ -73,7 +73,7 @@ class StdioTransport:
 
 
 def _parse(line: bytes) -> Any:
-    message = json.loads(line)
+    message = json.loads(line, parse_constant=int)  # NaN is no JSON: ValueError
     if b"\\ud" in line.lower():  # lone surrogates, which cannot be encoded again
         text = json.dumps(message, ensure_ascii=False)
         message = json.loads(text.encode("utf-8", "replace"))

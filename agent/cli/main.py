@@ -332,8 +332,8 @@ def serve(
 def acp(*, launch: LaunchOptions) -> None:
     """Serve an editor over stdin and stdout (Agent Client Protocol).
 
-    Zed, JetBrains, Neovim and Emacs start it. Sessions are the conversations of the app; their tools work
-    in the editor's folder.
+    Zed, JetBrains, Neovim and Emacs start it. Sessions are the conversations of the app; their tools
+    work in the editor's folder.
     """
     from agent.acp.serve import main
 

@@ -194,7 +194,7 @@ class RunningTurn(Protocol):
 
     @property
     def source(self) -> str:
-        """The interface that it came through: ``run``, ``app``, ``http``, ``mcp``, ``acp`` or ``sampling``."""
+        """The name of the `Interface` that it came through."""
 
     @property
     def response(self) -> ev.Response:

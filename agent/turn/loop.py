@@ -60,9 +60,9 @@ class Turn:
         job: TurnJob | None = None,
         begin: Begin | None = None,
     ) -> None:
-        """``prompt``: the messages that are new. ``response``: as the request fixes it. ``host``, ``policy``:
-        instead of the runtime's. ``job``: done instead of answering. ``begin``: the answer's
-        beginning."""
+        """``prompt``: the messages that are new. ``response``: as the request fixes it. ``host``,
+        ``policy``: instead of the runtime's. ``job``: done instead of answering. ``begin``: the
+        answer's beginning."""
         self.runtime, self.prompt, self._interface = runtime, prompt, interface
         response = response or options.initial_response(runtime.model.name)
         self.context = context = TurnContext(

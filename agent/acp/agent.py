@@ -17,7 +17,7 @@ from acp.exceptions import RequestError
 
 from agent import bootstrap
 from agent.acp.prompt import Block
-from agent.acp.session import Session
+from agent.acp.session import EditorSession
 from agent.config.launch import LaunchOptions
 from agent.conversation.conversation import Conversation
 from agent.engine.protocol import EngineError
@@ -53,7 +53,7 @@ class AcpAgent:
         self._recorder = None if store is None else TurnRecorder(store, lambda error: None)
         self.client: Client | None = None
         self._files = S.FileSystemCapabilities()
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, EditorSession] = {}
         self._models: list[str] = []
         self._announcing: set[asyncio.Task[None]] = set()
 
@@ -136,7 +136,7 @@ class AcpAgent:
 
     async def _open_stored(
         self, session_id: str, cwd: str, mcp_servers: Sequence[McpServer] | None
-    ) -> Session:
+    ) -> EditorSession:
         if self._store is None:
             raise RequestError(-32603, "Conversations are not stored.")
         if session_id in self._sessions:
@@ -152,7 +152,7 @@ class AcpAgent:
 
     async def _open(
         self, conversation: Conversation, cwd: str, servers: Sequence[McpServer] | None
-    ) -> Session:
+    ) -> EditorSession:
         root = Path(cwd)
         if not root.is_absolute() or "\0" in cwd or not root.is_dir():
             raise RequestError(-32602, f"cwd must be the absolute path of a folder, not {cwd!r}.")
@@ -167,7 +167,7 @@ class AcpAgent:
             raise RequestError(-32603, str(error)) from error
         await toolbox.host.start()
         assert self.client is not None
-        session = Session(
+        session = EditorSession(
             self.client, self._files, self._runtime, self._recorder, toolbox,
             replace(options, project=project), conversation, root,
         )  # fmt: skip
@@ -177,7 +177,7 @@ class AcpAgent:
         session.models = await self._model_names()
         return session
 
-    def _announce(self, session: Session) -> None:
+    def _announce(self, session: EditorSession) -> None:
         """Tell the editor the commands, once it has the answer that names the session."""
         task = asyncio.create_task(session.announce())
         self._announcing.add(task)
@@ -189,7 +189,7 @@ class AcpAgent:
         if self._store is None:
             raise RequestError(-32603, "Conversations are not stored.")
         if cursor is not None and not (cursor.isascii() and cursor.isdecimal()):
-            raise RequestError(-32602, "The cursor is none of this list.")
+            raise RequestError(-32602, "The cursor is not one of this list.")
         start, store = int(cursor or 0), self._store
         summaries = await store.run(store.summaries)
         # A conversation belongs to no folder: it can be continued in any.
@@ -216,7 +216,7 @@ class AcpAgent:
         await session.close()
         return S.CloseSessionResponse()
 
-    def _session(self, session_id: str) -> Session:
+    def _session(self, session_id: str) -> EditorSession:
         if (session := self._sessions.get(session_id)) is None:
             raise RequestError(-32002, f"There is no session {session_id}.")
         return session
@@ -254,7 +254,7 @@ class AcpAgent:
             raise RequestError(-32602, str(error)) from error
         return S.SetSessionConfigOptionResponse(config_options=session.config_options())
 
-    async def _switch_model(self, session: Session, name: str) -> None:
+    async def _switch_model(self, session: EditorSession, name: str) -> None:
         """Use another model, in all sessions: one is in memory. Raises UserError."""
         runtime = self._runtime
         find = partial(

@@ -12,7 +12,7 @@ from acp.agent.connection import AgentSideConnection
 
 from agent import bootstrap
 from agent.acp.agent import AcpAgent
-from agent.acp.transport import StdioTransport
+from agent.acp.transport import MessageLines
 from agent.config.launch import LaunchOptions
 from agent.runtime.runtime import Runtime
 from agent.server.http.signals import stop_on_signals
@@ -40,7 +40,7 @@ async def _serve(runtime: Runtime, launch: LaunchOptions) -> None:
         store = None
     agent, stopped = AcpAgent(runtime, launch, store), asyncio.Event()
     connection = AgentSideConnection(
-        cast(Any, agent), StdioTransport(), listening=False, use_unstable_protocol=True
+        cast(Any, agent), MessageLines(), listening=False, use_unstable_protocol=True
     )
     stop_on_signals(stopped.set)
     await runtime.start()

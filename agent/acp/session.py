@@ -27,10 +27,9 @@ from agent.store.event_codec import merge_deltas
 from agent.store.recorder import TurnRecorder
 from agent.store.records import StoredTurn
 from agent.turn.context_usage import part_name
-from agent.turn.options import ACP
 from agent.turn.jobs import CompactionJob
 from agent.turn.loop import Turn
-from agent.turn.options import TurnOptions
+from agent.turn.options import ACP, TurnOptions
 from tools.builtin.files.changes import FileChange
 from tools.builtin.files.server import FilesServer
 from tools.builtin_server import ToolError
@@ -51,7 +50,7 @@ EDITOR_SECONDS = 10.0
 """Time that the editor has to read or write a file before the one on disk counts."""
 
 
-class Session:
+class EditorSession:
     """Answers the prompts of one session, one at a time."""
 
     def __init__(
@@ -119,7 +118,7 @@ class Session:
                 for update in updates.of(event):
                     await self.send(update)
             if not events:
-                for update in updates.whole(turn.response):
+                for update in updates.replay_items(turn.response):
                     await self.send(update)
 
     async def announce(self) -> None:

@@ -1,5 +1,5 @@
-"""JSON-RPC messages over stdin and stdout, a line each. What is no message is answered with an error:
-the SDK's own transport ignores malformed lines, and ends its loop at JSON that is no object."""
+"""JSON-RPC messages over stdin and stdout, a line each. Malformed lines and other JSON than objects are
+answered with an error: the SDK's own transport ignores the former, and its loop ends at the latter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from acp.exceptions import RequestError
 MAX_LINE_BYTES = 64 << 20
 
 
-class StdioTransport:
+class MessageLines:
     """Reads and writes in threads of its own; standard output belongs to it from then on."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class StdioTransport:
         return None
 
     def _read_line(self) -> bytes:
-        """A line; of one that is too long its beginning, which is no JSON; blank lines are skipped."""
+        """The next line that is not blank; for a line that is too long, invalid JSON."""
         while line := self._in.readline(MAX_LINE_BYTES):
             rest = line
             while len(rest) == MAX_LINE_BYTES and not rest.endswith(b"\n"):
@@ -60,7 +60,7 @@ class StdioTransport:
         return b""
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Write a message once those before it are written. Raises OSError if nobody reads."""
+        """Write a message once those before it are written. Raises OSError if the reader is gone."""
         data = json.dumps(message, separators=(",", ":"), default=str).encode() + b"\n"
         await asyncio.get_running_loop().run_in_executor(self._writer, self._write, data)
 
@@ -73,7 +73,7 @@ class StdioTransport:
 
 
 def _parse(line: bytes) -> Any:
-    message = json.loads(line, parse_constant=int)  # NaN is no JSON: ValueError
+    message = json.loads(line, parse_constant=int)  # refuses NaN by a ValueError
     if b"\\ud" in line.lower():  # lone surrogates, which cannot be encoded again
         text = json.dumps(message, ensure_ascii=False)
         message = json.loads(text.encode("utf-8", "replace"))

@@ -28,7 +28,7 @@ LOAD_ID = "load"
 LOAD_STEP = 50
 """Per mille of a load between two updates."""
 MAX_OUTPUT_CHARACTERS = 8000
-"""Of the output of a running tool, its end; the result is whole."""
+"""Most characters that are shown of a running tool's output: its end."""
 _KINDS: dict[tuple[str, str], S.ToolKind] = {
     ("files", "read"): "read",
     ("files", "list"): "read",
@@ -135,7 +135,7 @@ class TurnUpdates:
             case ev.ResponseFailed() if 0 <= self._load < 1000:
                 yield helpers.update_tool_call(LOAD_ID, status="failed")
 
-    def whole(self, response: ev.Response) -> Iterator[Update]:
+    def replay_items(self, response: ev.Response) -> Iterator[Update]:
         """The updates of a response whose events were not stored."""
         for item in response.output:
             match item:

@@ -260,7 +260,7 @@ def test_hostile_lines_are_answered_and_the_next_ones_too(tmp_path: Path) -> Non
 
 def test_wrong_parameters_are_answered_with_errors(tmp_path: Path) -> None:
     calls: list[tuple[str, Any]] = [
-        ("initialize", {"protocolVersion": "x"}), ("session/new", {"cwd": 5}), ("session/new", []),
+        ("session/new", {"cwd": 5}), ("session/new", []),
         ("session/new", {"cwd": "relative", "mcpServers": []}), ("session/prompt", {"prompt": []}),
         ("nothing", {}),
         ("session/load", {"cwd": "/", "sessionId": "no", "mcpServers": []}), ("_own/thing", {}),

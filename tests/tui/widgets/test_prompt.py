@@ -7,13 +7,13 @@ import pytest
 from textual import events
 
 from agent.config.keys import read_bindings
+from agent.conversation.attachments import MAX_FILE_BYTES
 from agent.errors import UserError
 from tests.support.fake_app import AppDriver, FakeSession, drive_app, screen_text
 from tests.support.pdf import pdf
 from tui.state.command import Commands
 from tui.state.completion import PromptCompleter
 from tui.util.attachments import (
-    MAX_FILE_BYTES,
     attach_files,
     attached_files,
     missing_files,

@@ -22,7 +22,13 @@ PAGES = sorted(
     str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))
 )
 REASONS = {
-    *("it installs", "it needs a terminal", "it needs internet", "it needs Docker"),
+    *(
+        "it installs",
+        "it needs a terminal",
+        "it needs a client",
+        "it needs internet",
+        "it needs Docker",
+    ),
     *(
         "it changes the system",
         "it removes the program",

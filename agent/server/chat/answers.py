@@ -47,10 +47,11 @@ class ChatAnswer:
         }
 
     def body(self, responses: Sequence[ev.Response]) -> bytes:
-        """The body that final responses become, one choice each. Raises ApiError if one failed."""
+        """The body that final responses become, one choice each. Raises ApiError for one that is no
+        answer."""
         for response in responses:
-            if response.status == "failed" and response.error is not None:
-                raise failed(response.error.code, response.error.message)
+            if error := failure(response):
+                raise error
         value = self.head(responses[0], "chat.completion") | {
             "choices": [self._choice(response, i) for i, response in enumerate(responses)],
             "usage": _usage(responses),
@@ -125,6 +126,15 @@ class ChatAnswer:
         return "stop"
 
 
+def failure(response: ev.Response) -> ApiError | None:
+    """Why a final response is no answer: it failed, or was stopped from elsewhere."""
+    if response.error is not None:
+        return failed(response.error.code, response.error.message)
+    if response.status == "cancelled":
+        return ApiError(503, "The response was cancelled.", code="cancelled")
+    return None
+
+
 def is_client_call(item: ev.Item, response: ev.Response) -> bool:
     """Whether an item is a call for the client, not one that the model cut off and wrote again."""
     match item:
@@ -173,9 +183,9 @@ class ChatChunkEncoder:
                 return self._call_delta(item_id, {"function": {"arguments": delta}})
             case ev.CustomToolCallInputDelta(item_id=item_id, delta=delta):
                 return self._call_delta(item_id, {"custom": {"input": delta}})
-            case ev.ResponseFailed(response=response) if response.error:
-                error = {"message": response.error.message, "type": "server_error"}
-                return _sse_data({"error": error | {"param": None, "code": response.error.code}})
+            case ev.ResponseFailed() | ev.ResponseIncomplete() if error := failure(event.response):
+                body = {"message": str(error), "type": "server_error", "param": None}
+                return _sse_data({"error": body | {"code": error.code}})
             case ev.ResponseCompleted(response=response) | ev.ResponseIncomplete(response=response):
                 reason = self._answer.finish_reason(response)
                 return self._chunk({}, reason, more=_repairs(response))

@@ -12,9 +12,9 @@ from typing import Any
 from pydantic_core import from_json
 
 from agent import events as ev
-from agent.server.chat.answers import is_client_call
+from agent.server.chat.answers import failure, is_client_call
 from agent.server.http.anthropic_errors import anthropic_error
-from agent.server.http.errors import ApiError, failed
+from agent.server.http.errors import ApiError
 from agent.server.messages.blocks import CODE_TOOL
 from agent.server.messages.requests import Translation
 
@@ -60,10 +60,10 @@ class MessageAnswer:
         return {"stop_reason": reason, "stop_sequence": None}
 
     def body(self, responses: Sequence[ev.Response]) -> bytes:
-        """The body that a final response becomes. Raises ApiError if it failed."""
+        """The body that a final response becomes. Raises ApiError if it failed or was cancelled."""
         (response,) = responses
-        if response.error is not None:
-            raise failed(response.error.code, response.error.message)
+        if error := failure(response):
+            raise error
         content = []
         for item in response.output:
             if is_client_call(item, response) or not isinstance(item, ev.FunctionCallItem):
@@ -156,10 +156,8 @@ class BlockEncoder:
                 return self._delta("input_json_delta", "partial_json", delta)
             case ev.OutputItemDone(item=item):
                 return self._item_done(item)
-            case ev.ResponseFailed(response=response) if response.error:
-                return self._answer.error(failed(response.error.code, response.error.message), 0)
-            case ev.ResponseIncomplete(response=response) if response.status == "cancelled":
-                return self._answer.error(ApiError(503, "The response was cancelled."), 0)
+            case ev.ResponseFailed() | ev.ResponseIncomplete() if error := failure(event.response):
+                return self._answer.error(error, 0)
             case ev.ResponseCompleted(response=response) | ev.ResponseIncomplete(response=response):
                 end = {"type": "message_delta", "delta": self._answer.stop(response)}
                 usage = _usage(response.usage or ev.Usage())

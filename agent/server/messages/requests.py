@@ -148,6 +148,7 @@ class Translation:
         with self.params():
             self.request = validate(schemas.CreateResponse, fields)
         self.request.origin.ignored = tuple(ignored)
+        self.request.origin.sent_name = self._rename
         self.request.origin.ends_at_cut_call = bool(sent.stream)
 
     def params(self) -> AbstractContextManager[None]:

@@ -222,21 +222,27 @@ async def test_stream_pings_while_it_is_silent(serve: Serve, tmp_path: Path, str
     assert fold(text)["content"][-1]["text"] == "Hello there!"
 
 
-async def test_engine_failure_in_a_stream_is_an_error_event(serve: Serve, stream: bool) -> None:
+async def test_stopped_turn_is_no_answer(serve: Serve, stream: bool) -> None:
     served = await serve(HELLO)
     begin = served.service.begin
 
-    async def failing(*arguments: Any, **options: Any) -> Any:
+    async def stopped(*arguments: Any, **options: Any) -> Any:
         turn = await begin(*arguments, **options)
         turn.stop()
         return turn
 
-    served.service.begin = failing  # type: ignore[method-assign]
+    served.service.begin = stopped  # type: ignore[method-assign]
+    body = {"messages": [{"role": "user", "content": "Hi"}], "stream": stream}
+    chat = await served.post(body, url=f"{served.url}/chat/completions")
+    assert stream or chat.status_code == 503
+    assert '"code":"cancelled"' in chat.text.replace(" ", "")
     answer = await post(served, stream=stream)
-    if stream and "message_stop" not in answer.text:
-        last = answer.text.strip().split("\n\n")[-1].split("\n")
-        assert last[0] == "event: error"
-        assert json.loads(last[1].removeprefix("data: "))["error"]["type"] == "overloaded_error"
+    if not stream:
+        assert anthropic_error(answer, 529)["type"] == "overloaded_error"
+        return
+    last = answer.text.strip().split("\n\n")[-1].split("\n")
+    assert last[0] == "event: error"
+    assert json.loads(last[1].removeprefix("data: "))["error"]["type"] == "overloaded_error"
 
 
 async def test_keys_paths_and_models(serve: Serve, stream: bool) -> None:

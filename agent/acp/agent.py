@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -50,12 +50,16 @@ class AcpAgent:
 
     def __init__(self, runtime: Runtime, launch: LaunchOptions, store: Store | None) -> None:
         self._runtime, self._launch, self._store = runtime, launch, store
-        self._recorder = None if store is None else TurnRecorder(store, lambda error: None)
+        self._recorder = None if store is None else TurnRecorder(store, self._on_store_failure)
         self.client: Client | None = None
         self._files = S.FileSystemCapabilities()
         self._sessions: dict[str, EditorSession] = {}
         self._models: list[str] = []
-        self._announcing: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def _on_store_failure(self, error: Exception) -> None:
+        for session in self._sessions.values():
+            self._start(session.show_notice(f"The conversation cannot be stored: {error}."))
 
     def on_connect(self, client: Client) -> None:
         self.client = client
@@ -96,7 +100,7 @@ class AcpAgent:
         self, cwd: str, mcp_servers: Sequence[McpServer] | None = None, **_: Any
     ) -> S.NewSessionResponse:
         session = await self._open(Conversation(new_id("conv")), cwd, mcp_servers)
-        self._announce(session)
+        self._start(session.announce())
         options = session.config_options()
         return S.NewSessionResponse(session_id=session.id, modes=MODES, config_options=options)
 
@@ -118,7 +122,7 @@ class AcpAgent:
             ]
 
         await session.replay(await store.run(read))
-        self._announce(session)
+        self._start(session.announce())
         options = session.config_options()
         return S.LoadSessionResponse(modes=MODES, config_options=options)
 
@@ -130,7 +134,7 @@ class AcpAgent:
         **_: Any,
     ) -> S.ResumeSessionResponse:
         session = await self._open_stored(session_id, cwd, mcp_servers)
-        self._announce(session)
+        self._start(session.announce())
         options = session.config_options()
         return S.ResumeSessionResponse(modes=MODES, config_options=options)
 
@@ -177,11 +181,11 @@ class AcpAgent:
         session.models = await self._model_names()
         return session
 
-    def _announce(self, session: EditorSession) -> None:
-        """Tell the editor the commands, once it has the answer that names the session."""
-        task = asyncio.create_task(session.announce())
-        self._announcing.add(task)
-        task.add_done_callback(self._announcing.discard)
+    def _start(self, sending: Coroutine[Any, Any, None]) -> None:
+        """Send once the editor has the answer to the request that is being handled."""
+        task = asyncio.create_task(sending)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
 
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **_: Any

@@ -102,6 +102,10 @@ class EditorSession:
         with contextlib.suppress(OSError):
             await self._client.session_update(self.id, update)
 
+    async def show_notice(self, notice: str) -> None:
+        """Show the person a sentence."""
+        await self.send(helpers.update_agent_thought_text(f"{notice}\n\n"))
+
     async def replay(self, turns: Sequence[tuple[StoredTurn, Sequence[ev.Event]]]) -> None:
         """Send what was said in the conversation so far."""
         for turn, events in turns:
@@ -129,7 +133,7 @@ class EditorSession:
             commands.append(S.AvailableCommand(name=name, description=description, input=field))
         await self.send(helpers.update_available_commands(commands))
         for notice in self.notices:
-            await self.send(helpers.update_agent_thought_text(f"{notice}\n\n"))
+            await self.show_notice(notice)
 
     # --- prompts ---
 

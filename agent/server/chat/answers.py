@@ -47,8 +47,8 @@ class ChatAnswer:
         }
 
     def body(self, responses: Sequence[ev.Response]) -> bytes:
-        """The body that final responses become, one choice each. Raises ApiError for one that is no
-        answer."""
+        """The body that final responses become, one choice each. Raises ApiError if one failed or was
+        cancelled."""
         for response in responses:
             if error := failure(response):
                 raise error
@@ -127,7 +127,7 @@ class ChatAnswer:
 
 
 def failure(response: ev.Response) -> ApiError | None:
-    """Why a final response is no answer: it failed, or was stopped from elsewhere."""
+    """The error of a response that failed or was cancelled; None: it has an answer."""
     if response.error is not None:
         return failed(response.error.code, response.error.message)
     if response.status == "cancelled":

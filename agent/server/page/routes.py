@@ -46,4 +46,6 @@ def routes(service: ResponseService) -> list[Route]:
         exposed = service.runtime.host.tools() if service.options.expose_tools else ()
         return JsonResponse({"data": sorted({tool.server for tool in exposed})})
 
-    return [*(Route(path, file) for path in FILES), Route("/page/servers", servers)]
+    # Parts of the page, not of the API that /openapi.json describes.
+    handlers = {**dict.fromkeys(FILES, file), "/page/servers": servers}
+    return [Route(path, handler, include_in_schema=False) for path, handler in handlers.items()]

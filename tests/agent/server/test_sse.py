@@ -52,7 +52,7 @@ async def test_sse_folded_stream_equals_body(serve: Serve) -> None:
     assert body["output"][1]["content"][0]["text"] == "Hello there!"
     assert body["status"] == "completed" and body["completed_at"] >= body["created_at"]
     on_request = {"input_messages", "output_messages", "prompt_cache_retention", "user"}
-    on_request |= {"conversation", "repairs"}
+    on_request |= {"conversation", "repairs", "stop_sequence"}
     assert set(body) == set(ev.Response.model_fields) - on_request
 
 

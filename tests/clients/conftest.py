@@ -76,10 +76,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def documented_blocks() -> dict[str, list[tuple[str, str]]]:
-    """The fenced blocks of each client's heading in docs/clients.md, with their languages."""
+    """The fenced blocks of each client's heading in docs/clients.md, with their languages, but for
+    those that are marked as not run."""
     parts = (ROOT / "docs" / "clients.md").read_text().split("\n## ")[1:]
     titles = [part.split("\n", 1) for part in parts]
-    return {title: re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL) for title, text in titles}
+    block = re.compile(r"(?<! -->\n)^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    return {title: block.findall(text) for title, text in titles}
 
 
 Scripted = Callable[..., str]

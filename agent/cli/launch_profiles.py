@@ -14,6 +14,9 @@ from typing import Any
 CLIENTS_FILE = Path(__file__).with_name("clients.toml")
 TIMEOUT_MS = 3_600_000
 """Timeout of clients: a long prompt on a CPU takes longer than they usually wait."""
+CLAUDE_CODE_WINDOW = 100_000
+"""The smallest window that Claude Code takes; a percentage of it stands for a smaller context."""
+NUMBERS = ("context", "prompt", "output", "ms", "window", "percent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,9 @@ def fields_of(
     if context is not None:
         output = context // 4
         numbers |= {"output": output, "prompt": context - output}
-    fields: dict[str, Any] = {
-        name: numbers.get(name) or f"<{name}>" for name in ("context", "prompt", "output", "ms")
-    }
+        numbers["window"] = max(CLAUDE_CODE_WINDOW, context)
+        numbers["percent"] = 80 * context // numbers["window"]
+    fields: dict[str, Any] = {name: numbers.get(name) or f"<{name}>" for name in NUMBERS}
     fields |= {f"{name}_text": str(number) for name, number in fields.items()}
     texts = {"url": f"{root}/v1", "root": root, "key": key, "model": model, "folder": folder}
     return fields | texts
@@ -59,7 +62,7 @@ def fields_of(
 def filled(value: Any, fields: Mapping[str, Any]) -> Any:
     """Put the fields into the texts of a value; a text that is only a number's name becomes it."""
     match value:
-        case "{context}" | "{prompt}" | "{output}" | "{ms}":
+        case str() if value[1:-1] in NUMBERS and value == f"{{{value[1:-1]}}}":
             return fields[value[1:-1]]
         case str():
             return value.format_map(fields)

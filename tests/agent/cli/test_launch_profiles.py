@@ -32,3 +32,12 @@ def test_number_is_a_number_in_json_and_a_text_in_a_variable() -> None:
 def test_unknown_context_is_named() -> None:
     fields = fields_of("http://127.0.0.1:5", "***", "m", None, "")
     assert filled("{context}", fields) == "<context>" and filled("{prompt}", fields) == "<prompt>"
+
+
+@pytest.mark.parametrize(("context", "compacts_at"), [(32_768, 26_000), (200_000, 160_000)])
+def test_claude_code_compacts_within_the_context(context: int, compacts_at: int) -> None:
+    fields = fields_of("http://127.0.0.1:1", "key", "tiny", context, "/folder")
+    variables = filled(profiles()["claude"].environment, fields)
+    window = variables["CLAUDE_CODE_AUTO_COMPACT_WINDOW"]
+    assert window >= 100_000, "it takes no smaller one"
+    assert window * variables["CLAUDE_AUTOCOMPACT_PCT_OVERRIDE"] // 100 == compacts_at

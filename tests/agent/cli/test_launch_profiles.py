@@ -18,7 +18,8 @@ def test_profile_has_the_address_and_the_model_in_what_the_client_reads(name: st
     ]
     given = " ".join(texts[:3])
     assert "http://127.0.0.1:5" in given and "some-model" in given and "{" not in texts[0][:1]
-    assert "32768" in given or name == "cline" or "24576" in given
+    sizes = ("32768", "24576", "8192")  # the context, what a prompt and what an answer may have
+    assert name == "cline" or any(size in given for size in sizes)
     assert bool(profile.path) == bool(profile.use) == bool(profile.saved)
     assert not profile.saved or "http://127.0.0.1:5" in texts[3]
 

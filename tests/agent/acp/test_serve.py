@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +113,22 @@ async def test_load_replays_history_and_list_has_it(tmp_path: Path, project: Pat
         calls = [u for u in editor.updates if u.session_update == "tool_call_update"]
         assert calls[-1].status == "completed" and calls[-1].raw_output == {"output": "42"}
         await agent.prompt(session_id=listed.session_id, prompt=[text_block("Again")])
+
+
+async def test_store_that_cannot_be_written_is_told(tmp_path: Path, project: Path) -> None:
+    options = script_option(tmp_path, final("Hello there."))
+    async with open_editor(tmp_path, *options) as (editor, agent, _):
+        session = (await agent.new_session(cwd=str(project), mcp_servers=[])).session_id
+        await agent.prompt(session_id=session, prompt=[text_block("Hi")])
+        (store,) = tmp_path.rglob("store.sqlite")
+        with contextlib.closing(sqlite3.connect(store)) as other:
+            other.execute(
+                "CREATE TRIGGER full BEFORE INSERT ON turns"
+                " BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+            )
+        answer = await agent.prompt(session_id=session, prompt=[text_block("Again")])
+        assert answer.stop_reason == "end_turn"
+        await editor.until(lambda: "disk full" in editor.text("agent_thought_chunk"))
 
 
 async def test_cancel_ends_prompt_as_cancelled(tmp_path: Path, project: Path) -> None:

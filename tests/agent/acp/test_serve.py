@@ -115,7 +115,7 @@ async def test_load_replays_history_and_list_has_it(tmp_path: Path, project: Pat
         await agent.prompt(session_id=listed.session_id, prompt=[text_block("Again")])
 
 
-async def test_store_that_cannot_be_written_is_told(tmp_path: Path, project: Path) -> None:
+async def test_store_that_cannot_be_written_is_a_notice(tmp_path: Path, project: Path) -> None:
     options = script_option(tmp_path, final("Hello there."))
     async with open_editor(tmp_path, *options) as (editor, agent, _):
         session = (await agent.new_session(cwd=str(project), mcp_servers=[])).session_id

@@ -132,14 +132,16 @@ def _refuse_contradictions(request: RunRequest, launch: LaunchOptions) -> None:
         "--dump-tokens": request.dump_tokens,
         "--trace": launch.trace,
     }
-    options: dict[Path, str] = {}
+    options: dict[object, str] = {}
     for option, file in files.items():
         path = None if file is None else Path(os.path.realpath(file))
         if path is None or path.is_char_device():  # /dev/null
             continue
-        if path in options:
-            raise UserError(f"{options[path]} and {option} name the same file, {file}.")
-        options[path] = option
+        # A file may have two names.
+        identity = (path.stat().st_dev, path.stat().st_ino) if path.exists() else path
+        if identity in options:
+            raise UserError(f"{options[identity]} and {option} name the same file, {file}.")
+        options[identity] = option
 
 
 class OutputThread:

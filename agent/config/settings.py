@@ -98,7 +98,7 @@ def load_settings(paths: Paths) -> Settings:
     """Read config.toml, if there is one. `Settings.keys` has the wrong keys. Raises UserError."""
     path = settings_file(paths)
     try:
-        text = read_text(path)
+        text = read_text(path, accept_pipe=False)
     except FileNotFoundError:
         text = ""
     except (OSError, ValueError) as error:

@@ -311,7 +311,7 @@ def load_catalog(paths: Paths) -> dict[str, Model]:
     sources: dict[str, Path] = {}
     for path in (_shipped_file(), paths.config / "models.toml"):
         try:
-            tables = tomllib.loads(read_text(path))
+            tables = tomllib.loads(read_text(path, accept_pipe=False))
         except FileNotFoundError:
             continue
         except (OSError, ValueError, RecursionError) as error:

@@ -78,6 +78,8 @@ def write_text(path: Path, text: str) -> None:
 def update_text(path: Path, change: Callable[[str], str]) -> None:
     """Replace a file's text (empty: no file) by what ``change`` makes of it, while no other program
     does so. Raises OSError, ValueError."""
+    if path.is_fifo():
+        raise ValueError("it is a pipe")  # reading it waits for a writer
     with locked(path):
         try:
             text = path.read_bytes().decode("utf-8")  # with its line ends

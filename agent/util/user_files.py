@@ -38,8 +38,11 @@ def expand_path(path: str | Path) -> Path:
     raise UserError(f"{str(path)!r} cannot be used: {reason}.")
 
 
-def read_text(path: Path) -> str:
-    """Read a UTF-8 file, or of a device without end an error. Raises OSError, ValueError."""
+def read_text(path: Path, *, accept_pipe: bool = True) -> str:
+    """Read a UTF-8 file. Raises OSError, and ValueError for a device without end and for a pipe that
+    is not accepted: reading it waits for a writer."""
+    if not accept_pipe and path.is_fifo():
+        raise ValueError("it is a pipe")
     with path.open(encoding="utf-8-sig") as file:
         text = file.read(MAX_TEXT_LENGTH + 1)
     if len(text) > MAX_TEXT_LENGTH:

@@ -70,6 +70,7 @@ def test_output_behind_link_of_folder_is_refused(
         ("-o a --dump-tokens ./a", "--output and --dump-tokens name the same file, a."),
         ("-o a --trace link/a", "--output and --trace name the same file, link/a."),
         ("-o s.json --output-schema s.json", "--output-schema and --output name the same file"),
+        ("-o one --trace other", "--output and --trace name the same file, other."),
     ],
 )
 def test_run_options_that_exclude_each_other(
@@ -77,6 +78,8 @@ def test_run_options_that_exclude_each_other(
 ) -> None:
     (tmp_path / "link").symlink_to(".")
     (tmp_path / "s.json").write_text("{}")
+    (tmp_path / "one").touch()
+    (tmp_path / "other").hardlink_to(tmp_path / "one")
     ran = agent("run", "go", *options.split(), cwd=tmp_path)
     assert ran.code == 2 and ran.err.startswith(f"agent: {message[:-1]}") and not ran.out
 

@@ -1,6 +1,8 @@
 """config.toml: the settings that it may have, and the sentences about those that it may not."""
 
+import os
 import tomllib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -89,11 +91,16 @@ def test_former_name_of_a_setting_still_counts(tmp_path: Path) -> None:
         load_settings(wrong)
 
 
-def test_settings_unreadable_file_is_named_once(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").mkdir()
+@pytest.mark.parametrize(
+    ("make", "reason"), [(Path.mkdir, "Is a directory"), (os.mkfifo, "it is a pipe")]
+)
+def test_settings_unreadable_file_is_named_once(
+    tmp_path: Path, make: Callable[[Path], None], reason: str
+) -> None:
+    make(tmp_path / "config.toml")
     paths = paths_with(tmp_path, None)
     for use in (load_settings, partial(save_setting, name="theme", value="light")):
-        with pytest.raises(UserError, match=r"config.toml: Is a directory$"):
+        with pytest.raises(UserError, match=f"config.toml: {reason}$"):
             use(paths)
 
 

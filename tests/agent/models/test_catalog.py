@@ -1,6 +1,7 @@
 """models.toml: what its entries may have, and that a wrong one leaves the others usable."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -132,6 +133,12 @@ def test_load_catalog_with_byte_order_mark_is_read(paths: Paths) -> None:
 def test_load_catalog_broken_toml_raises(paths: Paths, text: str) -> None:
     write(paths, text)
     with pytest.raises(EngineError, match=r"Cannot read .*models\.toml"):
+        catalog.load_catalog(paths)
+
+
+def test_load_catalog_pipe_raises(paths: Paths) -> None:
+    os.mkfifo(paths.config / "models.toml")
+    with pytest.raises(EngineError, match=r"models\.toml: it is a pipe"):
         catalog.load_catalog(paths)
 
 

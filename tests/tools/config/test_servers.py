@@ -1,6 +1,7 @@
 """What people write into mcp.json and on the command line, right and wrong."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,10 @@ def test_read_servers_unreadable_file_raises(tmp_path: Path) -> None:
         read_servers(file, ENV)
     file.write_text("[" * 100_000)
     with pytest.raises(ConfigError, match="nested too deeply"):
+        read_servers(file, ENV)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(ConfigError, match="is a pipe"):
         read_servers(file, ENV)
 
 

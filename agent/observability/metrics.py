@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import prometheus_client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -12,9 +13,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from agent import events as ev
-from agent.engine.remote.endpoint import ReplicaState
 from agent.turn.context import RunningTurn
 from tools.mcp.host import Host
+
+if TYPE_CHECKING:  # it imports the HTTP client, which only a remote model needs
+    from agent.engine.remote.replicas import Replica
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SPEED_BUCKETS = (1, 2, 5, 10, 20, 35, 50, 75, 100, 150, 200, 300, 500, 1000)
@@ -28,7 +31,7 @@ CLIENT_SERVER_LABEL = "client"
 class ReplicaCollector(Collector):
     """Reads the state of the servers that run the model, whenever someone scrapes."""
 
-    def __init__(self, replicas: Callable[[], Sequence[ReplicaState]]) -> None:
+    def __init__(self, replicas: Callable[[], Sequence[Replica]]) -> None:
         self._replicas = replicas
 
     def collect(self) -> Iterator[Metric]:
@@ -39,12 +42,12 @@ class ReplicaCollector(Collector):
             (counter, "generations", "Generations that this server was asked for.", "generations"),
             (counter, "failures", "Failures of this server.", "failures"),
         )
-        if not (states := self._replicas()):
+        if not (replicas := self._replicas()):
             return
         for family, name, description, field in kinds:
             metric = family(f"agent_server_{name}", description, labels=["server"])
-            for state in states:
-                metric.add_metric([state.address], getattr(state, field))
+            for replica in replicas:
+                metric.add_metric([str(replica.client.endpoint)], getattr(replica, field))
             yield metric
 
 
@@ -58,7 +61,7 @@ class Metrics:
         turns_running: Callable[[], float],
         engine_requests: Callable[[], float],
         model_loaded: Callable[[], float],
-        replicas: Callable[[], Sequence[ReplicaState]],
+        replicas: Callable[[], Sequence[Replica]],
     ) -> None:
         """``host``: the MCP servers of this program. The rest are read whenever someone scrapes."""
         self._host = host

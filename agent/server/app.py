@@ -21,12 +21,11 @@ from agent.server.batch.batches import BatchQueue
 from agent.server.batch.routes_batches import BatchRoutes, FileRoutes
 from agent.server.chat import routes as chat_completions
 from agent.server.http.addresses import AddressMiddleware
-from agent.server.http.anthropic_errors import speaks_anthropic
 from agent.server.http.auth import AccessMiddleware
 from agent.server.http.clients import Clients
 from agent.server.http.endpoints import endpoint, routes_of
 from agent.server.http.errors import ApiError, internal_error
-from agent.server.http.json_response import JsonResponse, error_response
+from agent.server.http.json_response import JsonResponse, error_response, speaks_anthropic
 from agent.server.http.options import ServerOptions
 from agent.server.messages.answers import model_info, model_page
 from agent.server.messages.routes import MessageRoutes
@@ -45,8 +44,7 @@ from agent.store.responses import ResponseStore
 from agent.turn.options import TurnOptions
 
 if TYPE_CHECKING:
-    from agent.engine.remote.endpoint import ReplicaState
-    from agent.engine.remote.engine import RemoteEngine
+    from agent.engine.remote.replicas import Replicas
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +120,7 @@ def _new_metrics(runtime: Runtime) -> Metrics:
         turns_running=lambda: runtime.running_turns,
         engine_requests=lambda: runtime.loaded.engine.unfinished if runtime.loaded else 0,
         model_loaded=lambda: runtime.loaded is not None,
-        replicas=lambda: replica_states(runtime),
+        replicas=lambda: replicas.all if (replicas := _replicas(runtime)) else [],
     )
     runtime.hub.subscribe(metrics.follow)
     return metrics
@@ -203,20 +201,10 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     return error_response(refusal, request.scope)
 
 
-def _remote_engine(runtime: Runtime) -> RemoteEngine | None:
+def _replicas(runtime: Runtime) -> Replicas | None:
+    """The servers that run the loaded model, where this process does not."""
     current = runtime.loaded or runtime.asleep
-    if runtime.provider.loader.is_local or runtime.script is not None or current is None:
-        return None
-    # Only a remote model's program imports the HTTP client.
-    from agent.engine.remote.engine import RemoteEngine
-
-    engine = current.engine
-    return engine if isinstance(engine, RemoteEngine) else None  # another may be chosen
-
-
-def replica_states(runtime: Runtime) -> list[ReplicaState]:
-    engine = _remote_engine(runtime)
-    return engine.replicas.states() if engine is not None else []
+    return getattr(current.engine, "replicas", None) if current is not None else None
 
 
 async def health_problem(runtime: Runtime) -> str | None:
@@ -224,9 +212,8 @@ async def health_problem(runtime: Runtime) -> str | None:
 
     A remote model's server is asked, at most once a second.
     """
-    if (engine := _remote_engine(runtime)) is None:
+    if (replicas := _replicas(runtime)) is None:
         return None
-    problem = await engine.cached_health()
+    problem = await replicas.cached_health()
     # Its address is not disclosed to all clients.
-    name = runtime.provider.loader.engine_name
-    return None if problem is None else f"The {name} that runs the model {problem}."
+    return problem and f"The {replicas.endpoint.engine} that runs the model {problem}."

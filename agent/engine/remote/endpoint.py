@@ -12,20 +12,6 @@ REMOTE_ENGINES = ("llama-server", "vllm")
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaState:
-    """The state of one of the servers, for `/metrics`."""
-
-    address: str
-    """Without secrets."""
-    is_usable: bool
-    running: int
-    """Generations that it runs for this program."""
-    generations: int
-    """Those that it was ever asked for, without background ones."""
-    failures: int
-
-
-@dataclass(frozen=True, slots=True)
 class RemoteEndpoint:
     """A server, or several of one model, of an entry of models.toml; str(): URLs without secrets."""
 

@@ -9,7 +9,7 @@ from agent.engine.protocol import EngineError, Request
 from agent.engine.remote.client import RemoteClient, RemoteVocabulary
 from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.generation import RemoteGeneration
-from agent.engine.remote.health import HealthProblem, RemoteTiming
+from agent.engine.remote.health import RemoteTiming
 from agent.engine.remote.replicas import Replicas
 
 
@@ -50,9 +50,6 @@ class RemoteEngine:
         await self.replicas.open(progress)
         if progress:
             progress(1.0)
-
-    async def cached_health(self) -> HealthProblem | None:
-        return await self.replicas.cached_health()
 
     def generate(self, request: Request) -> RemoteGeneration:
         if not self.replicas.is_open:

@@ -17,7 +17,7 @@ import httpx2
 
 from agent.engine.protocol import EngineError, Request
 from agent.engine.remote.client import RemoteClient
-from agent.engine.remote.endpoint import RemoteEndpoint, ReplicaState
+from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.health import HealthProblem
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,9 @@ class Replica:
 
     client: RemoteClient
     running: int = 0
+    """Generations that it runs for this program."""
     generations: int = 0
+    """Those that it was ever asked for, without background ones."""
     failures: int = 0
     watch: asyncio.Task[None] | None = None
     """Waits until it answers again; None: it is not known to be away."""
@@ -105,18 +107,6 @@ class Replicas:
                 replica.watch.cancel()
                 replica.watch = None
         return [http for each in self.all if (http := each.client.detach()) is not None]
-
-    def states(self) -> list[ReplicaState]:
-        return [
-            ReplicaState(
-                str(each.client.endpoint),
-                each.is_usable,
-                each.running,
-                each.generations,
-                each.failures,
-            )
-            for each in self.all
-        ]
 
     # --- the choice ---
 

@@ -23,8 +23,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from agent.server.http.addresses import request_id_headers
-from agent.server.http.body_budget import BodyBudget, BodyShare, LimitLog
 from agent.server.http.errors import RETRY_AFTER_SECONDS, ApiError
+from agent.server.http.request_body import BodyBudget, BodyShare, LimitLog
 
 HEAD_SECONDS = 15.0
 """Time for a request's head, from the connection or the head's first byte."""

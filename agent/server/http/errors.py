@@ -102,7 +102,26 @@ def internal_error() -> ApiError:
 def failed(code: str, message: str) -> ApiError:
     if code == RATE_LIMIT:
         return rate_limited(message)
-    return ApiError(400 if code == "invalid_prompt" else 500, message, code=code)
+    status = {"invalid_prompt": 400, "no_summary": 422}.get(code, 500)
+    return ApiError(status, message, code=code)
+
+
+class PromptTooLongError(ApiError):
+    """Refuses a prompt that does not fit into the context."""
+
+    anthropic_message = ""
+    """The same in Anthropic's words, by which Claude Code knows that it has to compact."""
+
+
+def context_length_exceeded(context_tokens: int, tokens: int | str) -> PromptTooLongError:
+    """Status 400, in OpenAI's words; ``tokens``: the prompt's, or ``more than N``."""
+    message = (
+        f"This model's maximum context length is {context_tokens} tokens. However, your messages"
+        f" resulted in {tokens} tokens. Please reduce the length of the messages."
+    )
+    error = PromptTooLongError(400, message, code="context_length_exceeded", param="input")
+    error.anthropic_message = f"prompt is too long: {tokens} tokens > {context_tokens} maximum"
+    return error
 
 
 # --- from pydantic's validation errors to one sentence ---

@@ -26,7 +26,7 @@ def split_begun_item(
             message = Assistant("", item.phase or "final_answer")
         case _:
             return items, None
-    reader = ItemReader(InputHistory(), {}, lambda _: None, leading=False, refuse_unseen=True)
+    reader = ItemReader(InputHistory(), (), refuse_unseen=True)
     reader.add(item, f"input[{len(items) - 1}]")
     for error in reader.unreadable.values():
         raise error

@@ -75,7 +75,7 @@ def _client_server(
         names = ", ".join(operator_servers)
         known = f"it has {names}" if names else "it exposes none (--tools names them)"
         message = f"There is no MCP server called {label!r} here; {known}."
-        raise ApiError(400, message, code="mcp_server_not_found", param=f"{param}.server_label")
+        raise invalid(f"{param}.server_label", message, "mcp_server_not_found")
     headers = tool.headers or {}
     if not isinstance(headers, dict) or not all(
         isinstance(text, str) for pair in headers.items() for text in pair

@@ -27,7 +27,7 @@ from agent.server.input.items import (
 )
 from agent.server.input.listed_items import ID_PREFIXES, list_input
 from agent.server.input.schemas import InputItem
-from agent.server.input.stored_response import served_json
+from agent.server.input.stored_responses import served_json
 from agent.store.api_conversations import ItemTurn, item_suffix
 from agent.store.event_codec import encode_line, pack, split_line, unpack_lines
 from agent.store.records import prompt_of
@@ -138,7 +138,6 @@ def read_turns(
 ) -> tuple[InputHistory, list[list[Message]]]:
     """Return the history of the items, for a request that continues them, and each turn's messages.
     ``tools``: those that run here. ``pdfs``: the attached ones. Unreadable items are left out."""
-    names = {(tool.server, tool.name): tool.model_name for tool in tools}
     history, messages = InputHistory(), list[list[Message]]()
     abandoned: set[str] = set()
     for at, turn in enumerate(turns):
@@ -147,14 +146,7 @@ def read_turns(
             created = takewhile(lambda each: each.created, turns[at:])
             items = chain.from_iterable(map(turn_items, created))
             abandoned = abandoned_calls(items, history.pending_calls)
-        reader = ItemReader(
-            history,
-            names,
-            lambda _: None,
-            leading=False,
-            pdfs=pdfs,
-            abandoned=abandoned if turn.created else (),
-        )
+        reader = ItemReader(history, tools, pdfs=pdfs, abandoned=abandoned if turn.created else ())
         _read(reader, turn_inputs(turn))
         if not turn.created:
             reader.answer_open_calls()
@@ -207,15 +199,13 @@ def new_messages(
     """The messages of each item that a client adds; ``history`` learns of their calls. ``abandoned``:
     call_ids of `abandoned_calls`. ``refuse_unseen``: refuse content that the model cannot read. Raises
     ApiError, with the item's path."""
-    names = {(tool.server, tool.name): tool.model_name for tool in tools}
     groups, newest = [], newest_prompt(items)
     for index, item in enumerate(items):
         history.messages = []
         reader = ItemReader(
             history,
-            names,
-            find,
-            leading=False,
+            tools,
+            find=find,
             refuse_unseen=refuse_unseen,
             pdfs=pdfs,
             abandoned=abandoned,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from agent.server.http.errors import ApiError, FieldPath, client_param, field_path, param_name
+from agent.server.http.errors import FieldPath, client_param, field_path, invalid, param_name
 from agent.server.input.listed_items import ITEM_FIELDS, KNOWN_PART_TYPES, PART_FIELDS, PART_LISTS
 
 IGNORED_HEADER = "agent-ignored"
@@ -110,7 +110,7 @@ def check_minimum(value: Mapping[str, Any], limit: int | None) -> None:
             "Invalid 'max_output_tokens': integer below minimum value."
             f" Expected a value >= {MIN_OUTPUT_TOKENS}, but got {limit} instead."
         )
-        raise ApiError(400, message, code="integer_below_min_value", param="max_output_tokens")
+        raise invalid("max_output_tokens", message, "integer_below_min_value")
 
 
 def ignored_header(paths: Sequence[str]) -> dict[str, str]:

@@ -1,23 +1,36 @@
-"""Reads the text of files attached to messages (``input_file`` with ``file_data``); PDFs are read
-before (`agent.server.input.pdf_texts`). Reference: https://platform.openai.com/docs/guides/pdf-files"""
+"""Reads the text of files attached to messages (``input_file`` with ``file_data``). PDFs are read
+before, a few at a time, and their texts are remembered. Reference:
+https://platform.openai.com/docs/guides/pdf-files"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+import hashlib
 import re
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from urllib.parse import unquote_to_bytes
 
 from agent.conversation.attachments import format_attachment
-from agent.server.http.errors import ApiError, invalid
-from agent.server.input.schemas import ContentPart
+from agent.server.http.errors import ApiError, invalid, missing, rate_limited
+from agent.server.input.schemas import ContentPart, InputFunctionCallOutput, InputItem, InputMessage
 from agent.util.images import CANNOT_SEE, PDF_MAGIC, decode_text, is_image
-from tools.builtin.browser.extraction import PdfText
+from tools.builtin.browser.extraction import PDF_LIMITS, PDF_TIMEOUT_SECONDS, PdfText, read_pdf
+from tools.sandbox.isolation import ResourceLimits
 
 MAX_FILE_BYTES = 2 * 1024 * 1024
 """Longest file; a context of 131,072 tokens holds about half a million characters."""
+MAX_PDFS = 16
+"""PDFs of one request."""
+MAX_READERS = 2
+"""PDFs that are read at a time, of all requests."""
+MAX_WAITING = 32
+"""Requests that wait for theirs; further ones are refused with status 429."""
+CACHE_CHARACTERS = 8_000_000
+"""Texts that are remembered, for clients that send their whole history with each request."""
 _DATA_URL = re.compile(r"data:[^,]{0,200}?(?P<base64>;base64)?,", re.IGNORECASE)
 
 
@@ -72,8 +85,7 @@ def _without_data(part: ContentPart, param: str) -> ApiError:
     if part.file_url:
         message = "This server fetches no files: send the file in 'file_data', as base64."
         return invalid(f"{param}.file_url", message, "unsupported_parameter")
-    param = f"{param}.file_data"
-    return invalid(param, f"Missing required parameter: '{param}'.", "missing_required_parameter")
+    return missing(f"{param}.file_data")
 
 
 def _text(data: bytes, param: str) -> str:
@@ -86,3 +98,62 @@ def _text(data: bytes, param: str) -> str:
         )
         raise invalid(param, message, "unsupported_value")
     return text
+
+
+class PdfReader:
+    """Reads PDFs for all requests of a server."""
+
+    def __init__(
+        self, limits: ResourceLimits = PDF_LIMITS, seconds: float = PDF_TIMEOUT_SECONDS
+    ) -> None:
+        """``limits``, ``seconds``: of the process that reads one."""
+        self._limits, self._seconds = limits, seconds
+        self._readers = asyncio.Semaphore(MAX_READERS)
+        self._waiting = 0
+        self._texts: OrderedDict[bytes, PdfText] = OrderedDict()
+
+    async def read(
+        self, items: str | Iterable[InputItem], most: int | None = MAX_PDFS
+    ) -> Mapping[str, PdfText]:
+        """The attached PDFs, ``most`` at most, by ``file_data``. Raises ApiError if too many wait."""
+        files = {} if isinstance(items, str) else dict.fromkeys(_pdfs(items))
+        if not files:
+            return {}
+        if self._waiting >= MAX_WAITING:
+            raise rate_limited("Too many PDFs are being read; please retry in a few seconds.")
+        self._waiting += 1
+        try:
+            return {
+                file: await self._read(file)
+                if most is None or number < most
+                else PdfText(problem=f"The request has more than {most} PDFs: send fewer.")
+                for number, file in enumerate(files)
+            }
+        finally:
+            self._waiting -= 1
+
+    async def _read(self, file: str) -> PdfText:
+        data = decode_file(file)
+        if data is None or len(data) > MAX_FILE_BYTES:
+            return PdfText()  # as for any other file, `file_text` says so
+        key = hashlib.sha256(data).digest()
+        if key not in self._texts:
+            async with self._readers:
+                read = await read_pdf(data, self._limits, self._seconds)
+            if read.problem:
+                return read
+            self._texts[key] = read
+        self._texts.move_to_end(key)
+        read = self._texts[key]
+        while sum(len(known.text) for known in self._texts.values()) > CACHE_CHARACTERS:
+            self._texts.popitem(last=False)
+        return read
+
+
+def _pdfs(items: Iterable[InputItem]) -> Iterator[str]:
+    for item in items:
+        match item:
+            case InputMessage(content=[*parts]) | InputFunctionCallOutput(output=[*parts]):
+                for part in parts:
+                    if part.type == "input_file" and part.file_data and is_pdf(part.file_data):
+                        yield part.file_data

@@ -21,7 +21,8 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -43,7 +44,7 @@ from agent.conversation.messages import (
 )
 from agent.conversation.reasoning_token import decode_reasoning
 from agent.formats.recipients import PYTHON_TOOL, plain_name
-from agent.server.http.errors import ApiError, invalid
+from agent.server.http.errors import ApiError, invalid, missing
 from agent.server.input import schemas
 from agent.server.input.compaction_token import decode_summary
 from agent.server.input.declared_tools import AddedTools, add_tools
@@ -107,18 +108,8 @@ class InputHistory:
 
     def copy(self) -> InputHistory:
         """A copy without messages and without the calls that the client has approved."""
-        return InputHistory(
-            [],
-            list(self.instructions),
-            dict(self.call_names),
-            set(self.listed_servers),
-            dict(self.pending_approvals),
-            pending_calls=dict(self.pending_calls),
-            answered_calls=set(self.answered_calls),
-            added_tools=dict(self.added_tools),
-            effort=self.effort,
-            text_format=self.text_format,
-        )
+        copies = {each.name: copy(getattr(self, each.name)) for each in fields(self)}
+        return InputHistory(**copies | {"messages": [], "approved": [], "unread": []})
 
 
 def read_input(
@@ -140,8 +131,9 @@ def read_input(
     ``is_answered``: the model answers the newest message. ``pdfs``: as they were read.
     """
     history = earlier.copy()
-    names = {(tool.server, tool.name): tool.model_name for tool in tools}
-    reader = ItemReader(history, names, find, leading=first, refuse_unseen=refuse_unseen, pdfs=pdfs)
+    reader = ItemReader(
+        history, tools, find=find, leading=first, refuse_unseen=refuse_unseen, pdfs=pdfs
+    )
     if isinstance(items, str):
         history.messages.append(User(items))
         items = ()
@@ -169,25 +161,18 @@ def name_calls(history: InputHistory, functions: Set[str]) -> None:
 
 def messages_by_item(items: Iterable[ev.Item], tools: Sequence[Tool]) -> dict[str, Message]:
     """The messages that output items become when a client sends them back, by item id."""
-    names = {(tool.server, tool.name): tool.model_name for tool in tools}
     messages = {}
     for item in items:
-        if item.type in schemas.ITEM_MODELS:
-            reader = ItemReader(InputHistory(), names, lambda _: None, leading=False)
-            reader.add(input_item(item), item.id)
-            if reader.history.messages:
-                messages[item.id] = reader.history.messages[0]
+        reader = ItemReader(InputHistory(), tools)
+        reader.add(input_item(item), item.id)
+        if reader.history.messages:
+            messages[item.id] = reader.history.messages[0]
     return messages
 
 
 def input_item(item: ev.Item) -> schemas.InputItem:
     """An output item as the input item that a client would send."""
     return _INPUT_ITEM.validate_python(item.model_dump())
-
-
-def items_by_id(items: Iterable[ev.Item]) -> dict[str, schemas.InputItem]:
-    """The output items that a reference can mean, as input items by id."""
-    return {item.id: input_item(item) for item in items if item.type in schemas.ITEM_MODELS}
 
 
 def unanswered_start(messages: Sequence[Message]) -> int:
@@ -223,19 +208,20 @@ class ItemReader:
     def __init__(
         self,
         history: InputHistory,
-        names: Mapping[tuple[str, str], str],
-        find: Callable[[str], schemas.InputItem | None],
+        tools: Sequence[Tool],
         *,
-        leading: bool,
+        find: Callable[[str], schemas.InputItem | None] = lambda _: None,
+        leading: bool = False,
         refuse_unseen: bool = False,
         pdfs: Mapping[str, PdfText] = NO_PDFS,
         abandoned: Collection[str] = (),
     ) -> None:
-        """``leading``: nothing but developer messages was read so far. ``abandoned``: the call_ids of
-        `abandoned_calls`: the next message ends them."""
+        """``tools``: those that run here. ``leading``: nothing but developer messages was read so far.
+        ``abandoned``: the call_ids of `abandoned_calls`: the next message ends them."""
         self._abandoned = abandoned
         self._refuse_unseen, self._pdfs = refuse_unseen, pdfs
-        self.history, self._names, self._find, self._leading = history, names, find, leading
+        self.history, self._find, self._leading = history, find, leading
+        self._names = {(tool.server, tool.name): tool.model_name for tool in tools}
         self.unreadable: dict[int, ApiError] = {}
         """Errors of unreadable reasoning, by the id() of its message. Reasoning of a finished turn is
         not rendered and may come from another server."""
@@ -446,10 +432,10 @@ class ItemReader:
         name = self.history.call_names.get(call_id)
         if name is None:
             message = f"No tool call found for function call output with call_id {call_id[:80]}."
-            raise ApiError(400, message, code="invalid_value", param=f"{param}.call_id")
+            raise invalid(f"{param}.call_id", message)
         if call_id in self.history.answered_calls and not again:
             message = f"The function call with call_id {call_id[:80]} has an output already."
-            raise ApiError(400, message, code="invalid_value", param=f"{param}.call_id")
+            raise invalid(f"{param}.call_id", message)
         self.history.answered_calls.add(call_id)
         self.history.pending_calls.pop(call_id, None)
         return name
@@ -621,8 +607,7 @@ def _part_text(
         known = ", ".join(KNOWN_PART_TYPES)
         raise invalid(f"{param}.type", f"'{param}.type' is not one of {known}.")
     if part.text is None:
-        message = f"Missing required parameter: '{param}.text'."
-        raise invalid(f"{param}.text", message, "missing_required_parameter")
+        raise missing(f"{param}.text")
     return part.text
 
 

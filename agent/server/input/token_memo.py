@@ -1,12 +1,14 @@
 """Token ids of messages that clients may send back as input items. The model's output can be rendered
 in more than one way: with other ids the engine's cached prompt would not match, and everything after
-them would be processed again. Other messages are remembered to save time."""
+them would be processed again. Other messages are remembered to save time. Long texts are tokenised in
+steps, so that streams are not blocked."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,11 +17,21 @@ from pydantic_core import from_json
 
 from agent.conversation.conversation import Entry
 from agent.conversation.messages import Message, ToolCallMessage
+from agent.formats.protocol import Format
+from agent.formats.tokenizer_text import (
+    CHUNK_CHARS,
+    TokenisedText,
+    replace_surrogates,
+    tokenizer_chunks,
+)
 from agent.server.http.clients import current_client
+from agent.server.http.errors import context_length_exceeded
 from agent.store.schema import ids_from_blob, ids_to_blob
 
 MAX_MEMO_TOKENS = 1_000_000
 MAX_ARGUMENT_CHARACTERS = 4_000_000
+MAX_UNSPLIT_CHARACTERS = 4 * CHUNK_CHARS
+"""Characters of all messages together that are left to be tokenised at once, when rendered."""
 
 _Key = tuple[str, Message, str | None]
 """A client's mark (how it wrote a text tells that it did), a message, and a call's id."""
@@ -82,3 +94,40 @@ class TokenMemo:
                 entry, ids = self._entries[key]
                 return replace(entry, ids=ids_from_blob(ids))
         return None
+
+
+async def pretokenise(
+    format: Format,
+    messages: Sequence[Message],
+    context_tokens: int | None,
+    memo: TokenMemo,
+    max_factor: int = 1,
+) -> Sequence[Message]:
+    """Return the messages; if they are long together, with the ids of texts that ``memo`` lacks. Raises
+    ApiError for more than ``max_factor`` times ``context_tokens`` (None: no limit)."""
+    if sum(len(_text(message)) for message in messages) <= MAX_UNSPLIT_CHARACTERS:
+        return messages
+    result, total = list[Message](), 0
+    for message in messages:
+        if (entry := memo.recall(message)) is not None:
+            result.append(message)
+            total += len(entry.ids)
+            continue
+        text = TokenisedText(_text(message))
+        text.ids = []
+        for part in tokenizer_chunks(replace_surrogates(text)):
+            async with memo.tokenising:
+                text.ids += format.encode_text(part)
+            if context_tokens is not None and total + len(text.ids) > max_factor * context_tokens:
+                raise context_length_exceeded(context_tokens, f"more than {context_tokens}")
+            await asyncio.sleep(0)
+        total += len(text.ids)
+        if isinstance(message, ToolCallMessage):
+            result.append(replace(message, arguments=text))
+        else:
+            result.append(replace(message, text=text))
+    return result
+
+
+def _text(message: Message) -> str:
+    return message.arguments if isinstance(message, ToolCallMessage) else message.text

@@ -13,8 +13,8 @@ from pydantic_core import from_json
 
 from agent import events as ev
 from agent.server.chat.answers import failure, is_client_call
-from agent.server.http.anthropic_errors import anthropic_error
 from agent.server.http.errors import ApiError
+from agent.server.http.json_response import anthropic_error
 from agent.server.messages.blocks import CODE_TOOL
 from agent.server.messages.requests import Translation
 

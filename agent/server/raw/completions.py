@@ -23,14 +23,19 @@ from agent.formats.protocol import Format
 from agent.models.loaded import LoadedModel
 from agent.server.chat.requests import Seed, StreamOptions
 from agent.server.http.endpoints import endpoint, route_of
-from agent.server.http.errors import ApiError, invalid, rate_limited, unsupported
+from agent.server.http.errors import (
+    ApiError,
+    context_length_exceeded,
+    invalid,
+    rate_limited,
+    unsupported,
+)
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.live_stream import LiveStream
 from agent.server.http.request_body import read_body
 from agent.server.input.field_rules import ignored_header
 from agent.server.input.parsing import parse_json_object, validate
 from agent.server.input.schemas import SamplingFields
-from agent.server.input.token_limits import context_length_exceeded
 from agent.server.input.turn_options import SAMPLING_FIELDS, stop_texts
 from agent.server.raw.completion_choices import (
     ChoiceSettings,

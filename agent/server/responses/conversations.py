@@ -25,13 +25,11 @@ from agent.server.input.conversation_items import (
     with_output_of,
     without_item,
 )
+from agent.server.input.files import PdfReader
 from agent.server.input.items import abandoned_calls
-from agent.server.input.pdf_texts import PdfReader
-from agent.server.input.response_cache import ResponseCache
 from agent.server.input.schemas import InputItem, ItemReference
-from agent.server.input.stored_response import Continued
-from agent.server.input.token_limits import pretokenise
-from agent.server.input.token_memo import TokenMemo
+from agent.server.input.stored_responses import Continued, ResponseCache
+from agent.server.input.token_memo import TokenMemo, pretokenise
 from agent.store.api_conversations import ApiConversation, ApiConversationStore, ItemTurn
 from agent.store.conversations import Store, delete_conversation
 from agent.store.records import title_from

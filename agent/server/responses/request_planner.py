@@ -6,7 +6,7 @@
 4. ``tools``, those that items add, and ``tool_choice`` become the turn's tools (`tool_selection`).
 5. ``input`` becomes messages (`input_items`): those that a client resends are put into the
    conversation, those that the model has not answered are the turn's prompt.
-6. Long texts are tokenised bit by bit (`token_limits`); the prompt has to fit into the context.
+6. Long texts are tokenised bit by bit (`token_memo`); the prompt has to fit into the context.
 7. The grammars of strict schemas are compiled.
 """
 
@@ -29,16 +29,23 @@ from agent.formats.protocol import Format, SingleMessageFormat
 from agent.models.loaded import LoadedModel
 from agent.runtime.runtime import Runtime
 from agent.server.http.clients import Client, current_client
-from agent.server.http.errors import ApiError, client_param, client_params, invalid, rate_limited
+from agent.server.http.errors import (
+    ApiError,
+    client_param,
+    client_params,
+    context_length_exceeded,
+    invalid,
+    missing,
+    rate_limited,
+)
 from agent.server.input import items as input_items
 from agent.server.input import tool_selection
 from agent.server.input.begun_item import begin_with_message, split_begun_item
 from agent.server.input.client_mcp import client_servers, refuse_unauthorized
 from agent.server.input.declared_tools import DeclaredTool, declared_tools
+from agent.server.input.files import PdfReader
 from agent.server.input.items import InputHistory
 from agent.server.input.listed_items import list_input
-from agent.server.input.pdf_texts import PdfReader
-from agent.server.input.response_cache import ResponseCache
 from agent.server.input.schemas import (
     CreateResponse,
     InputItem,
@@ -46,12 +53,15 @@ from agent.server.input.schemas import (
     ItemReference,
     RequestText,
 )
-from agent.server.input.stored_response import Continued, StoredResponse, served_json
-from agent.server.input.token_limits import context_length_exceeded, pretokenise
-from agent.server.input.token_memo import TokenMemo
-from agent.server.input.turn_options import turn_options
+from agent.server.input.stored_responses import (
+    Continued,
+    ResponseCache,
+    StoredResponse,
+    served_json,
+)
+from agent.server.input.token_memo import TokenMemo, pretokenise
+from agent.server.input.turn_options import initial_response, turn_options
 from agent.server.responses.conversations import Conversations
-from agent.server.responses.response_fields import initial_response
 from agent.store.event_codec import pack_official
 from agent.turn.constraints import ANSWER_SUBJECT, UnenforceableSchemaError
 from agent.turn.jobs import SummaryJob
@@ -93,26 +103,18 @@ class TurnPlan:
         return self.request.background is True
 
     def history_after(self, response: ev.Response) -> InputHistory:
-        known = self.input_history
-        return InputHistory(
-            instructions=known.instructions,
-            call_names={**known.call_names, **_call_names(response)},
-            pending_approvals=known.pending_approvals | {
-                item.id: ApprovedCall(item.id, item.server_label, item.name, item.arguments)
-                for item in response.output
-                if isinstance(item, ev.McpApprovalRequestItem)
-            },
-            pending_calls=_call_names(response, complete=True),
-            answered_calls=known.answered_calls - _call_names(response).keys(),
-            listed_servers=known.listed_servers | {
-                item.server_label
-                for item in response.output
-                if isinstance(item, ev.McpListToolsItem) and item.error is None
-            },
-            added_tools=known.added_tools,
-            effort=known.effort,
-            text_format=known.text_format,
-        )  # fmt: skip
+        history, called = self.input_history.copy(), _call_names(response)
+        history.call_names |= called
+        history.answered_calls -= called.keys()
+        history.pending_calls = _call_names(response, complete=True)
+        for item in response.output:
+            match item:
+                case ev.McpApprovalRequestItem(id=name, server_label=server):
+                    call = ApprovedCall(name, server, item.name, item.arguments)
+                    history.pending_approvals[name] = call
+                case ev.McpListToolsItem(error=None):
+                    history.listed_servers.add(item.server_label)
+        return history
 
     @property
     def inputs(self) -> tuple[dict[str, Any], ...]:
@@ -131,7 +133,6 @@ class TurnPlan:
             response,
             self.turn.conversation,
             self.history_after(response),
-            input_items.items_by_id(response.output),
             self.inputs,
             self.request.origin.sent_bytes,
             pack_official(self.turn.log.events) if self.background else b"",
@@ -276,7 +277,7 @@ class TurnPlanner:
         if continued is not None:
             conversation = _continued_conversation(continued, request, history, loaded.format)
             if not messages and not conversation.entries and begin is None:
-                raise _missing_input()
+                raise missing("input")
         else:
             conversation = Conversation(new_id("conv"))
             messages = await add_resent_messages(messages, conversation, loaded.format, self._memo)
@@ -318,9 +319,9 @@ class TurnPlanner:
         known: dict[str, InputItem] = {}
         if names and (name := request.conversation_id) is not None:
             known = await self._conversations.find_items(name, names)
-        for missing in names - known.keys():
-            if (item := await cache.find_item(missing)) is not None:
-                known[missing] = item
+        for absent in names - known.keys():
+            if (item := await cache.find_item(absent)) is not None:
+                known[absent] = item
         return known
 
     async def _continued(
@@ -438,7 +439,7 @@ def _required_input(request: CreateResponse) -> str | list[InputItem]:
         return []
     if isinstance(request.input, str):
         return ""
-    raise _missing_input()
+    raise missing("input")
 
 
 def _continued_conversation(
@@ -483,11 +484,6 @@ async def _check_turn(turn: Turn) -> int:
     if tokens >= turn.runtime.context_length:
         raise context_length_exceeded(turn.runtime.context_length, tokens)
     return tokens
-
-
-def _missing_input() -> ApiError:
-    message = "Missing required parameter: 'input'."
-    return invalid("input", message, "missing_required_parameter")
 
 
 def _call_names(response: ev.Response, *, complete: bool = False) -> dict[str, str]:

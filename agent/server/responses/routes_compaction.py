@@ -14,7 +14,7 @@ from starlette.routing import Route
 from agent import events as ev
 from agent.conversation.compaction import LATEST_TURNS_SHARE
 from agent.server.http.endpoints import endpoint, route_of
-from agent.server.http.errors import ApiError, invalid, rate_limited, unsupported
+from agent.server.http.errors import ApiError, failed, missing, unsupported
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.request_body import read_body
 from agent.server.input.compaction_token import encode_summary
@@ -24,7 +24,6 @@ from agent.server.input.schemas import CreateResponse
 from agent.server.responses.answer_schemas import CompactedResponse
 from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import FinalResponse
-from agent.turn.endings import RATE_LIMIT
 from agent.turn.jobs import SummaryJob
 from agent.turn.loop import Turn
 from agent.util.ids import new_id
@@ -38,8 +37,7 @@ def route(service: ResponseService) -> Route:
             await read_body(request, service.body_budget), lenient=service.options.lenient
         )
         if "model" not in wanted.model_fields_set:  # null is allowed
-            message = "Missing required parameter: 'model'."
-            raise invalid("model", message, "missing_required_parameter")
+            raise missing("model")
         if wanted.conversation is not None and wanted.origin.refuses_unseen:
             raise unsupported(
                 "conversation", "Compacting a conversation (send its items as 'input')"
@@ -75,11 +73,7 @@ def _compaction_json(
 ) -> bytes:
     """The body of the answer. Raises ApiError if there is no summary."""
     if response.error is not None:
-        code, message = response.error.code, response.error.message
-        if code == RATE_LIMIT:
-            raise rate_limited(message)
-        status = {"invalid_prompt": 400, "no_summary": 422}.get(code, 500)
-        raise ApiError(status, message, code=code)
+        raise failed(response.error.code, response.error.message)
     if response.status != "completed" or response.usage is None:
         raise ApiError(499, "The compaction was stopped.", code="cancelled")
     token = encode_summary(summary)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,18 +14,26 @@ from agent.server.http.endpoints import endpoint
 from agent.server.http.errors import ApiError, failed, invalid
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.list_page import included, list_page
+from agent.server.http.live_stream import EVENT_STREAM_HEADERS
 from agent.server.http.request_body import read_body
 from agent.server.input.field_rules import ignored_header
 from agent.server.input.parsing import parse_request
 from agent.server.input.schemas import CreateResponse
-from agent.server.input.stored_response import StoredResponse, with_encrypted_reasoning
+from agent.server.input.stored_responses import StoredResponse, with_encrypted_reasoning
 from agent.server.input.turn_options import INCLUDE_REASONING
 from agent.server.responses.answer_schemas import DeletedResponse, InputTokenCount, ItemPage
 from agent.server.responses.conversations import storing
 from agent.server.responses.service import ResponseService
-from agent.server.responses.sse import EventStream, FinalResponse, SseEncoder, response_json
-from agent.server.responses.stream_replay import replay_stream
+from agent.server.responses.sse import (
+    DONE_MESSAGE,
+    EventStream,
+    FinalResponse,
+    SseEncoder,
+    response_json,
+)
+from agent.store.event_codec import split_line, unpack_lines
 from agent.turn.loop import Turn
+from agent.turn.response_builder import terminal_event
 
 
 class ResponseRoutes:
@@ -90,7 +98,7 @@ class ResponseRoutes:
                 outlives_client=True,
                 is_new=False,
             )
-        return replay_stream(await self._stored(response_id), after, self._encoder)
+        return _replay_stream(await self._stored(response_id), after, self._encoder)
 
     @endpoint("DELETE", "/v1/responses/{id}", DeletedResponse)
     async def delete(self, request: Request) -> Response:
@@ -112,7 +120,7 @@ class ResponseRoutes:
         response = await self._find(request)
         if not response.background:
             message = "Cannot cancel a synchronous response: only one with 'background': true."
-            raise ApiError(400, message, code="invalid_value", param="response_id")
+            raise invalid("response_id", message)
         if (turn := self._running(response.id)) is not None:
             turn.stop()
             response = await turn.done()
@@ -172,6 +180,35 @@ def _wants_stream(request: Request) -> bool:
             return False
         case _:
             raise invalid("stream", "'stream' must be true or false.")
+
+
+def _replay_stream(stored: StoredResponse, after: int, encoder: SseEncoder) -> Response:
+    """The stored events behind sequence number ``after``. Raises ApiError if there are none."""
+    lines = [split_line(line)[1] for line in unpack_lines(stored.events)]
+    if lines and '"type":"agent.' not in lines[0]:  # else it was recovered from a journal
+        sent = b"".join(encoder.encode_line(line) for line in lines[max(after + 1, 0) :])
+    elif stored.response.background:
+        sent = b"".join(map(encoder, _events_of_lost_response(stored.response, after)))
+    else:
+        raise invalid("stream", "Only a background response can be streamed again.")
+    return Response(sent + DONE_MESSAGE, headers=EVENT_STREAM_HEADERS)
+
+
+def _events_of_lost_response(response: ev.Response, after: int) -> Iterator[ev.OfficialEvent]:
+    """The events of a response of which only the end is known: its process was killed, for example."""
+    begun = {"error": None, "incomplete_details": None, "completed_at": None, "usage": None}
+    queued = response.model_copy(update={**begun, "output": [], "status": "queued"})
+    running = queued.model_copy(update={"status": "in_progress"})
+    events: list[ev.OfficialEvent] = [
+        ev.ResponseCreated(response=queued),
+        ev.ResponseQueued(response=queued),
+        ev.ResponseInProgress(response=running),
+    ]
+    for number, event in enumerate(events):
+        if after < number:
+            yield event.model_copy(update={"sequence_number": number})
+    terminal = terminal_event(response)
+    yield terminal.model_copy(update={"sequence_number": max(after + 1, len(events))})
 
 
 def _snapshot(turn: Turn) -> ev.Response:

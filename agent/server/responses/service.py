@@ -24,12 +24,12 @@ from typing import Any
 
 from agent.engine.protocol import Sampling
 from agent.runtime.runtime import Runtime
-from agent.server.http.body_budget import BodyBudget
 from agent.server.http.errors import ApiError, rate_limited
 from agent.server.http.options import ServerOptions
-from agent.server.input.pdf_texts import PdfReader
-from agent.server.input.response_cache import ResponseCache
+from agent.server.http.request_body import BodyBudget
+from agent.server.input.files import PdfReader
 from agent.server.input.schemas import CreateResponse
+from agent.server.input.stored_responses import ResponseCache
 from agent.server.input.token_memo import TokenMemo
 from agent.server.input.tool_selection import ToolExposure
 from agent.server.responses.conversations import Conversations, storing

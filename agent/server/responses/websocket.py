@@ -23,13 +23,11 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from agent import events as ev
-from agent.server.http.body_budget import BodyShare
 from agent.server.http.errors import ApiError, body_too_large, internal_error, invalid, rate_limited
 from agent.server.http.live_stream import Heartbeat
-from agent.server.http.request_body import check_json_size
+from agent.server.http.request_body import BodyShare, check_json_size
 from agent.server.input.parsing import parse_json_object, request_from_object
-from agent.server.input.response_cache import ResponseCache
-from agent.server.input.stored_response import StoredResponse
+from agent.server.input.stored_responses import ResponseCache, StoredResponse
 from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import SseEncoder, keepalive_json
 from agent.turn.jobs import PrefillJob

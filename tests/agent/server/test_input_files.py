@@ -10,8 +10,7 @@ import pytest
 
 from agent.server.http.errors import ApiError
 from agent.server.input import pdf_texts
-from agent.server.input.files import MAX_FILE_BYTES
-from agent.server.input.pdf_texts import PdfReader
+from agent.server.input.files import MAX_FILE_BYTES, PdfReader
 from agent.server.input.schemas import InputMessage
 from tests.support.endpoint import Serve, api_error, engine_markup
 from tests.support.invariants import check

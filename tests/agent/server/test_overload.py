@@ -8,7 +8,7 @@ import pytest
 
 from agent.engine.llama.worker import MAX_QUEUED_REQUESTS
 from agent.engine.protocol import EngineError
-from agent.server.input.token_limits import pretokenise
+from agent.server.input.token_memo import pretokenise
 from agent.server.responses import request_planner
 from tests.support.endpoint import Serve, api_error
 from tests.support.engines import block_compiler

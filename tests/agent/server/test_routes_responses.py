@@ -11,8 +11,7 @@ from agent.conversation.messages import User
 from agent.engine.protocol import Request
 from agent.events import Response
 from agent.server.input.items import InputHistory
-from agent.server.input.response_cache import ResponseCache
-from agent.server.input.stored_response import TOKEN_ID_BYTES, StoredResponse
+from agent.server.input.stored_responses import TOKEN_ID_BYTES, ResponseCache, StoredResponse
 from agent.server.input.token_memo import TokenMemo
 from tests.support.endpoint import Serve, api_error, comparable, engine_markup, first_turn
 from tests.support.invariants import check

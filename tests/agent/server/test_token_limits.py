@@ -11,8 +11,7 @@ from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.tokenizer_text import CHUNK_CHARS
 from agent.server.http.errors import ApiError
 from agent.server.input.parsing import MAX_ITEMS, MAX_SCHEMA_VALUES
-from agent.server.input.token_limits import pretokenise
-from agent.server.input.token_memo import TokenMemo
+from agent.server.input.token_memo import TokenMemo, pretokenise
 from agent.server.responses import request_planner
 from tests.support.endpoint import Serve, api_error, http_client
 from tests.support.invariants import check

@@ -100,7 +100,7 @@ async def test_busy_server_is_passed_over(fakes: list[FakeVllm], start: Start) -
     end.set()
     await asyncio.gather(*running)
     assert preferred(engine, fakes, prompt(1)) is favourite
-    assert [state.running for state in engine.replicas.states()] == [0, 0, 0]
+    assert [replica.running for replica in engine.replicas.all] == [0, 0, 0]
 
 
 async def test_server_at_its_limit_is_passed_over(fakes: list[FakeVllm], start: Start) -> None:
@@ -128,8 +128,8 @@ async def test_failure_before_first_token_goes_to_another(
     items: list[object] = []
     result = await read_generation(engine.generate(prompt(1)), items.append)
     assert result.ids == [11] and not any(isinstance(item, Waiting) for item in items)
-    (down,) = [state for state in engine.replicas.states() if not state.is_usable]
-    assert (down.address, down.failures) == (favourite.url, 1)
+    (down,) = [replica for replica in engine.replicas.all if not replica.is_usable]
+    assert (down.client.endpoint.url, down.failures) == (favourite.url, 1)
     assert await engine.replicas.check_health() is None
     await read_generation(engine.generate(prompt(1)))
     assert down.generations == 1 and not favourite.bodies
@@ -184,10 +184,10 @@ async def test_load_needs_one_and_others_join(fakes: list[FakeVllm], start: Star
     fakes[1].loading = 3
     engine = await start(fakes)
     assert engine.context_length == 1000
-    usable = [state.is_usable for state in engine.replicas.states()]
+    usable = [replica.is_usable for replica in engine.replicas.all]
     assert not usable[0] and usable[2]
     await fakes[0].start()
-    await wait_until(lambda: all(state.is_usable for state in engine.replicas.states()))
+    await wait_until(lambda: all(replica.is_usable for replica in engine.replicas.all))
 
 
 async def test_load_of_none_raises(fakes: list[FakeVllm], start: Start) -> None:
@@ -231,7 +231,7 @@ async def test_close_ends_what_waits(fakes: list[FakeVllm], start: Start) -> Non
     async for item in generation:
         if isinstance(item, Tokens):
             await engine.close()
-    assert engine.replicas.states()[1].running == 0
+    assert engine.replicas.all[1].running == 0
     with pytest.raises(EngineError, match="not loaded"):
         engine.generate(prompt(1))
     await engine.load()

@@ -212,7 +212,7 @@ async def test_pooled_connection_closed_on_use_is_retried(
         port = server.sockets[0].getsockname()[1]
         engine = RemoteEngine(RemoteEndpoint("vllm", f"http://127.0.0.1:{port}"), form)
         await engine.load()
-        assert await engine.cached_health() is None
+        assert await engine.replicas.cached_health() is None
         await engine.close()
 
 

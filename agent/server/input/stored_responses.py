@@ -1,0 +1,227 @@
+"""Finished responses as a next request may need them: to continue them, to look them up, to refer to
+their items. The latest are in memory, bounded in number and bytes, all of them in the store, if there
+is one."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from agent.conversation.conversation import Conversation
+from agent.conversation.reasoning_token import encode_reasoning
+from agent.events import MessageItem, ReasoningItem, Response
+from agent.server.http.clients import current_client
+from agent.server.input.declared_tools import tools_from_json, tools_json
+from agent.server.input.items import InputHistory, input_item
+from agent.server.input.schemas import InputItem, TextFormat
+from agent.store.records import ServedTurn
+from agent.store.responses import ResponseStore
+from agent.turn.options import ApprovedCall
+
+TOKEN_ID_BYTES = 36
+"""Memory that one id takes in a list of Python."""
+LOGPROB_BYTES = 400
+"""Memory that the log probability of one token, or of an alternative to it, takes."""
+MAX_RESPONSES, MAX_CACHED_RESPONSES = 1000, 64
+"""Responses in memory: without a store, and in front of one. The least recently used goes first."""
+MAX_CACHE_BYTES = 128 * 1024 * 1024
+"""Memory of all of them together; ids that two conversations share are counted twice."""
+PRUNE_INTERVAL_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """A response that has ended, with the conversation as it was then."""
+
+    response: Response
+    conversation: Conversation
+    history: InputHistory
+    inputs: tuple[dict[str, Any], ...] = ()
+    """The request's input items, as ``/input_items`` lists them."""
+    request_bytes: int = 0
+    events: bytes = b""
+    """The stream of a background response (`agent.store.event_codec`)."""
+    owner: str = ""
+    """The mark of the client that owns it (`agent.server.http.clients`)."""
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory it takes."""
+        return (
+            TOKEN_ID_BYTES * sum(len(entry.ids) for entry in self.conversation.entries)
+            + self.request_bytes
+            + len(self.events)
+            + LOGPROB_BYTES * (1 + self.response.top_logprobs) * self._logprobs()
+        )
+
+    def _logprobs(self) -> int:
+        messages = (item for item in self.response.output if isinstance(item, MessageItem))
+        return sum(len(part.logprobs) for message in messages for part in message.content)
+
+    def continued(self) -> Conversation:
+        entries = [replace(entry) for entry in self.conversation.entries]
+        return replace(self.conversation, entries=entries, unanswered=[])
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """The conversation that a turn continues and may change, and the history of its items."""
+
+    conversation: Conversation
+    history: InputHistory
+
+
+def with_encrypted_reasoning(response: Response) -> Response:
+    output = [
+        item.model_copy(
+            update={"encrypted_content": encode_reasoning("".join(p.text for p in item.content))}
+        )
+        if isinstance(item, ReasoningItem)
+        else item
+        for item in response.output
+    ]
+    return response.model_copy(update={"output": output})
+
+
+def served_json(
+    history: InputHistory, inputs: Sequence[dict[str, Any]], request_bytes: int, owner: str
+) -> dict[str, Any]:
+    """Return the data that the store keeps with a response for `from_served_turn`."""
+    return {
+        "history": {
+            "instructions": history.instructions,
+            "calls": history.call_names,
+            "unanswered": history.pending_calls,
+            "answered": sorted(history.answered_calls),
+            "listed": sorted(history.listed_servers),
+            "asked": [list(asdict(call).values()) for call in history.pending_approvals.values()],
+            "tools": tools_json(history.added_tools.values()),
+            "effort": history.effort,
+            "text_format": history.text_format and history.text_format.model_dump(by_alias=True),
+        },
+        "inputs": list(inputs),
+        "request_bytes": request_bytes,
+        "owner": owner,
+    }
+
+
+def from_served_turn(turn: ServedTurn) -> StoredResponse:
+    history, response = turn.served["history"], turn.response
+    return StoredResponse(
+        response,
+        turn.conversation,
+        InputHistory(
+            [],
+            history["instructions"],
+            history["calls"],
+            set(history["listed"]),
+            {values[0]: ApprovedCall(*values) for values in history["asked"]},
+            pending_calls=history.get("unanswered", {}),
+            answered_calls=set(history.get("answered", ())),
+            added_tools=tools_from_json(history.get("tools", ())),
+            effort=history.get("effort"),
+            text_format=(form := history.get("text_format")) and TextFormat.model_validate(form),
+        ),
+        tuple(turn.served["inputs"]),
+        turn.served["request_bytes"],
+        turn.events,
+        turn.served.get("owner", ""),
+    )
+
+
+class ResponseCache:
+    """An LRU cache of responses, in front of the store where there is one."""
+
+    def __init__(
+        self,
+        store: ResponseStore | None = None,
+        max_responses: int | None = None,
+        max_bytes: int = MAX_CACHE_BYTES,
+    ) -> None:
+        """``max_responses``: None chooses by whether there is a store."""
+        self.store = store
+        self._responses: OrderedDict[str, StoredResponse] = OrderedDict()
+        default = MAX_RESPONSES if store is None else MAX_CACHED_RESPONSES
+        self._max_responses = max_responses or default
+        self._max_bytes, self._bytes = max_bytes, 0
+        self._pruned_at = time.monotonic()
+
+    def add(self, stored: StoredResponse) -> None:
+        if self.store is not None:
+            self.store.store.submit(self.store.prune_bytes)
+        self._evict(stored.response.id)
+        self._responses[stored.response.id] = stored
+        self._bytes += stored.bytes
+        while len(self._responses) > 1 and (
+            len(self._responses) > self._max_responses or self._bytes > self._max_bytes
+        ):
+            self._evict(next(iter(self._responses)))
+
+    async def find(self, response_id: str) -> StoredResponse | None:
+        """A response of the current client, from memory or from the store; None if there is none."""
+        if (stored := self._responses.get(response_id)) is not None:
+            self._responses.move_to_end(response_id)
+        elif (store := self.store) is not None:
+            stored = await store.store.run(lambda: _read(store, response_id))
+            if stored is not None and stored.response.status not in ("queued", "in_progress"):
+                self.add(stored)
+        return stored if stored is not None and current_client().owns(stored.owner) else None
+
+    async def delete(self, response_id: str) -> bool:
+        """Delete a response of the current client from memory and store; False if there is none.
+        Raises sqlite3.Error."""
+        stored, store, client = self._responses.get(response_id), self.store, current_client()
+        if stored is not None and not client.owns(stored.owner):
+            return False
+
+        def delete() -> bool:
+            assert store is not None
+            own = stored is not None or client.owns(store.owner(response_id))
+            return own and store.delete(response_id)
+
+        deleted = store is not None and await store.store.run(delete)
+        return (stored is not None and self._evict(response_id)) or deleted
+
+    def _evict(self, response_id: str) -> bool:
+        stored = self._responses.pop(response_id, None)
+        if stored is None:
+            return False
+        self._bytes -= stored.bytes
+        return True
+
+    def evict_conversation(self, conversation_id: str) -> None:
+        """Forget the responses in memory of a conversation that has changed or is deleted."""
+        for name, stored in list(self._responses.items()):
+            extended = stored.response.conversation
+            if conversation_id in (stored.conversation.id, extended and extended.id):
+                self._evict(name)
+
+    async def find_item(self, item_id: str) -> InputItem | None:
+        stored = await self.response_with(item_id)
+        output = stored.response.output if stored is not None else ()
+        return next((input_item(item) for item in output if item.id == item_id), None)
+
+    async def response_with(self, item_id: str) -> StoredResponse | None:
+        for stored in self._responses.values():
+            has_item = any(item.id == item_id for item in stored.response.output)
+            if has_item and current_client().owns(stored.owner):
+                return stored
+        if (store := self.store) is None:
+            return None
+        name = await store.store.run(lambda: store.response_with(item_id))
+        return await self.find(name) if name is not None else None
+
+    def prune_when_due(self) -> None:
+        """Delete old responses from the store, at most once in `PRUNE_INTERVAL_SECONDS`."""
+        now = time.monotonic()
+        if self.store is not None and now - self._pruned_at > PRUNE_INTERVAL_SECONDS:
+            self._pruned_at = now
+            self.store.store.submit(self.store.try_prune)
+
+
+def _read(store: ResponseStore, response_id: str) -> StoredResponse | None:
+    turn = store.find(response_id)
+    return None if turn is None else from_served_turn(turn)

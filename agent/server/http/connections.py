@@ -11,7 +11,6 @@ At the limit of connections a new one takes the place of the idlest; those being
 
 from __future__ import annotations
 
-import asyncio
 import json
 import resource
 import time
@@ -37,7 +36,6 @@ READ_BYTES = 4 * 1024
 """Bytes read at a time: h11 blocks the loop for some 35 µs with any chunk."""
 MAX_CONNECTIONS = 512
 """Twice as many as responses run at once."""
-TRIM_SECONDS = 0.1
 MAX_FRAGMENTS = 16_384
 """Fragments of a WebSocket's message: an empty one still takes memory."""
 CLOSE_TRY_AGAIN, CLOSE_TOO_BIG, CLOSE_POLICY = 1013, 1009, 1008
@@ -53,8 +51,6 @@ class ConnectionLimits:
         self.max_connections = min(MAX_CONNECTIONS, descriptors // 2)
         self.head_seconds, self.stall_seconds = HEAD_SECONDS, STALL_SECONDS
         self.limit_log = LimitLog()
-        self.trimming = False
-        """Whether those that are too many are about to be closed."""
 
 
 class LimitedConfig(uvicorn.Config):
@@ -243,39 +239,22 @@ class WebSocketTransport(WebSocketsSansIOProtocol):
 
 
 def make_room(newcomer: HttpConnection) -> bool:
-    """Close the idlest connection where there are too many; False: all are being answered. Some more
-    may stay for `TRIM_SECONDS`, until those that came at once have been read."""
+    """Close the idlest connection where there are too many; False: all are being answered."""
     limits, connections = newcomer.limits, newcomer.connections
     if len(connections) < limits.max_connections:
         return True
     limits.limit_log.warning(
         f"{limits.max_connections} connections are open; idle and slow ones make way for new ones"
     )
-    idlest = _idlest(connections)
-    if idlest is None:
-        return False
-    if len(connections) >= limits.max_connections * 3 // 2:
-        idlest.abort()
-    elif not limits.trimming:
-        limits.trimming = True
-        asyncio.get_running_loop().call_later(TRIM_SECONDS, _trim, limits, connections)
-    return True
-
-
-def _trim(limits: ConnectionLimits, connections: Any) -> None:
-    limits.trimming = False
-    while len(connections) > limits.max_connections and (idlest := _idlest(connections)):
-        idlest.abort()
-
-
-def _idlest(connections: Any) -> HttpConnection | None:
-    """The connection that makes way first; None: all are being answered."""
     ranked = [
         (rank, connection)
         for connection in connections
         if isinstance(connection, HttpConnection) and (rank := connection.idle_rank) is not None
     ]
-    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+    if not ranked:
+        return False
+    min(ranked, key=lambda pair: pair[0])[1].abort()
+    return True
 
 
 def close_late(connections: Any) -> None:

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Self
 
+from starlette.datastructures import Headers
 from starlette.types import Send
 
 EVENT_STREAM_HEADERS = {
@@ -13,9 +15,6 @@ EVENT_STREAM_HEADERS = {
     "cache-control": "no-cache",
     "x-accel-buffering": "no",  # a proxy in between must not collect events
 }
-RAW_STREAM_HEADERS = [
-    (name.encode(), value.encode()) for name, value in EVENT_STREAM_HEADERS.items()
-]
 COMMENT = b": keepalive\n\n"
 """A line that clients of server-sent events ignore."""
 
@@ -29,7 +28,7 @@ class Heartbeat:
         """Set by the one who sends; a flag, for it is set with each token."""
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Heartbeat:
+    async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run())
         return self
 
@@ -47,7 +46,7 @@ class Heartbeat:
                 await asyncio.sleep(self._seconds / 2)
 
 
-class LiveStream:
+class LiveStream(Heartbeat):
     """Sends a response's head and its chunks; used as a block, which keeps the stream alive. The head
     comes with the first chunk or sign of life: until then an error can be a response of its own."""
 
@@ -55,25 +54,20 @@ class LiveStream:
         self, send: Send, seconds: float, keepalive: Callable[[], bytes] = lambda: COMMENT
     ) -> None:
         """``seconds``: the longest silence. ``keepalive``: makes what is sent then."""
+        super().__init__(self._send_keepalive, seconds)
         self._send, self._keepalive = send, keepalive
-        self._heartbeat = Heartbeat(self._send_keepalive, seconds)
         self.has_begun = False
 
-    async def begin(self, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    async def begin(self, headers: Mapping[str, str] | None = None) -> None:
         """Send the head, unless that was done; ``headers``: more than those of every stream."""
         if not self.has_begun:
             self.has_begun = True
-            await self._send(
-                {
-                    "type": "http.response.start",
-                    "status": 200,
-                    "headers": [*RAW_STREAM_HEADERS, *headers],
-                }
-            )
+            raw = Headers({**EVENT_STREAM_HEADERS, **(headers or {})}).raw
+            await self._send({"type": "http.response.start", "status": 200, "headers": raw})
 
     def write(self, chunk: bytes) -> Awaitable[None]:
         """Send a chunk; no coroutine of its own, for there is one for each token."""
-        self._heartbeat.has_sent = True
+        self.has_sent = True
         return self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self, chunk: bytes) -> None:
@@ -82,10 +76,3 @@ class LiveStream:
     async def _send_keepalive(self) -> None:
         await self.begin()
         await self.write(self._keepalive())
-
-    async def __aenter__(self) -> LiveStream:
-        await self._heartbeat.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._heartbeat.__aexit__()

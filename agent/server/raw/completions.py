@@ -244,8 +244,7 @@ class CompletionAnswer(Response):
         async with live:
             try:
                 async with self._planned() as plan:
-                    headers = self._more_headers.items()
-                    await live.begin((name.encode(), value.encode()) for name, value in headers)
+                    await live.begin(self._more_headers)
                     await _gather(
                         stream(index, choice, plan.head)
                         for index, choice in enumerate(plan.choices)

@@ -31,8 +31,7 @@ EncodeEvent = Callable[[ev.OfficialEvent], bytes]
 
 
 class SseEncoder:
-    """Writes events of the Responses API as server-sent events. A type is renamed by replacing its
-    first occurrence in the line (0.2 µs); a renamed copy costs more than writing it (2.6 µs)."""
+    """Writes events of the Responses API as server-sent events."""
 
     done = DONE_MESSAGE
 
@@ -41,28 +40,25 @@ class SseEncoder:
         self._renames = renames or {}
 
     def __call__(self, event: ev.OfficialEvent) -> bytes:
-        # As `model_dump_json`, but without making a text of the bytes, in half the time.
-        line: bytes = event.__pydantic_serializer__.to_json(event)
-        return self._encode(event.type, line)
+        return self.encode_line(event.model_dump_json())
 
     def encode_line(self, line: str) -> bytes:
         """Write an event that is JSON already: ``{"type":"…",…}``."""
-        return self._encode(line.split('"', 4)[3], line.encode())
+        line = self._renamed(line)
+        return f"event: {_event_type(line)}\ndata: {line}\n\n".encode()
 
     def json(self, event: ev.OfficialEvent) -> str:
         """Write an event as the text of a WebSocket message."""
-        line = event.model_dump_json()
-        name = self._renames.get(event.type)
-        return line if name is None else line.replace(event.type, name, 1)
+        return self._renamed(event.model_dump_json())
 
     def keepalive(self, number: int) -> bytes:
         """Write a sign of life, as OpenAI does: not a comment, which Codex takes for silence."""
-        return self._encode("keepalive", keepalive_json(number).encode())
+        return self.encode_line(keepalive_json(number))
 
     def error(self, error: ApiError, number: int) -> bytes:
         fields = {name: error.body[name] for name in ("code", "message", "param")}
         event = {"type": "error", **fields, "sequence_number": number}
-        return self._encode("error", json.dumps(event).encode())
+        return self.encode_line(json.dumps(event))
 
     def choice(self, index: int) -> SseEncoder:
         return self
@@ -70,11 +66,13 @@ class SseEncoder:
     def end(self, responses: Sequence[ev.Response]) -> bytes:
         return b""
 
-    def _encode(self, event_type: str, line: bytes) -> bytes:
-        name = self._renames.get(event_type)
-        if name is not None:
-            line = line.replace(event_type.encode(), name.encode(), 1)
-        return b"event: %b\ndata: %b\n\n" % ((name or event_type).encode(), line)
+    def _renamed(self, line: str) -> str:
+        kind = _event_type(line)
+        return line.replace(kind, self._renames.get(kind, kind), 1)
+
+
+def _event_type(line: str) -> str:
+    return line.split('"', 4)[3]
 
 
 def keepalive_json(number: int) -> str:
@@ -139,9 +137,7 @@ class EventStream(Response):
             # All turns of a request have passed over the same.
             headers = ignored_header(service.running[turns[0]].ignored if self._is_new else ())
             async with stop_on_disconnect(turns, receive, service, self._outlives_client):
-                await stream.begin(
-                    (name.encode(), value.encode()) for name, value in headers.items()
-                )
+                await stream.begin(headers)
                 # In tasks, so that a token does not resume every middleware.
                 async with asyncio.TaskGroup() as group:
                     for index, turn in enumerate(turns):
@@ -205,7 +201,13 @@ async def stop_on_disconnect(
     if outlives_client:
         yield
         return
-    watch = asyncio.create_task(_stop_when_disconnected(turns, receive))
+
+    async def stop() -> None:
+        await wait_disconnected(receive)
+        for turn in turns:
+            turn.stop()
+
+    watch = asyncio.create_task(stop())
     try:
         yield
     finally:
@@ -218,9 +220,3 @@ async def stop_on_disconnect(
 async def wait_disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _stop_when_disconnected(turns: Sequence[Turn], receive: Receive) -> None:
-    await wait_disconnected(receive)
-    for turn in turns:
-        turn.stop()

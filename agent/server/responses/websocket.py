@@ -18,6 +18,7 @@ import contextlib
 import json
 import logging
 from typing import Any
+from weakref import WeakValueDictionary
 
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -29,7 +30,7 @@ from agent.server.http.request_body import BodyShare, check_json_size
 from agent.server.input.parsing import parse_json_object, request_from_object
 from agent.server.input.stored_responses import ResponseCache, StoredResponse
 from agent.server.responses.service import ResponseService
-from agent.server.responses.sse import SseEncoder, keepalive_json
+from agent.server.responses.sse import SseEncoder, keepalive_json, official_batches
 from agent.turn.jobs import PrefillJob
 
 log = logging.getLogger(__name__)
@@ -74,8 +75,8 @@ class WebSocketConnection:
         self._service, self._encoder, self._socket = service, encoder, socket
         self._cache = ConnectionCache(service.cache)
         self._requests: set[asyncio.Task[None]] = set()
-        self._last_requests: dict[str | None, asyncio.Task[None]] = {}
-        """The latest request of each stream; the next one of the stream waits for it."""
+        self._streams: WeakValueDictionary[str | None, asyncio.Lock] = WeakValueDictionary()
+        """Of each stream the lock that its running request has, and the next ones wait for."""
 
     async def serve(self) -> None:
         try:
@@ -107,42 +108,30 @@ class WebSocketConnection:
         except ApiError as error:
             await self._refuse(error, stream_id)
             return
-        previous = self._last_requests.get(stream_id)
-        task = asyncio.create_task(self._answer_after(previous, value, share, stream_id))
-        self._last_requests[stream_id] = task
+        lock = self._streams.setdefault(stream_id, asyncio.Lock())
+        task = asyncio.create_task(self._answer_next(lock, value, share, stream_id))
         self._requests.add(task)
         self._service.track(task)
-        task.add_done_callback(lambda task: self._request_done(task, stream_id))
+        task.add_done_callback(self._requests.discard)
         task.add_done_callback(lambda _: share.release())
 
-    def _request_done(self, task: asyncio.Task[None], stream_id: str | None) -> None:
-        self._requests.discard(task)
-        if self._last_requests.get(stream_id) is task:
-            del self._last_requests[stream_id]
-
-    async def _answer_after(
-        self,
-        previous: asyncio.Task[None] | None,
-        value: dict[str, Any],
-        share: BodyShare,
-        stream_id: str | None,
+    async def _answer_next(
+        self, lock: asyncio.Lock, value: dict[str, Any], share: BodyShare, stream_id: str | None
     ) -> None:
-        if previous is not None:
-            await asyncio.wait({previous})
-        size = share.size
-        share.release()
         with contextlib.suppress(WebSocketDisconnect):
-            try:
-                await self._answer(value, size, stream_id)
-            except ApiError as error:
-                await self._evict_continued(value)
-                await self._refuse(error, stream_id)
-            except WebSocketDisconnect:
-                raise
-            except Exception:
-                log.exception("a request over a WebSocket broke")
-                await self._evict_continued(value)
-                await self._refuse(internal_error(), stream_id)
+            async with lock:
+                size = share.size
+                share.release()
+                try:
+                    await self._answer(value, size, stream_id)
+                except WebSocketDisconnect:
+                    raise
+                except Exception as error:
+                    if not isinstance(error, ApiError):
+                        log.exception("a request over a WebSocket broke")
+                    await self._evict_continued(value)
+                    refusal = error if isinstance(error, ApiError) else internal_error()
+                    await self._refuse(refusal, stream_id)
 
     async def _answer(self, value: dict[str, Any], size: int, stream_id: str | None) -> None:
         if value.get("type") != "response.create":
@@ -169,19 +158,16 @@ class WebSocketConnection:
             turn = await service.begin(wanted, job, self._cache)
             plan = service.running[turn]
             try:
-                async for batch in turn.log.follow():
-                    for event in batch:
+                async for official in official_batches(turn, service):
+                    for event in official:
                         if isinstance(event, ev.Terminal):
-                            await turn.done()
-                            service.finish(turn)
                             if event.response.status == "failed":
                                 await self._evict_continued(value)
                             if wanted.store is False:
                                 self._cache.add(plan.stored_response())
-                        if isinstance(event, ev.OfficialEvent):
-                            last = event.sequence_number
-                            heartbeat.has_sent = True
-                            await self._send(self._encoder.json(event), stream_id)
+                        last = event.sequence_number
+                        heartbeat.has_sent = True
+                        await self._send(self._encoder.json(event), stream_id)
             finally:
                 # Not awaited: this task may be cancelled again, and the response stored before its end.
                 service.abandon(turn)

@@ -216,4 +216,5 @@ async def health_problem(runtime: Runtime) -> str | None:
         return None
     problem = await replicas.cached_health()
     # Its address is not disclosed to all clients.
-    return problem and f"The {replicas.endpoint.engine} that runs the model {problem}."
+    name = replicas.endpoint.engine
+    return None if problem is None else f"The {name} that runs the model {problem}."

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from agent.conversation.messages import Assistant, Message, ReasoningMessage
 from agent.formats.protocol import EditableFormat, Format
 from agent.server.http.errors import invalid
-from agent.server.input.items import InputHistory, ItemReader
+from agent.server.input.items import InputHistory, ItemReader, UnreadableReasoning
 from agent.server.input.schemas import InputItem, InputMessage, InputReasoning
 from agent.turn.continuation import Begin, Continuation, begin_with
 
@@ -28,8 +28,9 @@ def split_begun_item(
             return items, None
     reader = ItemReader(InputHistory(), (), refuse_unseen=True)
     reader.add(item, f"input[{len(items) - 1}]")
-    for error in reader.unreadable.values():
-        raise error
+    for read in reader.history.messages:
+        if isinstance(read, UnreadableReasoning):
+            raise read.error
     return items[:-1], next(iter(reader.history.messages), message)
 
 

@@ -145,8 +145,8 @@ def read_input(
     reader.answer_open_calls()
     history.messages = _without_old_reasoning(infer_phases(history.messages))
     for message in history.messages:
-        if (error := reader.unreadable.get(id(message))) is not None:
-            raise error
+        if isinstance(message, UnreadableReasoning):
+            raise message.error
     return history
 
 
@@ -222,9 +222,6 @@ class ItemReader:
         self._refuse_unseen, self._pdfs = refuse_unseen, pdfs
         self.history, self._find, self._leading = history, find, leading
         self._names = {(tool.server, tool.name): tool.model_name for tool in tools}
-        self.unreadable: dict[int, ApiError] = {}
-        """Errors of unreadable reasoning, by the id() of its message. Reasoning of a finished turn is
-        not rendered and may come from another server."""
         self.unread = False
         """Whether an item was passed over that cannot be read."""
         self._calls_of_input: dict[str, ToolCallMessage] = {}
@@ -364,8 +361,7 @@ class ItemReader:
             text = _reasoning_text(item, param)
         except ApiError as error:
             if self._refuse_unseen:
-                self.history.messages.append(message := ReasoningMessage(""))
-                self.unreadable[id(message)] = error
+                self.history.messages.append(UnreadableReasoning("", error))
             else:
                 self.unread = True
         else:
@@ -507,6 +503,13 @@ def abandoned_calls(items: Iterable[Mapping[str, Any]], pending: Iterable[str] =
             case "message":
                 followed = dict.fromkeys(followed, True)
     return {call_id for call_id, is_followed in followed.items() if is_followed}
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableReasoning(ReasoningMessage):
+    """Reasoning that is an error unless its turn has ended: then it is not rendered."""
+
+    error: ApiError
 
 
 class _UnphasedAssistant(Assistant):

@@ -11,13 +11,11 @@ from typing import Any, Literal
 from agent.engine.grammars import Grammar
 from agent.formats.protocol import FunctionTool
 from agent.formats.recipients import PYTHON_TOOL
-from agent.runtime.runtime import Runtime
 from agent.server.http.errors import invalid, unsupported
 from agent.server.input import schemas
 from agent.server.input.declared_tools import DeclaredTool
 from agent.server.input.listed_items import redact_url
 from agent.turn.options import HostedTools
-from tools.mcp.host import Host
 from tools.types import Tool
 
 log = logging.getLogger(__name__)
@@ -26,26 +24,6 @@ ALL_TOOLS = "*"
 """The name in ``allowed_tools`` that means all of a server's."""
 HABITUAL_TOOLS = ("tool_search", "image_generation")
 """Types that clients (Codex) add for every model whose name they know; leaving them out is harmless."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolExposure:
-    """Which of the operator's tools requests may name: none, or all that the runtime has."""
-
-    runtime: Runtime
-    exposed: bool
-    client_servers: bool = False
-    private_urls: bool = False
-
-    def servers(self) -> list[str]:
-        """Names of the operator's servers that a request may name."""
-        states = self.runtime.host.server_states() if self.exposed else []
-        return [state.name for state in states if state.status != "disabled"]
-
-    def tools(self, host: Host) -> Sequence[Tool]:
-        """The exposed tools, and those of the servers that the request brought to ``host``."""
-        own = {state.name for state in self.runtime.host.server_states()}
-        return [tool for tool in host.tools() if self.exposed or tool.server not in own]
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class Conversations:
         """``lenient``: replace unreadable content by a sentence, instead of refusing it."""
         self.store = ApiConversationStore(store)
         self._runtime, self._cache, self._memo = runtime, cache, memo
-        self._pdf_reader, self.lenient = pdf_reader, lenient
+        self._pdf_reader, self._lenient = pdf_reader, lenient
         self._locked: set[str] = set()
 
     # --- whole conversations ---
@@ -295,7 +295,7 @@ class Conversations:
                 tools,
                 find,
                 pdfs,
-                refuse_unseen=not self.lenient,
+                refuse_unseen=not self._lenient,
                 abandoned=abandoned_calls(listed, history.pending_calls),
             )
             groups = [
@@ -305,15 +305,22 @@ class Conversations:
 
     @asynccontextmanager
     async def _model(self, conversation: Conversation) -> AsyncIterator[LoadedModel]:
-        async with AsyncExitStack() as stack:
-            try:
-                loaded = await stack.enter_async_context(self._runtime.in_use())
-            except EngineError as error:
-                raise ApiError(503, str(error), code="model_not_available") from error
+        async with model_in_use(self._runtime, self._memo) as loaded:
             check_vocabulary(conversation, loaded.vocabulary)
-            self._memo.set_vocabulary(loaded.vocabulary)
             conversation.vocabulary = loaded.vocabulary
             yield loaded
+
+
+@asynccontextmanager
+async def model_in_use(runtime: Runtime, memo: TokenMemo) -> AsyncIterator[LoadedModel]:
+    """Keep the model loaded for a block; the memo is for its vocabulary. Raises ApiError."""
+    async with AsyncExitStack() as stack:
+        try:
+            loaded = await stack.enter_async_context(runtime.in_use())
+        except EngineError as error:
+            raise ApiError(503, str(error), code="model_not_available") from error
+        memo.set_vocabulary(loaded.vocabulary)
+        yield loaded
 
 
 def check_vocabulary(conversation: Conversation, vocabulary: str) -> None:

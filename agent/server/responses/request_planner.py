@@ -24,7 +24,7 @@ from agent import events as ev
 from agent.conversation import compaction
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import Developer, Message, ToolCallMessage, ToolResultMessage
-from agent.engine.protocol import EngineBusyError, EngineError
+from agent.engine.protocol import EngineBusyError
 from agent.formats.protocol import Format, SingleMessageFormat
 from agent.models.loaded import LoadedModel
 from agent.runtime.runtime import Runtime
@@ -38,6 +38,7 @@ from agent.server.http.errors import (
     missing,
     rate_limited,
 )
+from agent.server.http.options import ServerOptions
 from agent.server.input import items as input_items
 from agent.server.input import tool_selection
 from agent.server.input.begun_item import begin_with_message, split_begun_item
@@ -61,7 +62,7 @@ from agent.server.input.stored_responses import (
 )
 from agent.server.input.token_memo import TokenMemo, pretokenise
 from agent.server.input.turn_options import initial_response, turn_options
-from agent.server.responses.conversations import Conversations
+from agent.server.responses.conversations import Conversations, model_in_use
 from agent.store.event_codec import pack_official
 from agent.turn.constraints import ANSWER_SUBJECT, UnenforceableSchemaError
 from agent.turn.jobs import SummaryJob
@@ -69,6 +70,7 @@ from agent.turn.loop import Turn, TurnJob
 from agent.turn.options import HTTP, ApprovedCall, TurnOptions
 from agent.util.ids import new_id
 from tools.mcp.host import Host
+from tools.types import Tool
 
 log = logging.getLogger(__name__)
 
@@ -87,13 +89,14 @@ class TurnPlan:
     turn: Turn
     request: CreateResponse
     input_history: InputHistory
+    inputs: tuple[dict[str, Any], ...]
+    """The input items as ``/input_items`` lists them."""
     store: bool
     """Whether the response can be looked up and continued."""
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[str, ...]
     """Paths of what is passed over of the request."""
-    prompt_tokens: int = 0
+    prompt_tokens: int
     client: Client = field(default_factory=current_client)
-    _inputs: tuple[dict[str, Any], ...] | None = None
     deleted: bool = False
     """Whether a client has deleted the response while it runs."""
 
@@ -115,13 +118,6 @@ class TurnPlan:
                 case ev.McpListToolsItem(error=None):
                     history.listed_servers.add(item.server_label)
         return history
-
-    @property
-    def inputs(self) -> tuple[dict[str, Any], ...]:
-        """The input items as ``/input_items`` lists them; items without an id keep the one they get."""
-        if self._inputs is None:
-            self._inputs = list_input(self.request.origin.sent_input)
-        return self._inputs
 
     def served(self, response: ev.Response) -> dict[str, Any]:
         size, owner = self.request.origin.sent_bytes, self.client.name
@@ -172,7 +168,7 @@ class TurnPlanner:
         self,
         runtime: Runtime,
         turn_defaults: TurnOptions,
-        exposure: tool_selection.ToolExposure,
+        options: ServerOptions,
         memo: TokenMemo,
         conversations: Conversations,
         pdf_reader: PdfReader,
@@ -180,49 +176,54 @@ class TurnPlanner:
         """``turn_defaults``: the operator's settings, where a request has none of its own."""
         self._conversations, self._pdf_reader = conversations, pdf_reader
         self._runtime, self._turn_defaults = runtime, turn_defaults
-        self._exposure, self._memo = exposure, memo
+        self._options, self._memo = options, memo
+
+    def exposed_servers(self) -> list[str]:
+        """Names of the operator's servers that a request may name."""
+        states = self._runtime.host.server_states() if self._options.expose_tools else []
+        return [state.name for state in states if state.status != "disabled"]
+
+    def _exposed_tools(self, host: Host) -> list[Tool]:
+        """The exposed tools, and those of the servers that the request brought to ``host``."""
+        own = {state.name for state in self._runtime.host.server_states()}
+        exposed = self._options.expose_tools
+        return [tool for tool in host.tools() if exposed or tool.server not in own]
 
     async def plan(
         self, request: CreateResponse, cache: ResponseCache, job: TurnJob | None = None
     ) -> TurnPlan:
         """Plan a turn, whose host the caller closes if it is not the runtime's. ``cache``: responses
         that it may continue. ``job``: done instead of answering. Raises ApiError."""
-        with client_params(request.origin.dropped):
-            return await self._plan(request, cache, job)
-
-    async def _plan(
-        self, request: CreateResponse, cache: ResponseCache, job: TurnJob | None
-    ) -> TurnPlan:
-        runtime, exposure = self._runtime, self._exposure
+        runtime, options = self._runtime, self._options
         resolve_model_name(request.model, runtime)
         refuse_contradictions(request)
         async with AsyncExitStack() as until_planned:
-            try:
-                loaded = await until_planned.enter_async_context(runtime.in_use())
-            except EngineError as error:
-                raise ApiError(503, str(error), code="model_not_available") from error
+            until_planned.enter_context(client_params(request.origin.dropped))
+            in_use = model_in_use(runtime, self._memo)
+            loaded = await until_planned.enter_async_context(in_use)
             resolve_model_name(request.model, runtime)  # it may be another by now
-            self._memo.set_vocabulary(loaded.vocabulary)
             continued = await self._continued(request, cache, loaded.vocabulary)
             items = _required_input(request)
             declared = declared_tools(
                 request, items, continued.history.added_tools if continued else {}
             )
             if not loaded.format.parses_calls:
-                lenient = self._conversations.lenient
-                request, declared = tool_selection.without_calls(request, declared, lenient=lenient)
+                request, declared = tool_selection.without_calls(
+                    request, declared, lenient=options.lenient
+                )
+            servers = self.exposed_servers()
             brought = client_servers(
                 declared,
-                exposure.servers(),
-                allowed=exposure.client_servers,
-                private_urls=exposure.private_urls,
+                servers,
+                allowed=options.client_servers,
+                private_urls=options.private_urls,
             )
             host = runtime.host.with_client_servers(brought) if brought else runtime.host
             try:
                 for server in brought:
                     host.connect(server.name)
                 # Servers that a request names are waited for, like those that a prompt mentions.
-                own = {*exposure.servers()} & {*tool_selection.server_labels(declared)}
+                own = {*servers} & {*tool_selection.server_labels(declared)}
                 names = {server.name for server in brought}
                 if names | own:
                     await host.wait_started(names | own)
@@ -248,9 +249,9 @@ class TurnPlanner:
         cache: ResponseCache,
         job: TurnJob | None,
     ) -> TurnPlan:
-        runtime, exposure = self._runtime, self._exposure
+        runtime = self._runtime
         answered, begun = split_begun_item(items)
-        selected = tool_selection.select_tools(request, declared, exposure.tools(host))
+        selected = tool_selection.select_tools(request, declared, self._exposed_tools(host))
         history = input_items.read_input(
             answered,
             continued.history if continued else InputHistory(),
@@ -296,20 +297,14 @@ class TurnPlanner:
         ignored = _ignored_params(
             request, (*tools.left_out, *([] if has_effort else ["reasoning.effort"])), history
         )
-        inputs = None
-        if (name := request.conversation_id) is not None:
-            sent = request.origin.sent_input
+        sent = request.origin.sent_input
+        if (name := request.conversation_id) is None:
+            inputs = list_input(sent)
+        else:
             sent = sent if begin is None else sent[:-1]  # its answer has it
             inputs = await self._conversations.new_inputs(name, sent, cache)
-        return TurnPlan(
-            turn,
-            request,
-            history,
-            request.store is not False,
-            ignored,
-            prompt_tokens=prompt_tokens,
-            _inputs=inputs,
-        )
+        store = request.store is not False
+        return TurnPlan(turn, request, history, inputs, store, ignored, prompt_tokens)
 
     async def _referenced(
         self, request: CreateResponse, items: str | Sequence[InputItem], cache: ResponseCache

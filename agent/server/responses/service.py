@@ -31,7 +31,6 @@ from agent.server.input.files import PdfReader
 from agent.server.input.schemas import CreateResponse
 from agent.server.input.stored_responses import ResponseCache
 from agent.server.input.token_memo import TokenMemo
-from agent.server.input.tool_selection import ToolExposure
 from agent.server.responses.conversations import Conversations, storing
 from agent.server.responses.request_planner import TurnPlan, TurnPlanner, refuse_contradictions
 from agent.store.conversations import Store
@@ -80,17 +79,14 @@ class ResponseService:
         """Whether new requests are refused because the server is about to end."""
         self.started_at = int(time.time())
         self._pending_tasks: set[asyncio.Task[None]] = set()
-        exposure = ToolExposure(
-            runtime, options.expose_tools, options.client_servers, options.private_urls
-        )
-        self._exposure, self._turn_defaults = exposure, turn_defaults
+        self._turn_defaults = turn_defaults
         self._planner = TurnPlanner(
-            runtime, turn_defaults, exposure, self.token_memo, self.conversations, pdf_reader
+            runtime, turn_defaults, options, self.token_memo, self.conversations, pdf_reader
         )
 
     @property
     def exposed_servers(self) -> list[str]:
-        return self._exposure.servers()
+        return self._planner.exposed_servers()
 
     @property
     def has_browser(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.server.http.errors import ApiError
-from agent.server.input import pdf_texts
+from agent.server.input import files as input_files
 from agent.server.input.files import MAX_FILE_BYTES, PdfReader
 from agent.server.input.schemas import InputMessage
 from tests.support.endpoint import Serve, api_error, engine_markup
@@ -203,7 +203,7 @@ async def test_pdf_is_refused_where_nothing_isolates_its_reader(
 
 
 async def test_too_many_requests_with_pdfs_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pdf_texts, "MAX_WAITING", 1)
+    monkeypatch.setattr(input_files, "MAX_WAITING", 1)
     reader, item = PdfReader(), InputMessage.model_validate(message(file_data=encoded(pdf("x"))))
     first, second = await asyncio.gather(
         reader.read([item]), reader.read([item]), return_exceptions=True

@@ -14,7 +14,7 @@ from agent.server.http.request_body import read_body
 from agent.server.input.parsing import parse_json_object
 from agent.server.responses.answer_schemas import ChatCompletion, ChatCompletionChunk
 from agent.server.responses.service import ResponseService
-from agent.server.responses.sse import EventStream, FinalResponse
+from agent.server.responses.sse import EventStream, final_response
 from agent.turn.loop import Turn
 
 
@@ -40,7 +40,7 @@ def route(service: ResponseService) -> Route:
                 return await service.begin_all(requests)
 
         if not chat.stream:
-            return FinalResponse(await begin(), service, answer.body)
+            return await final_response(request, await begin(), service, answer.body)
         return EventStream(begin(), service, answer)
 
     return route_of(create)

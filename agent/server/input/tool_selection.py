@@ -26,15 +26,15 @@ HABITUAL_TOOLS = ("tool_search", "image_generation")
 """Types that clients (Codex) add for every model whose name they know; leaving them out is harmless."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SelectedTools:
     """The tools of one response."""
 
-    functions: tuple[FunctionTool, ...] = ()
+    functions: list[FunctionTool] = field(default_factory=list)
     """Functions and custom tools, which the client runs."""
-    tools: tuple[Tool, ...] = ()
+    tools: list[Tool] = field(default_factory=list)
     """Tools of MCP servers and built-in ones, which run here."""
-    servers: tuple[str, ...] = ()
+    servers: list[str] = field(default_factory=list)
     """Labels of the request's ``mcp`` tools; what these servers have is listed to the client once."""
     echo: list[dict[str, Any]] = field(default_factory=list)
     """The request's tools as the response repeats them: every key, no secret."""
@@ -76,44 +76,37 @@ def select_tools(
     request: schemas.CreateResponse, declared: Sequence[DeclaredTool], exposed: Sequence[Tool]
 ) -> SelectedTools:
     """Read a request's tools; ``exposed``: those that it may name. Raises ApiError."""
-    reader = _ToolReader(request, exposed)
+    sources = "web_search_call.action.sources" in (request.include or ())
+    reader = _ToolReader(
+        exposed, request.origin.refuses_unseen, HostedTools(include_sources=sources)
+    )
     for one in declared:
         is_echoed = reader.add(one.tool, one.param)
         if one.is_own and is_echoed:
-            reader.echo.append(_echo_tool(one.tool))
-    return reader.result()
+            reader.selected.echo.append(_echo_tool(one.tool))
+    functions = [function.model_name for function in reader.selected.functions]
+    _check_unique(functions)
+    _check_unique(
+        [name for name in functions if name != PYTHON_TOOL]
+        + [tool.model_name for tool in reader.selected.tools]
+    )
+    return reader.selected
 
 
 class _ToolReader:
     """Reads the tools of one request, one by one."""
 
-    def __init__(self, request: schemas.CreateResponse, exposed: Sequence[Tool]) -> None:
-        self._request, self._exposed = request, exposed
-        self._refuses_unseen = request.origin.refuses_unseen
-        self.echo: list[dict[str, Any]] = []
-        self._functions: list[FunctionTool] = []
-        self._selected: list[Tool] = []
-        self._labels: list[str] = []
-        self._approval_required: set[tuple[str, str]] = set()
-        self._unavailable: set[str] = set()
-        self._excluded: set[str] = set()
-        self._left_out: list[str] = []
-        self._code_interpreter = self._web_search = False
+    def __init__(self, exposed: Sequence[Tool], refuses_unseen: bool, hosted: HostedTools) -> None:
+        self._exposed, self._refuses_unseen = exposed, refuses_unseen
+        self.selected = SelectedTools(hosted=hosted)
 
     def add(self, requested: schemas.RequestTool, param: str) -> bool:
         """Add a tool; false where there is none of its type here."""
         match requested:
-            case schemas.RequestFunction():
-                self._functions.append(_function(requested))
-            case schemas.RequestCustom():
-                self._functions.append(_custom(requested))
+            case schemas.RequestFunction() | schemas.RequestCustom():
+                self.selected.functions.append(_function(requested))
             case schemas.RequestNamespace(name=name):
-                self._functions += [
-                    _custom(tool, name)
-                    if isinstance(tool, schemas.RequestCustom)
-                    else _function(tool, name)
-                    for tool in requested.tools
-                ]
+                self.selected.functions += [_function(tool, name) for tool in requested.tools]
             case schemas.RequestMcp():
                 self._add_server(requested, param)
             case schemas.RequestOther(type="code_interpreter"):
@@ -132,16 +125,17 @@ class _ToolReader:
         return True
 
     def _add_server(self, requested: schemas.RequestMcp, param: str) -> None:
-        label = requested.server_label
-        if label in self._labels:
+        label, selected = requested.server_label, self.selected
+        if label in selected.servers:
             raise invalid(param, f"The server {label} is named twice.")
-        self._labels.append(label)
+        selected.servers.append(label)
         allowed = [tool for tool in self._exposed if _allowed(tool, requested)]
         self._select(allowed)
         if not allowed and _tools_of_server(self._exposed, label):
-            self._excluded.add(label)
-        asked_for = (tool for tool in allowed if _needs_approval(tool, requested))
-        self._approval_required |= {(tool.server, tool.name) for tool in asked_for}
+            selected.excluded |= {label}
+        asked_for = {(t.server, t.name) for t in allowed if _needs_approval(t, requested)}
+        required = selected.hosted.approval_required | asked_for
+        selected.hosted = replace(selected.hosted, approval_required=required)
 
     def _add_python(self, requested: schemas.RequestOther, param: str) -> None:
         python = _tools_of_server(self._exposed, "code_interpreter")
@@ -152,7 +146,7 @@ class _ToolReader:
             _check_options(requested, param)
             _check_container(requested.container, param)
         self._select(python)
-        self._code_interpreter = True
+        self.selected.hosted = replace(self.selected.hosted, code_interpreter=True)
 
     def _add_browser(self, requested: schemas.RequestOther, param: str) -> None:
         browser = _tools_of_server(self._exposed, "browser")
@@ -165,36 +159,14 @@ class _ToolReader:
         elif self._refuses_unseen:
             _check_options(requested, param)
         self._select(browser)
-        self._web_search = bool(browser)
+        self.selected.hosted = replace(self.selected.hosted, web_search=bool(browser))
 
     def _select(self, tools: Sequence[Tool]) -> None:
-        self._selected += [tool for tool in tools if tool not in self._selected]
+        self.selected.tools += [tool for tool in tools if tool not in self.selected.tools]
 
     def _leave_out(self, kind: str, param: str) -> None:
-        self._unavailable.add(kind)
-        self._left_out.append(param)
-
-    def result(self) -> SelectedTools:
-        functions, selected = self._functions, self._selected
-        _check_unique([f.model_name for f in functions])
-        _check_unique(
-            [f.model_name for f in functions if f.model_name != PYTHON_TOOL]
-            + [tool.model_name for tool in selected]
-        )
-        sources = "web_search_call.action.sources" in (self._request.include or ())
-        required = frozenset(self._approval_required)
-        return SelectedTools(
-            tuple(functions),
-            tuple(selected),
-            tuple(self._labels),
-            self.echo,
-            hosted=HostedTools(
-                self._code_interpreter, self._web_search, sources, approval_required=required
-            ),
-            excluded=frozenset(self._excluded),
-            unavailable=frozenset(self._unavailable),
-            left_out=tuple(self._left_out),
-        )
+        self.selected.unavailable |= {kind}
+        self.selected.left_out += (param,)
 
 
 def apply_tool_choice(selected: SelectedTools, request: schemas.CreateResponse) -> SelectedTools:
@@ -205,22 +177,16 @@ def apply_tool_choice(selected: SelectedTools, request: schemas.CreateResponse) 
         case "none":
             if not (selected.functions or selected.tools):
                 return selected
-            return replace(selected, functions=(), tools=(), tool_choice="none")
+            return replace(selected, functions=[], tools=[], tool_choice="none")
         case "required":
             chosen = replace(selected, tool_choice="must")
         case schemas.ToolChoice(type="allowed_tools", mode=mode, tools=list(entries)):
-            choices = {
-                param: _tool_reference(entry, param)
-                for param, entry in (
-                    (f"tool_choice.tools[{index}]", entry) for index, entry in enumerate(entries)
-                )
-            }
-            available = {
-                param: choice
-                for param, choice in choices.items()
-                if choice.type not in selected.unavailable
-            }
-            chosen = _restricted_to(available, selected, "must" if mode == "required" else "may")
+            choices = {}
+            for index, entry in enumerate(entries):
+                choice = _tool_reference(entry, param := f"tool_choice.tools[{index}]")
+                if choice.type not in selected.unavailable:
+                    choices[param] = choice
+            chosen = _restricted_to(choices, selected, "must" if mode == "required" else "may")
         case schemas.ToolChoice(type=kind) if (
             kind in selected.unavailable and not request.origin.refuses_unseen
         ):
@@ -243,8 +209,8 @@ def _restricted_to(
     tools = [tool for match in matches for tool in match[1]]
     return replace(
         selected,
-        functions=tuple(function for function in selected.functions if function in functions),
-        tools=tuple(tool for tool in selected.tools if tool in tools),
+        functions=[function for function in selected.functions if function in functions],
+        tools=[tool for tool in selected.tools if tool in tools],
         tool_choice=tool_choice,
         declared_only=True,
     )
@@ -311,19 +277,20 @@ def _check_container(container: object, param: str) -> None:
 # --- functions ---
 
 
-def _function(tool: schemas.RequestFunction, namespace: str | None = None) -> FunctionTool:
-    return FunctionTool(
-        tool.name,
-        tool.description or "",
-        tool.parameters or {},  # none: it takes none, as with OpenAI
-        namespace=namespace,
-        constrained=tool.strict is not False,
-        strict=tool.strict is True,
-    )
-
-
-def _custom(tool: schemas.RequestCustom, namespace: str | None = None) -> FunctionTool:
-    """A custom tool: a function with one string, which the model writes without JSON."""
+def _function(
+    tool: schemas.RequestFunction | schemas.RequestCustom, namespace: str | None = None
+) -> FunctionTool:
+    """The tool as the model sees it. A custom tool is a function with one string, which the model
+    writes without JSON."""
+    if isinstance(tool, schemas.RequestFunction):
+        return FunctionTool(
+            tool.name,
+            tool.description or "",
+            tool.parameters or {},  # none: it takes none, as with OpenAI
+            namespace=namespace,
+            constrained=tool.strict is not False,
+            strict=tool.strict is True,
+        )
     description, grammar = tool.description or "", None
     if isinstance(tool.format, schemas.GrammarForm):
         grammar = Grammar(tool.format.syntax, tool.format.definition)
@@ -389,14 +356,8 @@ def _matches_filter(tool: Tool, filter: schemas.AllowedTools) -> bool:
 
 
 def _echo_tool(tool: schemas.RequestTool) -> dict[str, Any]:
-    match tool:
-        case schemas.RequestFunction():
-            return tool.model_dump()
-        case schemas.RequestNamespace():
-            return tool.model_dump()
-        case schemas.RequestCustom():
-            return tool.model_dump(exclude_none=True)
-        case schemas.RequestMcp():
-            return {**tool.model_dump(), "server_url": redact_url(tool.server_url)}
-        case schemas.RequestOther():
-            return tool.model_dump(exclude_none=True)
+    sparse = isinstance(tool, schemas.RequestCustom | schemas.RequestOther)
+    echo = tool.model_dump(exclude_none=sparse)
+    if isinstance(tool, schemas.RequestMcp):
+        echo["server_url"] = redact_url(tool.server_url)
+    return echo

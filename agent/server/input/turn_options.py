@@ -78,8 +78,8 @@ def turn_options(
         max_output_tokens=_lower(request.max_output_tokens, defaults.max_output_tokens),
         max_reasoning_tokens=_lower(budget, defaults.max_reasoning_tokens),
         max_tool_calls=_lower(request.max_tool_calls, defaults.max_tool_calls),
-        functions=tools.functions,
-        tools=tools.tools,
+        functions=tuple(tools.functions),
+        tools=tuple(tools.tools),
         tool_choice=tools.tool_choice,
         parallel_tool_calls=request.parallel_tool_calls is not False,
         # OpenAI's reference allows one call of a tool that is named.

@@ -19,7 +19,7 @@ from agent.server.messages.answers import MessageAnswer
 from agent.server.messages.requests import MessagesRequest, Translation
 from agent.server.responses.answer_schemas import AnthropicMessage, MessageEvent, MessageTokenCount
 from agent.server.responses.service import ResponseService
-from agent.server.responses.sse import EventStream, FinalResponse
+from agent.server.responses.sse import EventStream, final_response
 from agent.turn.loop import Turn
 
 
@@ -45,7 +45,7 @@ class MessageRoutes:
             return turns
 
         if not translation.sent.stream:
-            return FinalResponse(await begin(), service, answer.body)
+            return await final_response(request, await begin(), service, answer.body)
         return EventStream(begin(), service, answer)
 
     @endpoint("POST", "/v1/messages/count_tokens", MessageTokenCount, body=MessagesRequest)

@@ -23,7 +23,7 @@ from agent.server.input.parsing import parse_request
 from agent.server.input.schemas import CreateResponse
 from agent.server.responses.answer_schemas import CompactedResponse
 from agent.server.responses.service import ResponseService
-from agent.server.responses.sse import FinalResponse
+from agent.server.responses.sse import final_response
 from agent.turn.jobs import SummaryJob
 from agent.turn.loop import Turn
 from agent.util.ids import new_id
@@ -52,8 +52,11 @@ def route(service: ResponseService) -> Route:
         turn = await service.begin(wanted, job)
         new = list_input(wanted.origin.sent_input) if wanted.input else ()
         items = [*await _input_history(service, wanted.previous_response_id), *new]
-        return FinalResponse(
-            [turn], service, lambda ended: _compaction_json(ended[0], job.text, items, turn)
+        return await final_response(
+            request,
+            [turn],
+            service,
+            lambda ended: _compaction_json(ended[0], job.text, items, turn),
         )
 
     return route_of(compact)

@@ -27,8 +27,8 @@ from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import (
     DONE_MESSAGE,
     EventStream,
-    FinalResponse,
     SseEncoder,
+    final_response,
     response_json,
 )
 from agent.store.event_codec import split_line, unpack_lines
@@ -60,7 +60,7 @@ class ResponseRoutes:
         if plan.background:
             begun = (event for event in turn.log.events if isinstance(event, ev.ResponseCreated))
             return _response_body(next(begun).response, ignored_header(plan.ignored))
-        return FinalResponse([turn], service, _final_json)
+        return await final_response(request, [turn], service, _final_json)
 
     @endpoint("POST", "/v1/responses/input_tokens", InputTokenCount, body=CreateResponse)
     async def input_tokens(self, request: Request) -> Response:

@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -151,28 +152,21 @@ class EventStream(Response):
                 await stream.write(chunk)
 
 
-class FinalResponse(Response):
-    """Sends one body once all turns that answer a request have ended."""
-
-    def __init__(
-        self,
-        turns: Sequence[Turn],
-        service: ResponseService,
-        shape: Callable[[Sequence[ev.Response]], bytes],
-    ) -> None:
-        """``shape``: makes the body; may raise ApiError."""
-        super().__init__(media_type="application/json")
-        self._turns, self._service, self._shape = turns, service, shape
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # The turns of a request have passed over the same.
-        headers = ignored_header(self._service.running[self._turns[0]].ignored)
-        async with stop_on_disconnect(self._turns, receive, self._service):
-            responses = [await turn.done() for turn in self._turns]
-            for turn in self._turns:
-                self._service.finish(turn)
-        body = Response(self._shape(responses), media_type=self.media_type, headers=headers)
-        await body(scope, receive, send)
+async def final_response(
+    request: Request,
+    turns: Sequence[Turn],
+    service: ResponseService,
+    shape: Callable[[Sequence[ev.Response]], bytes],
+) -> Response:
+    """Wait until all turns that answer a request have ended; ``shape`` makes the body. Raises ApiError,
+    as ``shape`` may."""
+    # The turns of a request have passed over the same.
+    headers = ignored_header(service.running[turns[0]].ignored)
+    async with stop_on_disconnect(turns, request.receive, service):
+        responses = [await turn.done() for turn in turns]
+        for turn in turns:
+            service.finish(turn)
+    return Response(shape(responses), media_type="application/json", headers=headers)
 
 
 async def official_batches(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from agent.cli.completion import complete_approval
+from agent.cli.options import flag
 from agent.config.paths import user_paths
 from agent.errors import UserError
 from agent.util.sanitize import echo, sanitize
@@ -32,7 +33,7 @@ app = typer.Typer(
 
 @app.command("list", epilog="Example: agent approvals list --json | jq -r '.[].allows'")
 def list_(
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
+    as_json: bool = flag("--json", help="Print a JSON array."),
 ) -> None:
     """List lasting approvals by folder, each with its meaning."""
     approvals = _store().approvals()
@@ -60,15 +61,13 @@ def list_(
     "  ·  agent approvals revoke --all"
 )
 def revoke(
-    approvals: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="ID|RULE…",
-            help="An id from agent approvals list, or a rule's text (of this folder).",
-            autocompletion=complete_approval,
-        ),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Revoke all, of every folder.")] = False,
+    approvals: list[str] | None = typer.Argument(
+        None,
+        metavar="ID|RULE…",
+        help="An id from agent approvals list, or a rule's text (of this folder).",
+        autocompletion=complete_approval,
+    ),
+    everything: bool = flag("--all", help="Revoke all, of every folder."),
 ) -> None:
     """Take approvals back; the next such call asks again, also in an app that is open."""
     store = _store()

@@ -10,11 +10,12 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from agent.cli.completion import complete_setting
+from agent.cli.options import flag
 from agent.config.defaults import DEFAULTS
 from agent.config.paths import Paths, user_paths
 from agent.errors import UserError
@@ -38,7 +39,7 @@ FALLBACK_EDITORS = ("nano", "vi")
 
 @app.command(epilog="Example: agent config show --json | jq '.effort'")
 def show(
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+    as_json: bool = flag("--json", help="Print a JSON object."),
 ) -> None:
     """Show each setting, its value, its default and where the value comes from."""
     from agent.config.settings import load_settings, settings_file
@@ -76,13 +77,10 @@ def show(
     context_settings={"ignore_unknown_options": True},  # -1 is a value
 )
 def set_(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="KEY", help="A name from agent config show.", autocompletion=complete_setting
-        ),
-    ],
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="Quotes are not needed.")],
+    name: str = typer.Argument(
+        metavar="KEY", help="A name from agent config show.", autocompletion=complete_setting
+    ),
+    value: str = typer.Argument(metavar="VALUE", help="Quotes are not needed."),
 ) -> None:
     """Change one setting; the rest of the file, comments too, stays as it is."""
     from agent.config.settings import FORMER_NAMES, SETTINGS, save_setting

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 import typer.core
@@ -25,6 +25,8 @@ from agent.cli.mcp import mcp_app
 from agent.cli.models import app as models_app
 from agent.cli.options import (
     AliasOption,
+    ContextOption,
+    EngineOption,
     HostOption,
     KeysOption,
     ModelOption,
@@ -33,6 +35,7 @@ from agent.cli.options import (
     PortOption,
     ResumeOption,
     expand,
+    flag,
     takes_launch_options,
 )
 from agent.cli.process import require_app_terminal
@@ -99,16 +102,14 @@ def _print_version(requested: bool) -> None:
 @app.callback()
 def common(
     *,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            "-V",
-            help="Print name and version.",
-            callback=_print_version,
-            is_eager=True,
-        ),
-    ] = False,
+    version: bool = typer.Option(
+        False,
+        "--version",
+        "-V",
+        help="Print name and version.",
+        callback=_print_version,
+        is_eager=True,
+    ),
 ) -> None:
     """Options of the program itself."""
     log_to_file(user_paths())
@@ -119,55 +120,37 @@ def common(
 )
 @takes_launch_options
 def run(
-    prompt: Annotated[
-        str | None,
-        typer.Argument(
-            help="The prompt; - reads it from stdin. Otherwise piped stdin is attached to it as data."
-        ),
-    ] = None,
+    prompt: str | None = typer.Argument(
+        None,
+        help="The prompt; - reads it from stdin. Otherwise piped stdin is attached to it as data.",
+    ),
     *,
-    json_events: Annotated[
-        bool, typer.Option("--json-events", help="Print every event as one JSON line.")
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", callback=expand, help="Write the final answer to this file too."
-        ),
-    ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only the final answer and refused calls.")
-    ] = False,
-    continue_latest: Annotated[
-        bool, typer.Option("--continue", "-c", help="Continue the latest conversation.")
-    ] = False,
+    json_events: bool = flag("--json-events", help="Print every event as one JSON line."),
+    output: Path | None = typer.Option(
+        None, "--output", "-o", callback=expand, help="Write the final answer to this file too."
+    ),
+    quiet: bool = flag("--quiet", "-q", help="Print only the final answer and refused calls."),
+    continue_latest: bool = flag("--continue", "-c", help="Continue the latest conversation."),
     resume: ResumeOption = None,
-    output_schema: Annotated[
-        Path | None,
-        typer.Option(callback=expand, metavar="FILE", help="JSON Schema of the answer."),
-    ] = None,
-    timeout: Annotated[
-        float | None, typer.Option(min=0.001, metavar="SECONDS", help="Stop after this time.")
-    ] = None,
-    dump_tokens: Annotated[
-        Path | None,
-        typer.Option(
-            callback=expand,
-            metavar="FILE",
-            help="Write the generated ids, as --engine script:FILE reads them.",
-        ),
-    ] = None,
-    no_stdin: Annotated[
-        bool, typer.Option("--no-stdin", help="Do not read stdin, as within a loop that reads it.")
-    ] = False,
-    begin_thought: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Beginning of the reasoning, which the model continues."),
-    ] = None,
-    begin_answer: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Beginning of the answer, which the model continues."),
-    ] = None,
+    output_schema: Path | None = typer.Option(
+        None, callback=expand, metavar="FILE", help="JSON Schema of the answer."
+    ),
+    timeout: float | None = typer.Option(
+        None, min=0.001, metavar="SECONDS", help="Stop after this time."
+    ),
+    dump_tokens: Path | None = typer.Option(
+        None,
+        callback=expand,
+        metavar="FILE",
+        help="Write the generated ids, as --engine script:FILE reads them.",
+    ),
+    no_stdin: bool = flag("--no-stdin", help="Do not read stdin, as within a loop that reads it."),
+    begin_thought: str | None = typer.Option(
+        None, metavar="TEXT", help="Beginning of the reasoning, which the model continues."
+    ),
+    begin_answer: str | None = typer.Option(
+        None, metavar="TEXT", help="Beginning of the answer, which the model continues."
+    ),
     launch: LaunchOptions,
 ) -> None:
     """Answer one prompt, then exit.
@@ -204,17 +187,11 @@ def _serving(launch: LaunchOptions, options: ServerOptions) -> Serving:
 )
 @takes_launch_options
 def chat(
-    prompt: Annotated[
-        str | None, typer.Argument(help="The first prompt, which is sent at once.")
-    ] = None,
+    prompt: str | None = typer.Argument(None, help="The first prompt, which is sent at once."),
     *,
-    continue_latest: Annotated[
-        bool, typer.Option("--continue", "-c", help="Continue the latest conversation.")
-    ] = False,
+    continue_latest: bool = flag("--continue", "-c", help="Continue the latest conversation."),
     resume: ResumeOption = None,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Serve /v1/responses from the same process too.")
-    ] = False,
+    serve: bool = flag("--serve", help="Serve /v1/responses from the same process too."),
     host: HostOption = DEFAULT_HOST,
     port: PortOption = DEFAULT_PORT,
     api_key: KeysOption = None,
@@ -261,46 +238,33 @@ def serve(
     alias: AliasOption = None,
     allow_origin: OriginOption = None,
     launch: LaunchOptions,
-    keep_alive: Annotated[
-        float | None,
-        typer.Option(
-            min=0, metavar="SECONDS", help="Unload the model after this time without a request."
-        ),
-    ] = None,
+    keep_alive: float | None = typer.Option(
+        None, min=0, metavar="SECONDS", help="Unload the model after this time without a request."
+    ),
     parallel: ParallelOption = None,
-    store: Annotated[bool, typer.Option(help="Store responses on disk, or in memory only.")] = True,
-    client_servers: Annotated[
-        bool,
-        typer.Option(
-            "--client-servers", help="Allow clients' MCP servers where --host is not loopback."
-        ),
-    ] = False,
-    allow_private_urls: Annotated[
-        bool,
-        typer.Option(
-            "--allow-private-urls", help="Allow clients' MCP servers at private addresses."
-        ),
-    ] = False,
-    lenient: Annotated[
-        bool,
-        typer.Option(
-            "--lenient", help="Ignore unknown and unsupported fields instead of refusing."
-        ),
-    ] = False,
-    max_body: Annotated[
-        int,
-        typer.Option(
-            min=1, max=256, metavar="MIB", help="Maximum size of a request; images need more."
-        ),
-    ] = MAX_BODY_MIB,
-    page: Annotated[
-        bool,
-        typer.Option("--page/--no-page", help="Show browsers a page at /.", show_default=False),
-    ] = True,
-    reasoning_events: Annotated[
-        Literal["openai", "open-responses"],
-        typer.Option(help="Names of the events of raw reasoning."),
-    ] = "openai",
+    store: bool = typer.Option(True, help="Store responses on disk, or in memory only."),
+    client_servers: bool = flag(
+        "--client-servers", help="Allow clients' MCP servers where --host is not loopback."
+    ),
+    allow_private_urls: bool = flag(
+        "--allow-private-urls", help="Allow clients' MCP servers at private addresses."
+    ),
+    lenient: bool = flag(
+        "--lenient", help="Ignore unknown and unsupported fields instead of refusing."
+    ),
+    max_body: int = typer.Option(
+        MAX_BODY_MIB,
+        min=1,
+        max=256,
+        metavar="MIB",
+        help="Maximum size of a request; images need more.",
+    ),
+    page: bool = typer.Option(
+        True, "--page/--no-page", help="Show browsers a page at /.", show_default=False
+    ),
+    reasoning_events: Literal["openai", "open-responses"] = typer.Option(
+        "openai", help="Names of the events of raw reasoning."
+    ),
 ) -> None:
     """Serve /v1/responses to other apps.
 
@@ -345,25 +309,18 @@ def acp(*, launch: LaunchOptions) -> None:
 )
 @takes_launch_options
 def batch(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            callback=expand, metavar="FILE", help="Requests, a JSON line each; - reads stdin."
-        ),
-    ],
+    file: Path = typer.Argument(
+        callback=expand, metavar="FILE", help="Requests, a JSON line each; - reads stdin."
+    ),
     *,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            callback=expand,
-            help="Write a JSON line for each request to this file; existing results are skipped.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the lines and count tokens; answer nothing.")
-    ] = False,
+    output: Path | None = typer.Option(
+        None,
+        "--output",
+        "-o",
+        callback=expand,
+        help="Write a JSON line for each request to this file; existing results are skipped.",
+    ),
+    dry_run: bool = flag("--dry-run", help="Check the lines and count tokens; answer nothing."),
     parallel: ParallelOption = None,
     alias: AliasOption = None,
     launch: LaunchOptions,
@@ -388,39 +345,23 @@ def batch(
     context_settings={"ignore_unknown_options": True},
 )
 def launch(
-    client: Annotated[
-        str | None,
-        typer.Argument(
-            help="codex, claude, opencode, copilot, vibe, qwen, pi, cline; default: list them.",
-            autocompletion=complete_client,
-        ),
-    ] = None,
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(help="Arguments of the client; what comes behind -- is only for it."),
-    ] = None,
+    client: str | None = typer.Argument(
+        None,
+        help="codex, claude, opencode, copilot, vibe, qwen, pi, cline; default: list them.",
+        autocompletion=complete_client,
+    ),
+    arguments: list[str] | None = typer.Argument(
+        None, help="Arguments of the client; what comes behind -- is only for it."
+    ),
     *,
     model: ModelOption = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(metavar="script:FILE", help="Scripted replies from FILE instead of a model."),
-    ] = None,
-    context: Annotated[
-        int | None,
-        typer.Option(
-            min=256, metavar="N", help="Context length in tokens; default: models.toml's."
-        ),
-    ] = None,
+    engine: EngineOption = None,
+    context: ContextOption = None,
     parallel: ParallelOption = None,
-    save: Annotated[
-        bool,
-        typer.Option(
-            "--save", help="Only add the server's default address to the client's configuration."
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print what would be set, without the key.")
-    ] = False,
+    save: bool = flag(
+        "--save", help="Only add the server's default address to the client's configuration."
+    ),
+    dry_run: bool = flag("--dry-run", help="Only print what would be set, without the key."),
 ) -> None:
     """Run a coding agent in this terminal, on the local model.
 
@@ -441,27 +382,18 @@ def launch(
 
 @app.command(epilog="Example: echo '[200005,17196,200008,525,200002]' | agent parse")
 def parse(
-    text: Annotated[
-        bool, typer.Option("--text", help="Read markup instead of ids, special tokens spelled out.")
-    ] = False,
-    tools: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Treat these tools as declared.")
-    ] = None,
-    format: Annotated[str, typer.Option(help="The model family's format.")] = "harmony",
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|PATH",
-            help="The model that wrote the ids, for other formats.",
-            autocompletion=complete_model,
-        ),
-    ] = None,
-    chat_template: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Derive the format from this chat template (Jinja), with --text."
-        ),
-    ] = None,
+    text: bool = flag("--text", help="Read markup instead of ids, special tokens spelled out."),
+    tools: str | None = typer.Option(None, metavar="A,B", help="Treat these tools as declared."),
+    format: str = typer.Option("harmony", help="The model family's format."),
+    model: str | None = typer.Option(
+        None,
+        metavar="NAME|PATH",
+        help="The model that wrote the ids, for other formats.",
+        autocompletion=complete_model,
+    ),
+    chat_template: Path | None = typer.Option(
+        None, metavar="FILE", help="Derive the format from this chat template (Jinja), with --text."
+    ),
 ) -> None:
     """Parse generated tokens.
 
@@ -487,12 +419,8 @@ def parse(
 def doctor(
     *,
     model: ModelOption = None,
-    bench: Annotated[
-        bool, typer.Option("--bench", help="Measure prefill and decode speed on this machine.")
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also show what llama.cpp was built for.")
-    ] = False,
+    bench: bool = flag("--bench", help="Measure prefill and decode speed on this machine."),
+    verbose: bool = flag("--verbose", "-v", help="Also show what llama.cpp was built for."),
 ) -> None:
     """Check this machine: what works, what is available, and how to fix the rest.
 

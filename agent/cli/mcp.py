@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from agent.cli.completion import complete_server
-from agent.cli.options import HostOption, PortOption, TrustOption, expand, takes_launch_options
+from agent.cli.options import (
+    HostOption,
+    PortOption,
+    TrustOption,
+    expand,
+    flag,
+    takes_launch_options,
+)
 from agent.config.launch import LaunchOptions
 from agent.errors import UserError
 from agent.server.http.options import DEFAULT_HOST
@@ -61,50 +68,32 @@ def list_servers(
     "agent mcp add web https://example.org/mcp --header 'Authorization: Bearer ${TOKEN}'"
 )
 def add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The server's name.")],
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="COMMAND ARGS… | URL", help="The command and its arguments, after --."
-        ),
-    ] = None,
+    name: str = typer.Argument(metavar="NAME", help="The server's name."),
+    command: list[str] | None = typer.Argument(
+        None, metavar="COMMAND ARGS… | URL", help="The command and its arguments, after --."
+    ),
     *,
-    from_registry: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="REGISTRY-ID[@VERSION]",
-            help="Add a server of the registry (agent mcp search); shows what it runs, and asks.",
-        ),
-    ] = None,
-    remote: Annotated[
-        bool, typer.Option("--remote", help="With --from: its address, not its package.")
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="With --from: do not ask for confirmation.")
-    ] = False,
+    from_registry: str | None = typer.Option(
+        None,
+        "--from",
+        metavar="REGISTRY-ID[@VERSION]",
+        help="Add a server of the registry (agent mcp search); shows what it runs, and asks.",
+    ),
+    remote: bool = flag("--remote", help="With --from: its address, not its package."),
+    yes: bool = flag("--yes", "-y", help="With --from: do not ask for confirmation."),
     registry: RegistryOption = DEFAULT_REGISTRY,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Environment variable of the command (repeatable)."),
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(metavar="'KEY: VALUE'", help="HTTP header for the URL (repeatable)."),
-    ] = None,
-    transport: Annotated[
-        str | None,
-        typer.Option(metavar="http|sse", help="Transport of the URL; default: the one that works."),
-    ] = None,
-    cwd: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder that the command runs in.")
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace a server of the same name.")
-    ] = False,
-    sandbox: Annotated[
-        bool, typer.Option("--sandbox", help="Start the command in the sandbox.")
-    ] = False,
+    env: list[str] | None = typer.Option(
+        None, metavar="KEY=VALUE", help="Environment variable of the command (repeatable)."
+    ),
+    header: list[str] | None = typer.Option(
+        None, metavar="'KEY: VALUE'", help="HTTP header for the URL (repeatable)."
+    ),
+    transport: str | None = typer.Option(
+        None, metavar="http|sse", help="Transport of the URL; default: the one that works."
+    ),
+    cwd: Path | None = typer.Option(None, metavar="DIR", help="Folder that the command runs in."),
+    force: bool = flag("--force", help="Replace a server of the same name."),
+    sandbox: bool = flag("--sandbox", help="Start the command in the sandbox."),
 ) -> None:
     """Add a server to your mcp.json; ${VAR} is stored as written and looked up at its start."""
     from agent.cli import mcp_actions, mcp_registry
@@ -132,8 +121,8 @@ def add(
 
 @mcp_app.command(epilog="Example: agent mcp search github")
 def search(
-    words: Annotated[list[str], typer.Argument(metavar="WORDS…")],
-    limit: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Servers to list.")] = 20,
+    words: list[str] = typer.Argument(metavar="WORDS…"),
+    limit: int = typer.Option(20, min=1, max=100, metavar="N", help="Servers to list."),
     registry: RegistryOption = DEFAULT_REGISTRY,
     as_json: JsonOption = False,
 ) -> None:
@@ -153,7 +142,7 @@ def remove(name: NameArgument) -> None:
 
 @mcp_app.command("import", epilog="Example: agent mcp import --yes")
 def import_servers(
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: bool = flag("--yes", "-y", help="Do not ask for confirmation."),
 ) -> None:
     """Import the servers of Claude, Codex, Cursor, VS Code and others; shows them and asks."""
     from agent.cli import mcp_actions
@@ -179,16 +168,14 @@ def inspect(
 )
 def call(
     name: NameArgument,
-    tool: Annotated[str, typer.Argument(metavar="TOOL")],
-    arguments: Annotated[str, typer.Argument(metavar="JSON")] = "{}",
+    tool: str = typer.Argument(metavar="TOOL"),
+    arguments: str = typer.Argument("{}", metavar="JSON"),
     *,
-    answer: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="JSON|decline|cancel",
-            help="Answer a question of the server; its defaults fill in the rest (repeatable).",
-        ),
-    ] = None,
+    answer: list[str] | None = typer.Option(
+        None,
+        metavar="JSON|decline|cancel",
+        help="Answer a question of the server; its defaults fill in the rest (repeatable).",
+    ),
     root: RootOption = Path(),
     trust_project: TrustOption = False,
     as_json: JsonOption = False,
@@ -206,17 +193,13 @@ def call(
 )
 def login(
     name: ServerArgument,
-    scope: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SCOPE", help="Ask for this scope as well (repeatable)."),
-    ] = None,
-    browser: Annotated[
-        bool, typer.Option(help="Open the login page, or only print its address.")
-    ] = True,
-    device: Annotated[
-        bool,
-        typer.Option("--device", help="Log in on any machine with a code, where the server can."),
-    ] = False,
+    scope: list[str] | None = typer.Option(
+        None, metavar="SCOPE", help="Ask for this scope as well (repeatable)."
+    ),
+    browser: bool = typer.Option(True, help="Open the login page, or only print its address."),
+    device: bool = flag(
+        "--device", help="Log in on any machine with a code, where the server can."
+    ),
     root: RootOption = Path(),
     trust_project: TrustOption = False,
 ) -> None:
@@ -247,23 +230,16 @@ def logout(name: ServerArgument, root: RootOption = Path()) -> None:
 @takes_launch_options
 def serve(
     *,
-    http: Annotated[
-        bool, typer.Option("--http", help="Serve streamable HTTP instead of stdin and stdout.")
-    ] = False,
+    http: bool = flag("--http", help="Serve streamable HTTP instead of stdin and stdout."),
     host: HostOption = DEFAULT_HOST,
     port: PortOption = 0,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="AGENT_API_KEY", help="Key that clients must send.")
-    ] = None,
-    store: Annotated[
-        bool, typer.Option("--store/--no-store", help="Store conversations on disk.")
-    ] = True,
-    conversations: Annotated[
-        bool,
-        typer.Option(
-            "--conversations", help="Let clients read and continue your other conversations too."
-        ),
-    ] = False,
+    api_key: str | None = typer.Option(
+        None, envvar="AGENT_API_KEY", help="Key that clients must send."
+    ),
+    store: bool = typer.Option(True, "--store/--no-store", help="Store conversations on disk."),
+    conversations: bool = flag(
+        "--conversations", help="Let clients read and continue your other conversations too."
+    ),
     launch: LaunchOptions,
 ) -> None:
     """Run as an MCP server: other programs ask the local model. Only --tools are exposed."""

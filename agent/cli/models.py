@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agent.cli.completion import complete_model
+from agent.cli.options import flag
 from agent.cli.trust import can_ask
 from agent.config.paths import Paths, user_paths
 from agent.errors import UserError, describe_cause, user_errors
@@ -32,12 +33,11 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete_model)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @app.command("list", epilog="Example: agent models list --json | jq -r '.[].name'")
 def list_(
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
+    as_json: bool = flag("--json", help="Print a JSON array."),
 ) -> None:
     """List the models: those of models.toml, then those of other programs.
 
@@ -86,7 +86,7 @@ def path(name: Name) -> None:
 @app.command("show", epilog="Example: agent models show gpt-oss-20b")
 def show(
     name: Name,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+    as_json: bool = flag("--json", help="Print a JSON object."),
 ) -> None:
     """Show a model's file, its placement on this machine, and how it writes messages.
 
@@ -115,12 +115,8 @@ def show(
     "HF_ENDPOINT names another hub; HF_TOKEN is used if it is set.",
 )
 def pull(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME|OWNER/REPO[:QUANT]", autocompletion=complete_model)
-    ],
-    force: Annotated[
-        bool, typer.Option("--force", help="Download even if another program has the model here.")
-    ] = False,
+    name: str = typer.Argument(metavar="NAME|OWNER/REPO[:QUANT]", autocompletion=complete_model),
+    force: bool = flag("--force", help="Download even if another program has the model here."),
 ) -> None:
     """Download a model of models.toml, or from any GGUF repository on Hugging Face.
 
@@ -187,11 +183,9 @@ def _choose_from_repository(repo: str, name: str | None) -> Model:
 
 @app.command("search", epilog="Example: agent models search qwen3 coder")
 def search(
-    words: Annotated[list[str], typer.Argument(metavar="WORDS")],
-    limit: Annotated[
-        int, typer.Option(min=1, max=100, help="Number of repositories to list.")
-    ] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
+    words: list[str] = typer.Argument(metavar="WORDS"),
+    limit: int = typer.Option(10, min=1, max=100, help="Number of repositories to list."),
+    as_json: bool = flag("--json", help="Print a JSON array."),
 ) -> None:
     """Search Hugging Face for GGUF repositories, the most downloaded first.
 
@@ -275,7 +269,9 @@ def _use_file(paths: Paths, model: Model, path: Path) -> None:
 
 
 @app.command("rm", epilog="Example: agent models rm gpt-oss-20b")
-def remove(name: Name, yes: Yes = False) -> None:
+def remove(
+    name: Name, yes: bool = flag("--yes", "-y", help="Do not ask for confirmation.")
+) -> None:
     """Delete a downloaded model; other programs' files stay."""
     from agent.models.catalog import pulled_folder
 
@@ -305,7 +301,7 @@ def remove(name: Name, yes: Yes = False) -> None:
 
 @app.command("cache", epilog="Example: agent models cache --clear")
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
+    clear: bool = flag("--clear", help="Delete all of it."),
 ) -> None:
     """Show or empty the prefix cache: prompts as models have read them, kept on disk."""
     from agent.engine.llama import disk_cache
@@ -325,9 +321,7 @@ def cache(
 
 @app.command("default", epilog="Example: agent models default gpt-oss-20b")
 def default(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME|PATH]", autocompletion=complete_model)
-    ] = None,
+    name: str | None = typer.Argument(None, metavar="[NAME|PATH]", autocompletion=complete_model),
 ) -> None:
     """Print or set the default model."""
     from agent.config.settings import save_setting

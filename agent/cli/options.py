@@ -25,12 +25,11 @@ def expand(value: Path | list[Path] | None) -> Path | list[Path] | None:
     return list(map(expand_path, value)) if isinstance(value, list) else expand_path(value)
 
 
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME|PATH", help="A model's name, or a GGUF file.", autocompletion=complete_model
-    ),
-]
+def flag(*names: str, help: str) -> Any:
+    """An option without a value, False where it is not passed."""
+    return typer.Option(False, *names, help=help)
+
+
 ResumeOption = Annotated[
     str | None,
     typer.Option(
@@ -70,16 +69,12 @@ AliasOption = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Serve the model under this name too (repeatable)."),
 ]
-TrustOption = Annotated[
-    bool,
-    typer.Option(
-        "--trust-project", help="Trust the servers of the folder's .mcp.json, now and later."
-    ),
-]
 
 
 _OPTIONS: dict[str, Any] = {
-    "model": get_args(ModelOption)[1],
+    "model": typer.Option(
+        metavar="NAME|PATH", help="A model's name, or a GGUF file.", autocompletion=complete_model
+    ),
     "engine": typer.Option(
         metavar="script:FILE", help="Scripted replies from FILE instead of a model."
     ),
@@ -136,7 +131,9 @@ _OPTIONS: dict[str, Any] = {
     "root": typer.Option(
         callback=expand, metavar="DIR", help="The folder that the files and shell tools see."
     ),
-    "trust_project": get_args(TrustOption)[1],
+    "trust_project": typer.Option(
+        "--trust-project", help="Trust the servers of the folder's .mcp.json, now and later."
+    ),
     "allow_home": typer.Option(
         "--allow-home",
         help="Let commands and the files tools work in your home folder, now and later.",
@@ -153,6 +150,10 @@ _OPTIONS: dict[str, Any] = {
     ),
 }
 """The shared options, by the names of `LaunchOptions`, which has their types and defaults."""
+ModelOption = Annotated[str | None, _OPTIONS["model"]]
+EngineOption = Annotated[str | None, _OPTIONS["engine"]]
+ContextOption = Annotated[int | None, _OPTIONS["context"]]
+TrustOption = Annotated[bool, _OPTIONS["trust_project"]]
 _LAST_OPTIONS = ("log_level", "trace")
 """They end the help of every command; the others are where ``launch`` is declared."""
 

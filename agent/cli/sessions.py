@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from agent.cli.completion import complete_session
-from agent.cli.options import expand
+from agent.cli.options import expand, flag
 from agent.cli.process import require_app_terminal
 from agent.config.paths import user_paths
 from agent.errors import UserError, user_errors
@@ -40,9 +40,7 @@ SessionId = Annotated[
 
 @app.command("list", epilog="Example: agent sessions list --json | jq -r '.[].id'")
 def list_(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON array, with whole ids.")
-    ] = False,
+    as_json: bool = flag("--json", help="Print a JSON array, with whole ids."),
 ) -> None:
     """List all conversations, the latest first."""
     from agent.store.export import local_time, summary_json
@@ -68,9 +66,7 @@ def list_(
 @app.command(epilog="Example: agent sessions show 3bc06fe5")
 def show(
     session: SessionId,
-    context: Annotated[
-        bool, typer.Option("--context", help="Show the tokens in the context instead, by kind.")
-    ] = False,
+    context: bool = flag("--context", help="Show the tokens in the context instead, by kind."),
 ) -> None:
     """Show a conversation as text."""
     from agent.store.export import markdown
@@ -93,16 +89,11 @@ def show(
 @app.command(epilog="Example: agent sessions replay 3bc06fe5 --speed 4")
 def replay(
     session: SessionId,
-    speed: Annotated[
-        float, typer.Option(min=0.01, metavar="X", help="Speed factor, 1 for the original pauses.")
-    ] = 1.0,
-    json_events: Annotated[
-        bool, typer.Option("--json-events", help="Print every event as one JSON line.")
-    ] = False,
-    plain: Annotated[
-        bool,
-        typer.Option("--plain", help="Print text, without colours, instead of opening the app."),
-    ] = False,
+    speed: float = typer.Option(
+        1.0, min=0.01, metavar="X", help="Speed factor, 1 for the original pauses."
+    ),
+    json_events: bool = flag("--json-events", help="Print every event as one JSON line."),
+    plain: bool = flag("--plain", help="Print text, without colours, instead of opening the app."),
 ) -> None:
     """Replay a conversation in the app; at its end it can be continued.
 
@@ -145,14 +136,12 @@ async def _replay(store: Store, record: ExportRecord, speed: float, *, as_json: 
 @app.command(epilog="Example: agent sessions export 3bc06fe5 --format html -o talk.html")
 def export(
     session: SessionId,
-    form: Annotated[
-        Literal["md", "json", "tokens", "html"],
-        typer.Option("--format", help="md and html to read; json: turns; tokens: ids by message."),
-    ] = "md",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", callback=expand, help="Output file; default: stdout."),
-    ] = None,
+    form: Literal["md", "json", "tokens", "html"] = typer.Option(
+        "md", "--format", help="md and html to read; json: turns; tokens: ids by message."
+    ),
+    output: Path | None = typer.Option(
+        None, "--output", "-o", callback=expand, help="Output file; default: stdout."
+    ),
 ) -> None:
     """Export a conversation to a file or stdout."""
     from agent.store.export import FORMATS
@@ -171,9 +160,9 @@ def export(
 @app.command(epilog="Example: agent run --resume $(agent sessions fork 3bc06fe5 --before 2) '…'")
 def fork(
     session: SessionId,
-    before: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Leave out turn N and all later ones.")
-    ] = None,
+    before: int | None = typer.Option(
+        None, min=1, metavar="N", help="Leave out turn N and all later ones."
+    ),
 ) -> None:
     """Branch a conversation before a turn; prints the branch's id."""
     store = _open_store()
@@ -190,13 +179,10 @@ def fork(
 
 @app.command(epilog="Example: agent sessions delete 3bc06fe5 f6c63d79")
 def delete(
-    sessions: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="ID…", help="Ids, or their beginnings.", autocompletion=complete_session
-        ),
-    ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    sessions: list[str] = typer.Argument(
+        metavar="ID…", help="Ids, or their beginnings.", autocompletion=complete_session
+    ),
+    yes: bool = flag("--yes", "-y", help="Do not ask for confirmation."),
 ) -> None:
     """Delete conversations; their branches keep what they share."""
     from agent.store.conversations import delete_conversation
@@ -219,7 +205,7 @@ def delete(
 @app.command(epilog="Example: agent sessions rename 3bc06fe5 'The trip'")
 def rename(
     session: SessionId,
-    title: Annotated[str, typer.Argument(metavar="TITLE", help="The new title, one line.")],
+    title: str = typer.Argument(metavar="TITLE", help="The new title, one line."),
 ) -> None:
     """Rename a conversation."""
     from agent.store.records import title_from

@@ -6,7 +6,6 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
 
@@ -35,33 +34,30 @@ MAX_FAULTS = 5
 """Lines whose fault --dry-run prints."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchOptions:
-    """The options of `agent batch` alone, named as on the command line."""
-
-    file: Path
-    output: Path | None = None
-    dry_run: bool = False
-    parallel: int | None = None
-    aliases: tuple[str, ...] = ()
-
-
-def main(options: BatchOptions, launch: LaunchOptions) -> int:
+def main(
+    file: Path,
+    output: Path | None,
+    launch: LaunchOptions,
+    *,
+    dry_run: bool,
+    parallel: int | None,
+    aliases: tuple[str, ...],
+) -> int:
     """Answer the lines and return the exit code. Raises UserError."""
-    if options.output is None and not options.dry_run:
+    if output is None and not dry_run:
         raise UserError("Name a file for the results with -o, or count tokens with --dry-run.")
-    lines = list(jobs.read_lines(_read(options.file)))
+    lines = list(jobs.read_lines(_read(file)))
     if not lines:
-        raise UserError(f"{options.file} has no requests.")
-    results = None if options.dry_run else _open_results(options)
+        raise UserError(f"{file} has no requests.")
+    results = None if output is None or dry_run else _open_results(output, file)
     if results is not None and (changed := results.forget_changed(lines)):
         what = (
             "1 line has changed and is" if changed == 1 else f"{changed} lines have changed and are"
         )
         echo(f"agent: {what} asked again.", file=sys.stderr)
-    parallel = options.parallel or DEFAULT_PARALLEL
+    parallel = parallel or DEFAULT_PARALLEL
     runtime = bootstrap.create_runtime(launch, tools="none", serves_engine=False, parallel=parallel)
-    runtime.aliases = options.aliases
+    runtime.aliases = aliases
     try:
         return asyncio.run(_run(launch, runtime, lines, results, parallel))
     finally:
@@ -79,10 +75,8 @@ def _read(file: Path) -> list[str]:
         raise UserError(f"{file} is not UTF-8 text.") from error
 
 
-def _open_results(options: BatchOptions) -> jobs.ResultLog:
+def _open_results(path: Path, source: Path) -> jobs.ResultLog:
     """The file of results with those of an earlier run. Raises UserError."""
-    assert options.output is not None
-    path, source = options.output, options.file
     refuse_link(path)
     try:
         # Earlier results cannot be read from a device or a pipe.

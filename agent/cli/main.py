@@ -333,10 +333,12 @@ def batch(
     offered unless --tools names it. Exit codes: 0 all were answered, 1 some were not, 2 wrong options,
     130 interrupted.
     """
-    from agent.cli.batch import BatchOptions, main
+    from agent.cli.batch import main
 
-    options = BatchOptions(file, output, dry_run, parallel, tuple(alias or ()))
-    raise typer.Exit(main(options, launch))
+    aliases = tuple(alias or ())
+    raise typer.Exit(
+        main(file, output, launch, dry_run=dry_run, parallel=parallel, aliases=aliases)
+    )
 
 
 @app.command(

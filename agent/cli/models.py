@@ -16,7 +16,7 @@ from agent.cli.completion import complete_model
 from agent.cli.options import flag
 from agent.cli.trust import can_ask
 from agent.config.paths import Paths, user_paths
-from agent.errors import UserError, describe_cause, user_errors
+from agent.errors import UserError, user_errors
 from agent.util import private_files
 from agent.util.sanitize import echo, echo_row, sanitize
 
@@ -236,7 +236,7 @@ def _offer_discovered(name: str) -> Path | None:
     if not copies:
         return None
     copy = copies[0]
-    offer = f"{copy.source} has {model.name} already: {copy.path} ({_format_size(copy.size)})."
+    offer = f"{copy.program} has {model.name} already: {copy.path} ({_format_size(copy.size)})."
     if not can_ask():
         raise UserError(
             f"{offer} Run it with --model {copy.name}, or download another copy with:"
@@ -244,6 +244,7 @@ def _offer_discovered(name: str) -> Path | None:
         )
     if not typer.confirm(f"{offer} Use that file?", default=True, err=True):
         return None
+    assert copy.path is not None
     _use_file(paths, model, copy.path)
     return copy.path
 
@@ -262,10 +263,7 @@ def _use_file(paths: Paths, model: Model, path: Path) -> None:
             raise UserError(f"Write into {file} yourself, under [{model.name}]: {line}")
         return set_value(text, [model.name, "path"], str(path))
 
-    try:
-        private_files.update_text(file, change)
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"Cannot write {file}: {describe_cause(error)}") from error
+    private_files.update_text(file, change)
 
 
 @app.command("rm", epilog="Example: agent models rm gpt-oss-20b")
@@ -348,6 +346,6 @@ def _require_entry(name: str, paths: Paths) -> Model:
     for other in discover(catalog):
         if name.lower() == other.name.lower():
             raise UserError(
-                f"{other.name} belongs to {other.source}: remove it there ({other.path})."
+                f"{other.name} belongs to {other.program}: remove it there ({other.path})."
             )
     raise UserError(f"There is no model {name}; known: {', '.join(catalog)}.")

@@ -197,7 +197,4 @@ def save_setting(paths: Paths, name: str, value: object) -> None:
             raise UserError(problem)
         return changed
 
-    try:
-        private_files.update_text(path, change)
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"Cannot write {path}: {describe_cause(error)}") from error
+    private_files.update_text(path, change)

@@ -138,8 +138,11 @@ class Model:
     """Seconds without a turn after which it is unloaded; None: config.toml's."""
     endpoint: RemoteEndpoint | None = None
     """The server that runs it; None: it runs here."""
+    program: str = ""
+    """The other program that keeps its file; empty: models.toml names it."""
     problem: str | None = None
-    """The error of its entry, in one sentence; such a model cannot be used."""
+    """Why it cannot be used: the error of its entry, in one sentence; of another program's file in
+    words that follow "cannot be used:"."""
 
     @property
     def context(self) -> int:

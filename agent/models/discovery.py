@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from agent.engine.placement import gguf_header
@@ -26,83 +26,48 @@ _WEIGHTS = "application/vnd.ollama.image.model"
 """Media type of the layer with the weights in an Ollama manifest."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiscoveredModel:
-    """A model file in another program's folder."""
-
-    name: str
-    """The value of `--model` that means it."""
-    path: Path
-    source: str
-    """Name of the program that keeps it."""
-    size: int
-    """Bytes of all its files."""
-    architecture: str
-    """``general.architecture`` of the GGUF."""
-    title: str
-    """``general.name`` of the GGUF, or an empty text."""
-    problem: str | None = None
-    """Why it cannot run here, in words that follow "cannot be used:"; None: it can."""
+INHERITED = (
+    "format", "response_template", "sampling", "placement_request", "loop_limits", "hedge_below",
+    "keep_calls", "keep_alive",
+)  # fmt: skip
+"""Settings that a file has from the entry of the same model in models.toml."""
 
 
-def discover(catalog: dict[str, Model]) -> list[DiscoveredModel]:
+def discover(catalog: dict[str, Model]) -> list[Model]:
     """List other programs' models, each file once, without those of ``catalog``. A name that is taken
     gets ``@`` and the program, and if need be a number."""
     taken_names = {
         name.lower() for model in catalog.values() for name in (model.name, *model.aliases)
     }
     seen_files = {os.path.realpath(model.path) for model in catalog.values() if model.path}
-    models: list[DiscoveredModel] = []
-    for source, name, path in _candidates():
+    models: list[Model] = []
+    for program, name, path in _candidates():
         resolved = os.path.realpath(path)
-        if resolved in seen_files or (discovered := _inspect(source, name, path)) is None:
+        if resolved in seen_files or (found := _inspect(program, name, path)) is None:
             continue
         seen_files.add(resolved)
-        slug = source.lower().replace(" ", "").replace(".", "")
-        unused = unused_name((discovered.name, f"{discovered.name}@{slug}"), taken_names)
-        taken_names.add(unused.lower())
-        models.append(replace(discovered, name=unused))
+        slug = program.lower().replace(" ", "").replace(".", "")
+        found = replace(found, name=unused_name((name, f"{name}@{slug}"), taken_names))
+        taken_names.add(found.name.lower())
+        if entry := next((m for m in catalog.values() if _is_same(found.name, path, m)), None):
+            found = replace(found, **{key: getattr(entry, key) for key in INHERITED})
+        models.append(found)
     return models
 
 
-def matching(model: Model, catalog: dict[str, Model]) -> list[DiscoveredModel]:
+def matching(model: Model, catalog: dict[str, Model]) -> list[Model]:
     return [
-        discovered
-        for discovered in discover(catalog)
-        if discovered.problem is None and is_same_model(discovered, model)
+        found
+        for found in discover(catalog)
+        if found.problem is None and found.path and _is_same(found.name, found.path, model)
     ]
 
 
-def to_model(discovered: DiscoveredModel, catalog: dict[str, Model]) -> Model:
-    """Make it a model, with the settings of its catalog entry. Raises EngineError if unusable."""
-    if discovered.problem is not None:
-        raise EngineError(
-            f"{discovered.name} of {discovered.source} cannot be used: {discovered.problem}."
-        )
-    own = Model(
-        name=discovered.name, path=discovered.path, description=f"found at {discovered.path}"
-    )
-    for model in catalog.values():
-        if is_same_model(discovered, model):
-            return replace(
-                own,
-                format=model.format,
-                response_template=model.response_template,
-                sampling=model.sampling,
-                placement_request=model.placement_request,
-                loop_limits=model.loop_limits,
-                hedge_below=model.hedge_below,
-                keep_calls=model.keep_calls,
-                keep_alive=model.keep_alive,
-            )
-    return own
-
-
-def is_same_model(discovered: DiscoveredModel, model: Model) -> bool:
-    """Whether both have the same name but for quantisation, punctuation and case."""
+def _is_same(name: str, path: Path, model: Model) -> bool:
+    """Whether a file and a model have the same name but for quantisation, punctuation and case."""
     names = {_base_name(model.name), _base_name(Path(model.file).stem) if model.file else ""} - {""}
-    stem = discovered.path.stem if discovered.path.suffix == ".gguf" else discovered.name
-    return bool(names & {_base_name(stem), _base_name(discovered.name.replace(":", "-"))})
+    stem = path.stem if path.suffix == ".gguf" else name
+    return bool(names & {_base_name(stem), _base_name(name.replace(":", "-"))})
 
 
 def _base_name(name: str) -> str:
@@ -162,7 +127,7 @@ def _ollama_blobs(folder: Path) -> Iterator[tuple[str, str, Path]]:
             yield "Ollama", name if tag == "latest" else f"{name}:{tag}", blob
 
 
-def _inspect(source: str, name: str, path: Path) -> DiscoveredModel | None:
+def _inspect(program: str, name: str, path: Path) -> Model | None:
     """Read a GGUF's header; None where it is not a language model, or a part of one is missing."""
     try:
         values = gguf_header.read_metadata(path, last="general.architecture")
@@ -170,7 +135,6 @@ def _inspect(source: str, name: str, path: Path) -> DiscoveredModel | None:
         if architecture in ("", "clip") or not all(part.exists() for part in split_files(path)):
             return None
         values = gguf_header.read_metadata(path, until="tokenizer.")
-        size = sum(part.stat().st_size for part in split_files(path))
     except (EngineError, OSError):
         return None
     if values.get("general.type", "model") != "model":
@@ -178,5 +142,5 @@ def _inspect(source: str, name: str, path: Path) -> DiscoveredModel | None:
     problem = None
     if architecture == OLLAMA_ARCHITECTURE:
         problem = "it is in Ollama's own form of gpt-oss, which llama.cpp cannot load"
-    title = str(values.get("general.name", ""))
-    return DiscoveredModel(name, path, source, size, architecture, title, problem)
+    title = str(values.get("general.name", "")) or architecture
+    return Model(name, title, path=path, program=program, problem=problem)

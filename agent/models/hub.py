@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from agent.config.paths import Paths
-from agent.errors import UserError, describe_cause
+from agent.errors import UserError
 from agent.models.catalog import SPLIT, Model, load_catalog, models_folder, unused_name
 from agent.models.discovery import QUANTISATION
 from agent.models.download import PullError, find_pullable, hub_address, hub_errors, hub_host
@@ -219,7 +219,6 @@ def register(model: Model, paths: Paths) -> None:
     from agent.util.toml_edit import set_value
 
     values = {key: getattr(model, key) for key in ("repo", "file", "description", "download_size")}
-    file = paths.config / "models.toml"
 
     def change(text: str) -> str:
         known = load_catalog(paths).get(model.name)
@@ -231,7 +230,4 @@ def register(model: Model, paths: Paths) -> None:
             text = set_value(text, [model.name, key], value)
         return text
 
-    try:
-        private_files.update_text(file, change)
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"Cannot write {file}: {describe_cause(error)}") from error
+    private_files.update_text(paths.config / "models.toml", change)

@@ -61,36 +61,28 @@ def list_models(paths: Paths) -> list[ModelRow]:
     with user_errors(EngineError):
         catalog = load_catalog(paths)
     default_model = default_name(paths, catalog)
-    rows = [
+    return [
         ModelRow(
             name=model.name,
             aliases=model.aliases,
-            default=default_model in (model.name, *model.aliases),
-            runnable=model.installed,
+            default=default_model in (model.name, *model.aliases)
+            or (model.program != "" and default_model.lower() == model.name.lower()),
+            runnable=model.installed and model.problem is None,
             size=model.size,
             source=_source(model, paths),
             path=model.location,
-            description=model.problem or model.description,
+            description=_describe(model),
             download_size=None if model.installed else model.download_size,
             draft=model.draft,
         )
-        for model in catalog.values()
+        for model in (*catalog.values(), *discover(catalog))
     ]
-    for other in discover(catalog):
-        problem = f"cannot be used: {other.problem}" if other.problem else ""
-        rows.append(
-            ModelRow(
-                name=other.name,
-                aliases=(),
-                default=default_model.lower() == other.name.lower(),
-                runnable=other.problem is None,
-                size=other.size,
-                source=other.source,
-                path=str(other.path),
-                description=problem or other.title or other.architecture,
-            )
-        )
-    return rows
+
+
+def _describe(model: Model) -> str:
+    if model.problem is None:
+        return model.description
+    return f"cannot be used: {model.problem}" if model.program else model.problem
 
 
 def estimate_row(row: ModelRow, machine: Machine) -> FitEstimate | None:
@@ -102,6 +94,8 @@ def estimate_row(row: ModelRow, machine: Machine) -> FitEstimate | None:
 
 
 def _source(model: Model, paths: Paths) -> str:
+    if model.program:
+        return model.program
     if model.problem is not None:
         return "wrong"
     if model.embedded:

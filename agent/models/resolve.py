@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from agent.config.paths import Paths
@@ -38,7 +39,11 @@ def resolve_model(name: str | None, paths: Paths, *, scripted: bool = False) -> 
     if not (is_path and path.is_file()):
         for other in discovery.discover(catalog):
             if name.lower() == other.name.lower():
-                return discovery.to_model(other, catalog)
+                if other.problem is not None:
+                    raise EngineError(
+                        f"{other.name} of {other.program} cannot be used: {other.problem}."
+                    )
+                return replace(other, description=f"found at {other.path}")
     if path.is_file() or (is_path and scripted):
         return Model(name=path.stem, path=path, aliases=(name,))
     if is_path:
@@ -60,7 +65,7 @@ def lasting_name(name: str, paths: Paths) -> str:
 def _not_installed(model: Model, catalog: dict[str, Model]) -> str:
     for other in discovery.matching(model, catalog):
         return (
-            f"The model {model.name} is not installed, but {other.source} has it:"
+            f"The model {model.name} is not installed, but {other.program} has it:"
             f" --model {other.name} runs that file."
         )
     if model.repo is None and model.path is None:

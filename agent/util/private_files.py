@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from agent.errors import UserError, describe_cause
+
 
 def make_folder(path: Path) -> None:
     """Make a folder and its missing parents with mode 0700; raises OSError."""
@@ -77,17 +79,17 @@ def write_text(path: Path, text: str) -> None:
 
 def update_text(path: Path, change: Callable[[str], str]) -> None:
     """Replace a file's text (empty: no file) by what ``change`` makes of it, while no other program
-    does so. Raises OSError, ValueError."""
-    if path.is_fifo():
-        raise ValueError("it is a pipe")  # reading it waits for a writer
-    with locked(path):
-        try:
-            text = path.read_bytes().decode("utf-8")  # with its line ends
-        except FileNotFoundError:
-            text = ""
-        changed = change(text)
-        if changed != text:
-            write_text(path, changed)
+    does so. Raises UserError where that fails, or ``change`` raises ValueError."""
+    try:
+        if path.is_fifo():
+            raise ValueError("it is a pipe")  # reading it waits for a writer
+        with locked(path):
+            text = path.read_bytes().decode("utf-8") if path.exists() else ""  # with its line ends
+            changed = change(text)
+            if changed != text:
+                write_text(path, changed)
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"Cannot write {path}: {describe_cause(error)}") from error
 
 
 @contextlib.contextmanager

@@ -38,7 +38,7 @@ def model(path: Path, architecture: str = "gpt-oss", name: str = "gpt-oss-20b") 
     return sparse_gguf.write_model(path, shape)
 
 
-def discovered(paths: Paths) -> dict[str, discovery.DiscoveredModel]:
+def discovered(paths: Paths) -> dict[str, catalog.Model]:
     return {each.name: each for each in discovery.discover(catalog.load_catalog(paths))}
 
 
@@ -73,9 +73,9 @@ def test_discover_lists_files_of_programs(
 ) -> None:
     path = model(user_home / file)
     (found,) = discovery.discover(catalog.load_catalog(paths))
-    assert (found.source, found.path, found.name) == (source, path, name)
-    assert (found.size, found.architecture) == (path.stat().st_size, "gpt-oss")
-    assert found.title == "gpt-oss-20b" and found.problem is None
+    assert (found.program, found.path, found.name) == (source, path, name)
+    assert found.size == path.stat().st_size
+    assert found.description == "gpt-oss-20b" and found.problem is None
     chosen = resolve.resolve_model(name.upper(), paths)
     assert chosen.path == path and chosen.installed
 
@@ -98,7 +98,7 @@ def test_discover_folders_follow_environment(
 ) -> None:
     monkeypatch.setenv(variable, str(tmp_path / "elsewhere"))
     model(tmp_path / "elsewhere" / file)
-    assert discovered(paths)["x"].source == source
+    assert discovered(paths)["x"].program == source
 
 
 def test_discover_names_ollama_blobs(
@@ -109,7 +109,7 @@ def test_discover_names_ollama_blobs(
     (user_home / ".ollama/models/manifests/broken").write_text("{")
     rows = discovered(paths)
     assert set(rows) == {"qwen3:4b", "phi"}
-    assert rows["qwen3:4b"].path == blob and rows["qwen3:4b"].source == "Ollama"
+    assert rows["qwen3:4b"].path == blob and rows["qwen3:4b"].program == "Ollama"
     monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "none"))
     assert not discovered(paths)
 

@@ -23,7 +23,7 @@ from agent.models import catalog, resolve
 from agent.models.catalog import Model
 from agent.models.loader import ModelLoader
 from agent.observability.logging import log_to_file
-from agent.runtime.runtime import Runtime, RuntimeOptions
+from agent.runtime.runtime import Runtime
 from agent.turn.options import TurnOptions
 from agent.util.sanitize import echo
 from agent.util.temporary_folders import clear_leftovers_in_background
@@ -78,23 +78,15 @@ def create_runtime(
     script = _script_path(launch.engine)
     keep_alive_choices = (keep_alive, model.keep_alive, settings.keep_alive)
     trace = _trace(launch.trace)
+    cache_bytes, sequences = prefix_cache_bytes(settings), parallel or DEFAULT_SEQUENCES
     runtime = Runtime(
-        model,
+        ModelLoader(model, paths, script, launch.context, cache_bytes, sequences),
         tool_setup.host,
         tool_setup.policy,
-        paths,
-        RuntimeOptions(
-            script=script,
-            context=launch.context,
-            keep_alive=next(
-                (seconds for seconds in keep_alive_choices if seconds is not None), None
-            ),
-            serves_engine=serves_engine,
-            own_engine=launch.own_engine,
-            prefix_cache_bytes=prefix_cache_bytes(settings),
-            sequences=parallel or DEFAULT_SEQUENCES,
-            wrap_generation=None if trace is None else trace.wrap_generation,
-        ),
+        keep_alive=next((seconds for seconds in keep_alive_choices if seconds is not None), None),
+        serves_engine=serves_engine,
+        own_engine=launch.own_engine,
+        wrap_generation=None if trace is None else trace.wrap_generation,
     )
     if trace is not None:
         runtime.hub.subscribe(trace.follow)

@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.config.defaults import SETTING_TEXTS
 from agent.config.keys import ACTIONS, key_label
 from agent.config.settings import SETTINGS
 
@@ -22,9 +21,7 @@ def fill_page(page: str) -> str:
 def settings_table() -> str:
     """All settings but the keys, in Markdown."""
     rows = [
-        (f"`{name}`", text.values or SETTINGS[name].expected, text.default, text.meaning)
-        + (text.elsewhere,)
-        for name, text in SETTING_TEXTS.items()
+        (f"`{name}`", setting.values.expected, *setting[1:]) for name, setting in SETTINGS.items()
     ]
     return _table(("setting", "values", "default", "what it does", "also"), rows)
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 
-from agent.config.defaults import DEFAULTS
 from agent.config.paths import user_paths
+from agent.config.settings import DEFAULTS
 from agent.store.lookup import recent_titles, short_id
 from agent.util.sanitize import sanitize
 

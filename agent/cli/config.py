@@ -10,21 +10,26 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from agent.cli.completion import complete_setting
 from agent.cli.options import flag
-from agent.config.defaults import DEFAULTS
 from agent.config.paths import Paths, user_paths
+from agent.config.settings import (
+    DEFAULTS,
+    FORMER_NAMES,
+    SETTINGS,
+    Settings,
+    load_settings,
+    save_setting,
+    settings_file,
+)
 from agent.errors import UserError
 from agent.util import private_files
 from agent.util.programs import find_program, require_program
 from agent.util.sanitize import echo, sanitize
-
-if TYPE_CHECKING:
-    from agent.config.settings import Settings
 
 app = typer.Typer(
     help="Show and change the settings of config.toml.\n\n"
@@ -42,8 +47,6 @@ def show(
     as_json: bool = flag("--json", help="Print a JSON object."),
 ) -> None:
     """Show each setting, its value, its default and where the value comes from."""
-    from agent.config.settings import load_settings, settings_file
-
     paths = user_paths()
     settings = load_settings(paths)
     written = _written(settings_file(paths))
@@ -83,14 +86,13 @@ def set_(
     value: str = typer.Argument(metavar="VALUE", help="Quotes are not needed."),
 ) -> None:
     """Change one setting; the rest of the file, comments too, stays as it is."""
-    from agent.config.settings import FORMER_NAMES, SETTINGS, save_setting
     from agent.models.resolve import lasting_name
 
     name = FORMER_NAMES.get(name, name)
     if name not in DEFAULTS:
         raise UserError(f"There is no setting {name}; agent config show lists them.")
     paths = user_paths()
-    spec = SETTINGS.get(name)
+    spec = SETTINGS[name].values if name in SETTINGS else None
     read = _read_value(value)
     if spec is not None and not spec.accepts(read):
         read = value  # 12b is a name, and so is 3
@@ -108,8 +110,6 @@ def set_(
 @app.command(epilog="Example: EDITOR=nano agent config edit")
 def edit() -> None:
     """Open config.toml in $VISUAL or $EDITOR, and check it afterwards."""
-    from agent.config.settings import load_settings, settings_file
-
     path = settings_file(user_paths())
     configured = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
     fallback = next((editor for editor in FALLBACK_EDITORS if find_program(editor)), "")
@@ -133,8 +133,6 @@ def edit() -> None:
 @app.command(epilog="Example: cat $(agent config path)")
 def path() -> None:
     """Print the path of config.toml, whether it exists or not."""
-    from agent.config.settings import settings_file
-
     echo(str(settings_file(user_paths())))
 
 
@@ -154,8 +152,6 @@ def _warn_wrong_keys(settings: Settings) -> None:
 
 def _written(file: Path) -> set[str]:
     """The settings that the file has, those of tables as TABLE.KEY, by their names of now."""
-    from agent.config.settings import FORMER_NAMES
-
     names: set[str] = set()
     if file.exists():
         for key, value in tomllib.loads(file.read_text(encoding="utf-8-sig")).items():

@@ -6,10 +6,10 @@ import os
 import re
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from agent.config.field_spec import FieldSpec, find_mismatch, is_flag, is_number, is_text
-from agent.config.keys import KeyBindings, read_bindings
+from agent.config.keys import ACTIONS, KeyBindings, read_bindings
 from agent.config.paths import Paths
 from agent.errors import UserError, describe_cause
 from agent.util import private_files
@@ -19,44 +19,160 @@ if TYPE_CHECKING:
     from tools.builtin.browser.settings import BrowserSettings
     from tools.sandbox.isolation import NetworkAccess
 
-EFFORTS = ("low", "medium", "high")
-VIEWS = ("panes", "conversation")
-SCALES = ("green-red", "blue-orange")
+
+class Setting(NamedTuple):
+    """A setting's values and the texts about it: for the checks, `agent config`, shell completion and
+    docs/configuration.md."""
+
+    values: FieldSpec
+    default: str
+    meaning: str
+    elsewhere: str = ""
+    """Other ways to set it: options of the command line, variables, commands of the app."""
 
 
-def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 0
+def _one_of(*words: str) -> FieldSpec:
+    *most, last = (f'"{word}"' for word in words)
+    return FieldSpec(f"{', '.join(most)} or {last}", words.__contains__)
 
 
-def _is_share(value: object) -> bool:
-    return is_number(value) and 0 <= value <= 1  # type: ignore[operator]
+def _in_table(expected: str) -> FieldSpec:
+    """The values of a key of a table, which has its own reader."""
+    return FieldSpec(expected, lambda value: True)
 
 
+_FLAG = FieldSpec("true or false", is_flag)
+_COUNT = FieldSpec("a whole number of at least 0", lambda v: type(v) is int and v >= 0)
+_SHARE = FieldSpec("a number from 0 to 1", lambda v: is_number(v) and 0 <= v <= 1)
 SETTINGS = {
-    "compact": FieldSpec('"auto" or "off"', lambda value: value in ("auto", "off")),
-    "effort": FieldSpec('"low", "medium" or "high"', lambda value: value in EFFORTS),
-    "max_reasoning_tokens": FieldSpec("a whole number of at least 0", _is_count),
-    "temperature": FieldSpec(
-        "a number from 0 to 1,000,000", lambda v: is_number(v) and 0 <= v <= 1e6
+    "model": Setting(
+        FieldSpec("a name or a path in quotes", is_text),
+        "installed, else tiny",
+        "the model that answers",
+        "`--model`, `agent models default`",
     ),
-    "top_p": FieldSpec("a number from 0 to 1", _is_share),
-    "top_k": FieldSpec("a whole number of at least 0", _is_count),
-    "min_p": FieldSpec("a number from 0 to 1", _is_share),
-    "view": FieldSpec('"panes" or "conversation"', lambda value: value in VIEWS),
-    "probability_scale": FieldSpec('"green-red" or "blue-orange"', lambda value: value in SCALES),
-    "model": FieldSpec("a name or a path in quotes", is_text),
-    "keep_alive": FieldSpec("a number of seconds", lambda v: is_number(v) and v >= 0),
-    "prefix_cache": FieldSpec("a number of gigabytes", lambda v: is_number(v) and 0 <= v < 1e9),
-    "project_instructions": FieldSpec("true or false", is_flag),
-    "unsandboxed_python": FieldSpec("true or false", is_flag),
-    "theme": FieldSpec("a name in quotes", is_text),
-    "titles": FieldSpec("true or false", is_flag),
-    "animations": FieldSpec("true or false", is_flag),
-    "token_probabilities": FieldSpec("true or false", is_flag),
-    "responses_days": FieldSpec("a number of days", lambda v: is_number(v) and v > 0),
-    "responses_max": FieldSpec("a whole number", lambda v: type(v) is int and 1 <= v < 1 << 63),
+    "effort": Setting(
+        _one_of("low", "medium", "high"),
+        "medium",
+        "how much the model reasons",
+        "`--effort`, `/effort`",
+    ),
+    "max_reasoning_tokens": Setting(
+        _COUNT,
+        "no limit",
+        "maximum number of reasoning tokens before a call or the answer; 0: none",
+        "`--max-reasoning-tokens`",
+    ),
+    "temperature": Setting(
+        FieldSpec("a number from 0 to 1,000,000", lambda v: is_number(v) and 0 <= v <= 1e6),
+        "the model's",
+        "0: always the likeliest token",
+        "`--temperature`, `/sampling`",
+    ),
+    "top_p": Setting(
+        _SHARE,
+        "the model's",
+        "nucleus sampling: the smallest set of tokens with this total probability",
+        "`--top-p`, `/sampling`",
+    ),
+    "top_k": Setting(
+        _COUNT,
+        "the model's",
+        "sample from the k most likely tokens (0 = all)",
+        "`--top-k`, `/sampling`",
+    ),
+    "min_p": Setting(
+        _SHARE,
+        "the model's",
+        "drop tokens below this fraction of the top probability",
+        "`--min-p`, `/sampling`",
+    ),
+    "keep_alive": Setting(
+        FieldSpec("a number of seconds", lambda v: is_number(v) and v >= 0),
+        "never",
+        "how long the model stays loaded without a turn",
+        "`agent serve --keep-alive`, `models.toml`",
+    ),
+    "prefix_cache": Setting(
+        FieldSpec("a number of gigabytes", lambda v: is_number(v) and 0 <= v < 1e9),
+        "at most 8",
+        "gigabytes of prompts on disk as models have read them; unset: 10 % of what is free",
+        "`agent models cache`",
+    ),
+    "compact": Setting(
+        _one_of("auto", "off"),
+        "auto in the app",
+        "shorten and summarise a full context, or never",
+        "`--compact`, `--no-compact`",
+    ),
+    "view": Setting(
+        _one_of("panes", "conversation"),
+        "panes",
+        "how the app shows a turn that runs",
+        "F2, `/view`",
+    ),
+    "probability_scale": Setting(
+        _one_of("green-red", "blue-orange"),
+        "green-red",
+        "the colours of tokens by probability",
+        "`/probs`",
+    ),
+    "theme": Setting(
+        FieldSpec("a name in quotes", is_text),
+        "dark",
+        "the app's colours",
+        "F4, `/theme`, `NO_COLOR`",
+    ),
+    "titles": Setting(
+        _FLAG, "true", "the model writes a conversation's title while it idles (never `tiny`)"
+    ),
+    "animations": Setting(_FLAG, "true", "whether anything moves by itself in the app"),
+    "token_probabilities": Setting(
+        _FLAG, "false", "record in the app how likely each token was, and the ten likeliest others"
+    ),
+    "responses_days": Setting(
+        FieldSpec("a number of days", lambda v: is_number(v) and v > 0),
+        "30",
+        "how long responses of `/v1/responses` are stored",
+    ),
+    "responses_max": Setting(
+        FieldSpec("a whole number", lambda v: type(v) is int and 1 <= v < 1 << 63),
+        "10000",
+        "how many of them are stored",
+    ),
+    "project_instructions": Setting(
+        _FLAG, "true", "read `AGENTS.md` files", "`--no-project-instructions`"
+    ),
+    "unsandboxed_python": Setting(
+        _FLAG, "false", "offer python where no sandbox works, and ask before each call"
+    ),
+    "browser.searxng": Setting(
+        _in_table("an address in quotes"),
+        "none",
+        "the SearXNG server that searches",
+        "`AGENT_SEARXNG`",
+    ),
+    "browser.search": Setting(
+        _in_table("server.tool in quotes"), "none", "the MCP tool that searches"
+    ),
+    "browser.allow_private": Setting(
+        _in_table("a list of networks"), "none", "private networks that the browser may open"
+    ),
+    "network.loopback": Setting(
+        _in_table("true or false"),
+        "false",
+        "whether each command may open ports of its own sandbox",
+    ),
+    "network.hosts": Setting(
+        _in_table("a list of hosts"), "none", "hosts that commands reach without a question"
+    ),
 }
-"""Values of the settings; ``browser``, ``network`` and ``keys`` have their own readers."""
+"""In the order of docs/configuration.md; the keys of a table as TABLE.KEY."""
+DEFAULTS = {
+    **{name: setting.default for name, setting in SETTINGS.items()},
+    **{f"keys.{name}": action.keys for name, action in ACTIONS.items()},
+}
+"""The defaults of all settings, those of the table ``keys`` too."""
 FORMER_NAMES = {"responses_most": "responses_max"}
 """Former names, which files may still use, and the names of today, which win over them."""
 
@@ -130,7 +246,8 @@ def parse_settings(path: Path, text: str) -> Settings:
             values = tomllib.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:  # the latter of brackets by the thousand
         raise UserError(f"Cannot read {path}: {error}") from error
-    specs = SETTINGS | {former: SETTINGS[name] for former, name in FORMER_NAMES.items()}
+    specs = {name: setting.values for name, setting in SETTINGS.items()}
+    specs |= {former: specs[name] for former, name in FORMER_NAMES.items()}
     if (name := find_mismatch(values, specs)) is not None:
         raise UserError(f"{path}: {name} must be {specs[name].expected}, not {values[name]!r}.")
     for former in FORMER_NAMES.keys() & values.keys():

@@ -14,8 +14,8 @@ from agent.engine.protocol import Engine, EngineError, OutOfMemoryError
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
 from agent.models.loader import ModelLoader
+from agent.runtime.idle import TypingPause
 from agent.runtime.sharing import EngineSharing
-from agent.runtime.typing_pause import TypingPause
 
 if TYPE_CHECKING:
     from agent.engine.placement.planner import PlacementPlan

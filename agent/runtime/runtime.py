@@ -13,31 +13,22 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from agent.config.paths import Paths
 from agent.conversation.summary import SummaryCache
 from agent.engine.grammars import ANY_OBJECT
-from agent.engine.placement.placement import DEFAULT_SEQUENCES
 from agent.engine.protocol import Engine, EngineError, Generation, Request
 from agent.formats.constraints import ConstrainableFormat
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
-from agent.models.loaded import LoadedModel
 from agent.models.loader import ModelLoader
-from agent.runtime.hub import Hub
-from agent.runtime.idle_timers import PROBE_IDLE_SECONDS, WARM_UP_IDLE_SECONDS, IdleTimers
+from agent.runtime.idle import IdleTimers, TypingPause
 from agent.runtime.prefetch import Prefetcher
 from agent.runtime.provider import EngineProvider
 from agent.runtime.sharing import EngineSharing
-from agent.runtime.typing_pause import TypingPause
 from agent.util import gc_tuning
 from tools.mcp.host import Host
 from tools.policy.approvals import Policy
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
@@ -48,23 +39,32 @@ WrapGeneration = Callable[[Generation, Request, Format], Generation]
 
 
 @dataclass(frozen=True, slots=True)
-class RuntimeOptions:
-    """The choices of a runtime."""
+class LoadedModel:
+    """A loaded engine, the format of its model family, and whose token ids these are."""
 
-    script: Path | None = None
-    context: int | None = None
-    keep_alive: float | None = None
-    """Seconds without a turn after which the model is unloaded; None: never."""
-    prefix_cache_bytes: int | None = None
-    sequences: int = DEFAULT_SEQUENCES
-    serves_engine: bool = False
-    """Whether other programs of this person may use the loaded model."""
-    own_engine: bool = False
-    """Whether to load the model also where another program has done so."""
-    wrap_generation: WrapGeneration | None = None
-    warm_up_seconds: float = WARM_UP_IDLE_SECONDS
-    """As ``probe_seconds``: idle time, see `agent.runtime.idle_timers`."""
-    probe_seconds: float = PROBE_IDLE_SECONDS
+    engine: Engine
+    format: Format
+    vocabulary: str
+    """Name of the vocabulary; conversations of models with the same one can be continued."""
+    is_constrainable: bool
+    """Whether the engine takes constraints; a script's output is fixed."""
+
+
+class Hub:
+    """Announces every turn that starts (`agent.turn.context.RunningTurn`), whichever interface it came
+    through."""
+
+    def __init__(self) -> None:
+        self._subscribers: list[Callable[[Any], object]] = []
+
+    def subscribe(self, callback: Callable[[Any], object]) -> Callable[[], None]:
+        """Call ``callback`` with every turn that starts from now on; the result unsubscribes it."""
+        self._subscribers.append(callback)
+        return lambda: self._subscribers.remove(callback)
+
+    def publish(self, turn: Any) -> None:
+        for callback in list(self._subscribers):
+            callback(turn)
 
 
 class Runtime:
@@ -72,19 +72,25 @@ class Runtime:
 
     def __init__(
         self,
-        model: Model,
+        loader: ModelLoader,
         host: Host,
         policy: Policy,
-        paths: Paths,
-        options: RuntimeOptions = RuntimeOptions(),
+        *,
+        keep_alive: float | None = None,
+        serves_engine: bool = False,
+        own_engine: bool = False,
+        wrap_generation: WrapGeneration | None = None,
     ) -> None:
-        self.host, self.policy, self.paths = host, policy, paths
-        self.hub: Hub[Any] = Hub()
+        """``keep_alive``: seconds without a turn after which the model is unloaded; None: never.
+        ``serves_engine``: other programs of this person may use the loaded model. ``own_engine``: load
+        it also where another program has done so."""
+        self.host, self.policy, self.paths = host, policy, loader.paths
+        self.hub = Hub()
         self.summaries = SummaryCache()
         self.aliases: tuple[str, ...] = ()
         """Names by which clients of a server may call the model, whichever it is."""
-        self.keep_alive, self.server_wait_seconds = options.keep_alive, SERVER_WAIT_SECONDS
-        self.script = options.script
+        self.keep_alive, self.server_wait_seconds = keep_alive, SERVER_WAIT_SECONDS
+        self.script = loader.script
         """The file of the scripted engine's replies; None where a model runs."""
         self.token_events = False
         """Whether turns that start from now on emit ``agent.prompt`` and ``agent.tokens``; set by an
@@ -97,29 +103,17 @@ class Runtime:
         self.on_close: list[Callable[[], Awaitable[None]]] = []
         """Awaited when the runtime is closed, after the tools and before the engine."""
         self._ending = asyncio.Event()
-        self._wrap_generation = options.wrap_generation
+        self._wrap_generation = wrap_generation
         self.prefetcher = Prefetcher(self._generate)
         self.typing_pause = TypingPause()
-        loader = ModelLoader(
-            model,
-            paths,
-            options.script,
-            options.context,
-            options.prefix_cache_bytes,
-            options.sequences,
-        )
         self._sharing = EngineSharing(
-            serves_engine=options.serves_engine,
-            own_engine=options.own_engine,
-            on_use=lambda begins: self.restart_idle_timers(),
+            serves_engine=serves_engine, own_engine=own_engine, on_use=self.restart_idle_timers
         )
         self.provider = EngineProvider(loader, self._sharing, self.typing_pause, self._warm_up)
         self.idle_timers = IdleTimers(
             unload=self.unload,
             warm_up=self._warm_up,
             probe=lambda: self.provider.loader.probe_repacking(self.provider.placement_plan),
-            warm_up_seconds=options.warm_up_seconds,
-            probe_seconds=options.probe_seconds,
         )
         self._lock = asyncio.Lock()
         """Held while the model is placed, loaded or unloaded."""

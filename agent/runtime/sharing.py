@@ -28,9 +28,9 @@ class EngineSharing:
     """The search for another program's engine, and the server of this one's."""
 
     def __init__(
-        self, *, serves_engine: bool, own_engine: bool, on_use: Callable[[bool], None]
+        self, *, serves_engine: bool, own_engine: bool, on_use: Callable[[], None]
     ) -> None:
-        """``on_use``: called with whether a generation for another program begins or ends."""
+        """``on_use``: called when a generation for another program begins or ends."""
         self._serves_engine, self.own_engine = serves_engine, own_engine
         self._on_use = on_use
         self._server: EngineServer | None = None
@@ -93,7 +93,7 @@ class EngineSharing:
 
         def on_use(begins: bool) -> None:
             self.running += 1 if begins else -1
-            self._on_use(begins)
+            self._on_use()
 
         self._server = EngineServer(engine, make_constraint, on_use, watch_gaps)
         if not await self._server.start(socket):

@@ -27,7 +27,7 @@ from agent.formats.harmony.token_ids import CHANNEL_ID, FINAL_ID, MESSAGE_ID
 from agent.formats.protocol import Format
 from agent.models import resolve
 from agent.models.loader import LoadProgress, ModelLoader
-from agent.runtime.runtime import Runtime, RuntimeOptions
+from agent.runtime.runtime import Runtime
 from agent.server.http.options import ServerOptions
 from agent.server.serve import listen, serve_in
 from agent.turn.constraints import TurnConstraints
@@ -67,10 +67,10 @@ class FixedThreadsRuntime(Runtime):
     def __init__(self, path: Path, threads: ThreadCounts, context: int = CONTEXT_TOKENS) -> None:
         paths = Paths(CACHE, CACHE, CACHE)
         model = resolve.resolve_model(str(path), paths)
-        super().__init__(model, Host([]), Policy(), paths, RuntimeOptions(context=context))
-        self.provider.loader = FixedThreadsLoader(
+        loader = FixedThreadsLoader(
             model, paths, context=context, prefix_cache_bytes=0, threads=threads
         )
+        super().__init__(loader, Host([]), Policy())
 
 
 class AnswerConstraints(TurnConstraints):

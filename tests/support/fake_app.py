@@ -15,7 +15,7 @@ from agent.config.launch import LaunchOptions
 from agent.conversation.conversation import Conversation, Entry
 from agent.conversation.messages import Message, User
 from agent.models.catalog import Model
-from agent.runtime.hub import Hub
+from agent.runtime.runtime import Hub
 from agent.turn.call_writers import McpCallWriter
 from agent.turn.endings import StopReason
 from agent.turn.log import EventLog

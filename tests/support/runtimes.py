@@ -10,7 +10,8 @@ import pytest
 from agent.config.paths import Paths
 from agent.models import resolve
 from agent.models.catalog import Model
-from agent.runtime.runtime import Runtime, RuntimeOptions
+from agent.models.loader import ModelLoader
+from agent.runtime.runtime import Runtime
 from tools.factory import ToolboxOptions, build_toolbox
 
 MakeRuntime = Callable[..., Awaitable[Runtime]]
@@ -34,9 +35,8 @@ async def make_runtime(tmp_path: Path, model_cache: Path) -> AsyncIterator[MakeR
             paths = Paths(tmp_path / "config", model_cache, tmp_path / "state")
             toolbox = build_toolbox(ToolboxOptions(tools=tools, **settings))
             model = model or resolve.resolve_model("tiny", paths)
-            runtime = Runtime(
-                model, toolbox.host, toolbox.policy, paths, RuntimeOptions(script, context)
-            )
+            loader = ModelLoader(model, paths, script, context)
+            runtime = Runtime(loader, toolbox.host, toolbox.policy)
             stack.push_async_callback(runtime.close)
             await runtime.start()
             await runtime.ready()

@@ -9,7 +9,7 @@ from tui.commands.context import CommandContext, app_command
 from tui.state.command import Command
 
 if TYPE_CHECKING:
-    from agent.models.loaded import LoadedModel
+    from agent.runtime.runtime import LoadedModel
 
 MAX_INSTRUCTION_CHARACTERS = 200
 

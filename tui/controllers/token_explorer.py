@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from agent.engine.protocol import Sampling
-    from agent.models.loaded import LoadedModel
+    from agent.runtime.runtime import LoadedModel
     from agent.turn.token_choices import TokenChoices
     from tui.app_context import AppContext
     from tui.controllers.chat import ChatController

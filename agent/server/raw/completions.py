@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from agent.engine.protocol import EngineBusyError, EngineError
 from agent.formats.protocol import Format
-from agent.models.loaded import LoadedModel
+from agent.runtime.runtime import LoadedModel
 from agent.server.chat.requests import Seed, StreamOptions
 from agent.server.http.endpoints import endpoint, route_of
 from agent.server.http.errors import (

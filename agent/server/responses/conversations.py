@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 from agent.conversation.conversation import Conversation
 from agent.engine.protocol import EngineError
-from agent.models.loaded import LoadedModel
-from agent.runtime.runtime import Runtime
+from agent.runtime.runtime import LoadedModel, Runtime
 from agent.server.http.clients import current_client
 from agent.server.http.errors import ApiError, invalid
 from agent.server.input.conversation_items import (

@@ -26,8 +26,7 @@ from agent.conversation.conversation import Conversation
 from agent.conversation.messages import Developer, Message, ToolCallMessage, ToolResultMessage
 from agent.engine.protocol import EngineBusyError
 from agent.formats.protocol import Format, SingleMessageFormat
-from agent.models.loaded import LoadedModel
-from agent.runtime.runtime import Runtime
+from agent.runtime.runtime import LoadedModel, Runtime
 from agent.server.http.clients import Client, current_client
 from agent.server.http.errors import (
     ApiError,

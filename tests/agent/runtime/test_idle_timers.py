@@ -23,8 +23,9 @@ from agent.events import AgentStart, Event, Response
 from agent.formats.constraints import ConstrainableFormat
 from agent.models import catalog
 from agent.models.catalog import Model
-from agent.models.loader import EMBEDDED_TENSOR_TYPES
-from agent.runtime.runtime import Runtime, RuntimeOptions
+from agent.models.loader import EMBEDDED_TENSOR_TYPES, ModelLoader
+from agent.runtime import idle
+from agent.runtime.runtime import Runtime
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.hosts import Children
@@ -39,12 +40,17 @@ async def new_runtime(tmp_path: Path, model_cache: Path, tiny_gguf: Path) -> Any
     """A runtime on a copy of the embedded model by its path, as real ones are; not loaded yet."""
     made: list[Runtime] = []
 
-    async def new(model: Model | None = None, *, tools: str = "none", **options: Any) -> Runtime:
+    async def new(
+        model: Model | None = None,
+        *,
+        tools: str = "none",
+        context: int | None = None,
+        keep_alive: float | None = None,
+    ) -> Runtime:
         where = Paths(tmp_path / "config", tmp_path / "cache", tmp_path / "state")
         box = build_toolbox(ToolboxOptions(tools=tools))
-        runtime = Runtime(
-            model or model_at(tiny_gguf), box.host, box.policy, where, RuntimeOptions(**options)
-        )
+        loader = ModelLoader(model or model_at(tiny_gguf), where, context=context)
+        runtime = Runtime(loader, box.host, box.policy, keep_alive=keep_alive)
         made.append(runtime)
         await runtime.start()
         return runtime
@@ -147,8 +153,11 @@ async def test_without_keep_alive_model_stays_loaded(new_runtime: NewRuntime) ->
     assert runtime.loaded and len(runtime.idle_timers.due_times) == 2, "the warm-up and the probe"
 
 
-async def test_idle_runtime_warms_up_tools_and_grammar(new_runtime: NewRuntime) -> None:
-    runtime = await new_runtime(tools="files", warm_up_seconds=0.0)
+async def test_idle_runtime_warms_up_tools_and_grammar(
+    new_runtime: NewRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle, "WARM_UP_IDLE_SECONDS", 0.0)
+    runtime = await new_runtime(tools="files")
     await runtime.ready()
     assert isinstance(runtime.format, ConstrainableFormat)
     submitted = runtime.format.grammars.submitted
@@ -309,7 +318,8 @@ async def test_idle_runtime_probes_repacking(
     monkeypatch.setattr(
         "agent.engine.llama.model.uses_repacked_weights", lambda placement: False
     )  # as with AMX
-    runtime = await new_runtime(probe_seconds=0.0)
+    monkeypatch.setattr(idle, "PROBE_IDLE_SECONDS", 0.0)
+    runtime = await new_runtime()
     await runtime.ready()
     assert (
         runtime.provider.placement_plan
@@ -332,7 +342,8 @@ async def test_turn_cancels_probe(
     )  # as with AMX
     hanging = partial(cpu_probe.probe, arguments=("-c", "import signal; signal.pause()"))
     monkeypatch.setattr(cpu_probe, "probe", hanging)
-    runtime = await new_runtime(probe_seconds=0.0)
+    monkeypatch.setattr(idle, "PROBE_IDLE_SECONDS", 0.0)
+    runtime = await new_runtime()
     await runtime.ready()
     await wait_until(lambda: bool(children()))
     runtime.begin_turn()

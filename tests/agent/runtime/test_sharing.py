@@ -28,7 +28,8 @@ from agent.engine.shared.engine import SharedEngine
 from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.protocol import FunctionTool
 from agent.models.catalog import Model
-from agent.runtime.runtime import Runtime, RuntimeOptions
+from agent.models.loader import ModelLoader
+from agent.runtime.runtime import Runtime
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from agent.turn.token_choices import token_choices, token_logprobs
@@ -55,7 +56,7 @@ async def new_runtime(model: Model, tmp_path: Path) -> AsyncIterator[NewRuntime]
     runtimes = []
 
     def new(**options: Any) -> Runtime:
-        runtimes.append(Runtime(model, Host([]), Policy(), paths, RuntimeOptions(**options)))
+        runtimes.append(Runtime(ModelLoader(model, paths), Host([]), Policy(), **options))
         return runtimes[-1]
 
     yield new

@@ -11,7 +11,8 @@ from agent.config.launch import LaunchOptions
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.engine.protocol import Sampling
-from agent.runtime.typing_pause import TypingPause
+from agent.runtime import idle
+from agent.runtime.idle import TypingPause
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.runtimes import MakeRuntime
@@ -29,23 +30,33 @@ async def test_without_keys_nothing_waits(loading: asyncio.Future[None]) -> None
     await TypingPause().wait(loading)
 
 
-async def test_waits_for_pause(loading: asyncio.Future[None]) -> None:
-    pause, began = TypingPause(pause_seconds=0.05), time.monotonic()
+async def test_waits_for_pause(
+    loading: asyncio.Future[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle, "PAUSE_SECONDS", 0.05)
+    pause, began = TypingPause(), time.monotonic()
     pause.on_keystroke()
     await pause.wait(loading)
     assert time.monotonic() - began >= 0.05
 
 
-async def test_wait_is_bounded_once_loaded(loading: asyncio.Future[None]) -> None:
-    pause = TypingPause(pause_seconds=3600.0, max_wait_seconds=0.05)
+async def test_wait_is_bounded_once_loaded(
+    loading: asyncio.Future[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle, "PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(idle, "MAX_PAUSE_WAIT_SECONDS", 0.05)
+    pause = TypingPause()
     pause.on_keystroke()
     loading.set_result(None)
     await pause.wait(loading)
 
 
-async def test_turn_does_not_wait_for_pause(tmp_path: Path, model_cache: Path) -> None:
+async def test_turn_does_not_wait_for_pause(
+    model_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PAUSE_SECONDS", "MAX_PAUSE_WAIT_SECONDS"):
+        monkeypatch.setattr(idle, name, 3600.0)
     runtime = bootstrap.create_runtime(LaunchOptions(), tools="none")
-    runtime.typing_pause.pause_seconds = runtime.typing_pause.max_wait_seconds = 3600.0
     try:
         runtime.on_keystroke()
         ready = asyncio.create_task(runtime.ready())
@@ -58,10 +69,10 @@ async def test_turn_does_not_wait_for_pause(tmp_path: Path, model_cache: Path) -
 
 
 async def test_load_after_a_turn_waits_for_pause(
-    make_runtime: MakeRuntime, loading: asyncio.Future[None]
+    make_runtime: MakeRuntime, loading: asyncio.Future[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(idle, "PAUSE_SECONDS", 3600.0)
     runtime = await make_runtime()
-    runtime.typing_pause.pause_seconds = 3600.0
     turn = Turn(runtime, Conversation("c"), [User("2+2")], OPTIONS)
     await turn.start().done()
     async with runtime.in_use():

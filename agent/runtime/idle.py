@@ -1,4 +1,4 @@
-"""The idle work of a runtime: unload the model, warm up, probe the CPU.
+"""When a runtime does work that may wait: after idle time, or in a pause in typing.
 
 Each chore waits until nothing has happened for a while::
 
@@ -11,7 +11,10 @@ Each chore waits until nothing has happened for a while::
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 Chore = Callable[[], Coroutine[Any, Any, None]]
@@ -20,22 +23,16 @@ PROBE_IDLE_SECONDS = 20.0
 """Seconds without a turn after which the CPU is probed for repacked weights, where it was not yet."""
 WARM_UP_IDLE_SECONDS = 2.0
 """Seconds without a turn or key after which a first tool call is prepared, which blocks."""
+PAUSE_SECONDS = 0.3
+"""A pause in typing."""
+MAX_PAUSE_WAIT_SECONDS = 5.0
 
 
 class IdleTimers:
     """Runs chores after some idle time; `restart` them at each sign of activity."""
 
-    def __init__(
-        self,
-        *,
-        unload: Chore,
-        warm_up: Callable[[], None],
-        probe: Chore,
-        warm_up_seconds: float = WARM_UP_IDLE_SECONDS,
-        probe_seconds: float = PROBE_IDLE_SECONDS,
-    ) -> None:
+    def __init__(self, *, unload: Chore, warm_up: Callable[[], None], probe: Chore) -> None:
         self._unload, self._warm_up, self._probe = unload, warm_up, probe
-        self._warm_up_seconds, self._probe_seconds = warm_up_seconds, probe_seconds
         self._timers: list[asyncio.TimerHandle] = []
         self._unloading: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
@@ -52,9 +49,9 @@ class IdleTimers:
         if keep_alive is not None:
             self._timers.append(call_later(keep_alive, self._unload_later))
         if warm_up:
-            self._timers.append(call_later(self._warm_up_seconds, self._warm_up))
+            self._timers.append(call_later(WARM_UP_IDLE_SECONDS, self._warm_up))
         if probe:
-            self._timers.append(call_later(self._probe_seconds, self._probe_later))
+            self._timers.append(call_later(PROBE_IDLE_SECONDS, self._probe_later))
 
     def _unload_later(self) -> None:
         self._unloading = asyncio.create_task(self._unload())
@@ -73,3 +70,42 @@ class IdleTimers:
         self.cancel()
         if running := {task for task in (self._probing, self._unloading) if task is not None}:
             await asyncio.wait(running)
+
+
+class TypingPause:
+    """Lets work that blocks Python's lock (openai-harmony: 60 to 180 ms) wait for a pause in typing,
+    unless someone waits for the work."""
+
+    def __init__(self) -> None:
+        self._last_key = -math.inf
+        self._waiting = 0
+        """Number of callers that wait for the work."""
+        self._hurried = asyncio.Event()
+        """Set while someone does."""
+
+    def on_keystroke(self) -> None:
+        self._last_key = time.monotonic()
+
+    def hurry(self) -> None:
+        """Wait for no pause until `relax` is called: someone waits for the work."""
+        self._waiting += 1
+        self._hurried.set()
+
+    def relax(self) -> None:
+        self._waiting -= 1
+        if not self._waiting:
+            self._hurried.clear()
+
+    async def wait(self, loading: asyncio.Future[None]) -> None:
+        """Wait for a pause, at most `MAX_PAUSE_WAIT_SECONDS` after ``loading``."""
+        ended = math.inf
+        while not self._hurried.is_set():
+            now = time.monotonic()
+            if loading.done():
+                ended = min(ended, now)
+            until = min(self._last_key + PAUSE_SECONDS, ended + MAX_PAUSE_WAIT_SECONDS)
+            if until <= now:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(until - now):
+                    await self._hurried.wait()

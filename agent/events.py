@@ -385,46 +385,46 @@ class OfficialEvent(WireModel):
     sequence_number: int = -1
 
 
-class ResponseCreated(OfficialEvent):
+class ResponseEvent(OfficialEvent):
+    """An event that holds the whole response, as far as it is known."""
+
+    response: Response
+
+
+class ResponseCreated(ResponseEvent):
     """First official event of every response; its output is still empty."""
 
     type: Literal["response.created"] = "response.created"
-    response: Response
 
 
-class ResponseQueued(OfficialEvent):
+class ResponseQueued(ResponseEvent):
     """Second official event of a background response: the engine has not begun with it yet."""
 
     type: Literal["response.queued"] = "response.queued"
-    response: Response
 
 
-class ResponseInProgress(OfficialEvent):
+class ResponseInProgress(ResponseEvent):
     """Second official event (third of a background response): the response is being worked on."""
 
     type: Literal["response.in_progress"] = "response.in_progress"
-    response: Response
 
 
-class ResponseCompleted(OfficialEvent):
+class ResponseCompleted(ResponseEvent):
     """Last event of a response that ended by itself; holds all of it."""
 
     type: Literal["response.completed"] = "response.completed"
-    response: Response
 
 
-class ResponseIncomplete(OfficialEvent):
+class ResponseIncomplete(ResponseEvent):
     """Last event of a response that was cut off or cancelled; holds what there is."""
 
     type: Literal["response.incomplete"] = "response.incomplete"
-    response: Response
 
 
-class ResponseFailed(OfficialEvent):
+class ResponseFailed(ResponseEvent):
     """Last event of a response that failed; ``response.error`` says why."""
 
     type: Literal["response.failed"] = "response.failed"
-    response: Response
 
 
 class OutputItemAdded(OfficialEvent):

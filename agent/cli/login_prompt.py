@@ -24,12 +24,12 @@ def terminal_dialog(*, browser: bool = True, device: bool = False) -> LoginDialo
     def warn(problem: str) -> None:
         echo(f"agent: {problem}.", file=sys.stderr)
 
-    return LoginDialog(show, _read_line if _has_input() else None, browser, device, warn)
+    return LoginDialog(show, _wait_for_line if _has_input() else None, browser, device, warn)
 
 
 async def ask_login(request: LoginRequest) -> bool:
     echo(f"\n{request.message} Log in now? [Y/n] ", end="", file=sys.stderr)
-    if (await _read_line()).strip().lower() not in ("", "y", "yes"):
+    if (await _wait_for_line()).strip().lower() not in ("", "y", "yes"):
         return False
     try:
         await request.log_in(terminal_dialog())
@@ -52,8 +52,16 @@ def _has_input() -> bool:
     return True
 
 
-async def _read_line() -> str:
-    """Read a line from stdin without a thread, which could not be ended; at its end, wait for good."""
+async def _wait_for_line() -> str:
+    """Read a line; at the end of stdin wait for good, as the login may end in the browser."""
+    try:
+        return await read_line()
+    except EOFError:
+        return await asyncio.get_running_loop().create_future()
+
+
+async def read_line() -> str:
+    """Read a line from stdin without a thread, which could not be ended. Raises EOFError at its end."""
     loop, file = asyncio.get_running_loop(), sys.stdin.fileno()
     line = bytearray()
     while not line.endswith(b"\n"):
@@ -63,8 +71,9 @@ async def _read_line() -> str:
             await ready.wait()
         finally:
             loop.remove_reader(file)
-        data = os.read(file, 1)
-        if not data:
-            await asyncio.Event().wait()
+        if not (data := os.read(file, 1)):
+            if line:
+                break
+            raise EOFError
         line += data
     return line.decode("utf-8", "replace")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from agent.errors import AgentError, UserError
+from agent.cli.login_prompt import read_line
+from agent.errors import UserError
 from agent.util.sanitize import echo
 from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
 from tools.mcp.forms import Form, FormError, FormField, page_host
@@ -19,12 +18,6 @@ ACTIONS = ("decline", "cancel")
 """Values of ``--answer`` other than a JSON object."""
 DEFAULTS, DECLINE = ".", "!"
 """Input that accepts the defaults of all remaining fields, and input that declines."""
-
-MAX_LINE_BYTES = 65536
-
-
-class AnswerCancelledError(AgentError):
-    """The person ended the input."""
 
 
 class FormAnswers:
@@ -52,7 +45,7 @@ class FormAnswers:
             if question.url is not None:
                 return await _confirm("Have you finished there? ")
             return await _ask(form) if form.fields else await _confirm("", {})
-        except AnswerCancelledError:
+        except EOFError:
             return ElicitationResult("cancel")
 
     def _scripted(
@@ -90,7 +83,7 @@ def _read_answer(answer: str) -> dict[str, Any] | str:
 
 
 async def _confirm(question: str, content: dict[str, Any] | None = None) -> ElicitationResult:
-    """Ask for yes or no; raises AnswerCancelledError at the end of the input."""
+    """Ask for yes or no; raises EOFError at the end of the input."""
     typed = await _read_line(f"  {question}[y/N] ")
     if typed.lower() in ("y", "yes"):
         return ElicitationResult("accept", content)
@@ -98,7 +91,7 @@ async def _confirm(question: str, content: dict[str, Any] | None = None) -> Elic
 
 
 async def _ask(form: Form) -> ElicitationResult:
-    """Ask for each field; raises AnswerCancelledError at the end of the input."""
+    """Ask for each field; raises EOFError at the end of the input."""
     echo(
         f"  Enter takes the value in brackets, {DEFAULTS} takes all that are left,"
         f" {DECLINE} declines.",
@@ -151,16 +144,5 @@ def _question(field: FormField) -> str:
 
 
 async def _read_line(prompt: str) -> str:
-    """Return a line of the terminal; raises AnswerCancelledError at its end."""
     echo(prompt, end="", file=sys.stderr)
-    # No thread waits for it: the process would not end before it, at Ctrl-C too.
-    loop, is_readable, terminal = asyncio.get_running_loop(), asyncio.Event(), sys.stdin.fileno()
-    loop.add_reader(terminal, is_readable.set)
-    try:
-        await is_readable.wait()
-    finally:
-        loop.remove_reader(terminal)
-    # A terminal gives one line at a time.
-    if not (line := os.read(terminal, MAX_LINE_BYTES)):
-        raise AnswerCancelledError
-    return line.decode(errors="replace").strip()
+    return (await read_line()).strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -21,19 +22,42 @@ CUT_OFF = "The answer was cut off."
 """Where no notice before it has said why."""
 
 
-class PlainRenderer:
+class Renderer:
+    """Shows the events of a turn; may raise BrokenPipeError."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self._sanitize = out, sanitizer_for(out)
+        self._changes: dict[str, str] = {}
+        """Lines about the files that commands have changed, by item."""
+        self._warning = ""
+        """The latest one; before the end of an incomplete answer it says why."""
+
+    def show(self, event: ev.Event) -> None:
+        """Write what this event adds."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Flush the output; called after each batch of events."""
+        self._out.flush()
+
+
+class JsonLinesRenderer(Renderer):
+    """Writes every event as one line of JSON, but those of tokens: --dump-tokens asked for them."""
+
+    def show(self, event: ev.Event) -> None:
+        if not isinstance(event, ev.TokenEvent):
+            self._out.write(self._sanitize(event.model_dump_json()) + "\n")
+
+
+class PlainRenderer(Renderer):
     """Writes the final answer to ``out``, and one line per call or notice to ``activity``."""
 
     def __init__(self, out: TextIO, activity: TextIO | None) -> None:
-        self._out, self._activity = out, activity
-        self._sanitize = sanitizer_for(out)
+        super().__init__(out)
+        self._activity = activity
         self._final_items: set[str] = set()
-        self._changes: dict[str, str] = {}
-        """Lines about the files that commands have changed, by item."""
         self._refused: set[str] = set()
         """Items of refused calls: the answer may rest on what was not done, so they always show."""
-        self._warning = ""
-        """The latest one; before the end of an incomplete answer it says why."""
 
     def show(self, event: ev.Event) -> None:
         match event:
@@ -71,17 +95,12 @@ class PlainRenderer:
                 pass
 
     def _print_activity(self, line: str, always: bool = False) -> None:
-        import sys
-
         target = self._activity or (sys.stderr if always else None)
         if target is not None:
             print(sanitize(line), file=target, flush=True)
 
-    def flush(self) -> None:
-        self._out.flush()
 
-
-class TerminalRenderer:
+class TerminalRenderer(Renderer):
     """Shows reasoning dimmed, calls and results compact, the answer as Markdown, all as it comes."""
 
     def __init__(self, out: TextIO, *, plain: bool = False) -> None:
@@ -90,19 +109,19 @@ class TerminalRenderer:
         from markdown_it import MarkdownIt
         from rich.console import Console
 
+        super().__init__(out)
         self._plain = plain
-        self._console = (
-            Console(file=out, highlight=False, force_terminal=False, color_system=None)
-            if plain
-            else Console(file=out, highlight=False)
+        self._console = Console(
+            file=out,
+            highlight=False,
+            force_terminal=False if plain else None,
+            color_system=None if plain else "auto",
         )
         self._phase: dict[str, str] = {}
-        self._changes: dict[str, str] = {}
-        """Lines about the files that commands have changed, by item."""
         self._answer = MarkdownBlocks(MarkdownIt("commonmark").enable("table").parse)
         self._column = 0
         """Column of the cursor; 0: the line is ended."""
-        self._has_status = self._has_warned = self._has_timed_out = False
+        self._has_status = False
 
     def show(self, event: ev.Event) -> None:
         match event:
@@ -141,8 +160,7 @@ class TerminalRenderer:
             case ev.AgentApprovalResolved(decision="refused", by=by):
                 self._write_line(f"  refused ({by})", "yellow")
             case ev.AgentNotice(level=level, message=message):
-                self._has_warned |= level == "warning"
-                self._has_timed_out |= message == TIMED_OUT
+                self._warning = message if level == "warning" else self._warning
                 self._write_line(message, "dim" if level == "info" else "yellow")
             case ev.AgentStart(mcp_servers=servers):
                 for line in absent_servers(servers):
@@ -154,9 +172,9 @@ class TerminalRenderer:
             case ev.ResponseFailed(response=response) if response.error:
                 self._write_line(response.error.message, "red")
             case ev.ResponseIncomplete(response=response):
-                if response.status == "cancelled" and not self._has_timed_out:
+                if response.status == "cancelled" and self._warning != TIMED_OUT:
                     self._write_line(INTERRUPTED, "yellow")
-                elif not self._has_warned:
+                elif not self._warning:
                     self._write_line(CUT_OFF, "yellow")
             case _:
                 pass
@@ -227,9 +245,6 @@ class TerminalRenderer:
     def _clear_status(self) -> None:
         if self._has_status:
             self._show_status("")
-
-    def flush(self) -> None:
-        self._console.file.flush()
 
 
 def summarize_call(call: ev.McpCallItem, max_lines: int = 1) -> str:

@@ -15,18 +15,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from agent import bootstrap
 from agent.cli import login_prompt
 from agent.cli.process import stop_on_signals
+from agent.cli.render import JsonLinesRenderer, PlainRenderer, Renderer, TerminalRenderer
 from agent.cli.trust import can_ask
 from agent.config.launch import LaunchOptions
 from agent.conversation.attachments import attached_text, format_attachment
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.errors import UserError, describe_cause
-from agent.events import AgentNotice, AgentPrompt, AgentTokens, Event, Response, TokenEvent
+from agent.events import AgentNotice, AgentPrompt, AgentTokens, Event, Response
 from agent.models.catalog import EMBEDDED_NOTICE
 from agent.runtime.runtime import Runtime
 from agent.store.conversations import Store, StoreError
@@ -39,7 +40,7 @@ from agent.turn.options import AnswerForm, TurnOptions, response_format_section
 from agent.util import private_files, process
 from agent.util.ids import new_id
 from agent.util.json_schema import find_schema_error
-from agent.util.sanitize import echo, escape_json, sanitize, sanitizer_for
+from agent.util.sanitize import echo, escape_json, sanitize
 from agent.util.user_files import read_text, refuse_link
 
 LAST_WORDS_SECONDS = 2.0
@@ -62,32 +63,6 @@ class RunRequest:
     begin_thought: str | None = None
     begin_answer: str | None = None
     no_stdin: bool = False
-
-
-class Renderer(Protocol):
-    """Shows the events of a turn; may raise BrokenPipeError."""
-
-    def show(self, event: Event) -> None:
-        """Write what this event adds."""
-
-    def flush(self) -> None:
-        """Flush the output; called after each batch of events."""
-
-
-class JsonLinesRenderer:
-    """Writes every event as one line of JSON."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out, self._sanitize = out, sanitizer_for(out)
-
-    def show(self, event: Event) -> None:
-        """Write the event, unless it is one of tokens."""
-        if isinstance(event, TokenEvent):
-            return  # they were asked for by --dump-tokens
-        self._out.write(self._sanitize(event.model_dump_json()) + "\n")
-
-    def flush(self) -> None:
-        self._out.flush()
 
 
 def main(request: RunRequest, launch: LaunchOptions) -> int:
@@ -362,15 +337,11 @@ def _private_stdout() -> TextIO:
 def _renderer(request: RunRequest, out: TextIO, runtime: Runtime) -> Renderer:
     if request.json_events:
         return JsonLinesRenderer(out)
-    from agent.cli.render import PlainRenderer, TerminalRenderer
-
-    renderer: Renderer
-    if out.isatty() and not request.quiet:
-        renderer = TerminalRenderer(out)
-        if runtime.model.embedded and runtime.script is None:
-            renderer.show(AgentNotice(level="info", message=EMBEDDED_NOTICE))
-    else:
-        renderer = PlainRenderer(out, None if request.quiet else sys.stderr)
+    if request.quiet or not out.isatty():
+        return PlainRenderer(out, None if request.quiet else sys.stderr)
+    renderer = TerminalRenderer(out)
+    if runtime.model.embedded and runtime.script is None:
+        renderer.show(AgentNotice(level="info", message=EMBEDDED_NOTICE))
     return renderer
 
 

@@ -114,8 +114,7 @@ def replay(
 
 
 async def _replay(store: Store, record: ExportRecord, speed: float, *, as_json: bool) -> None:
-    from agent.cli.render import TerminalRenderer
-    from agent.cli.run import JsonLinesRenderer, Renderer
+    from agent.cli.render import JsonLinesRenderer, Renderer, TerminalRenderer
     from agent.store.replay import TurnReplay
 
     for turn in record.turns:

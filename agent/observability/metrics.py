@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import prometheus_client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from agent import events as ev
@@ -19,7 +19,6 @@ from tools.mcp.host import Host
 if TYPE_CHECKING:  # it imports the HTTP client, which only a remote model needs
     from agent.engine.remote.replicas import Replica
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 SPEED_BUCKETS = (1, 2, 5, 10, 20, 35, 50, 75, 100, 150, 200, 300, 500, 1000)
 """Upper bounds of the decode speed histogram, in tokens per second."""
 LATENCY_BUCKETS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -93,13 +92,19 @@ class Metrics:
         )
         self._tools = latency("agent_tool_seconds", "One call of a tool.", ["server"])
         self._repairs = counter("agent_repairs", "Malformed markup that was mended.", ["rule"])
-        gauges = (
-            ("turns_running", "Turns that have not ended, and requests that are being read."),
-            ("engine_requests", "Generations that run or wait for a sequence of the engine."),
-            ("model_loaded", "1 while the model is in memory."),
-        )
-        values = (turns_running, engine_requests, model_loaded)
-        for (name, description), value in zip(gauges, values, strict=True):
+        for name, description, value in (
+            (
+                "turns_running",
+                "Turns that have not ended, and requests that are being read.",
+                turns_running,
+            ),
+            (
+                "engine_requests",
+                "Generations that run or wait for a sequence of the engine.",
+                engine_requests,
+            ),
+            ("model_loaded", "1 while the model is in memory.", model_loaded),
+        ):
             gauge = prometheus_client.Gauge(f"agent_{name}", description, registry=registry)
             gauge.set_function(value)
         registry.register(ReplicaCollector(replicas))
@@ -108,30 +113,47 @@ class Metrics:
         return generate_latest(self._registry)
 
     def follow(self, turn: RunningTurn) -> None:
-        """Count a turn's tokens, tools and repairs; a subscriber of ``Hub``."""
-        count = _TurnCounter(self).count
+        """Count a turn's tokens, tools and repairs; a subscriber of ``Hub``. At once: a reader of the
+        log would be woken for each token."""
+        started: dict[str, float] = {}  # when the calls that run began, by item
+        stats: ev.AgentStats | None = None
+
+        def count(event: ev.Event) -> None:
+            nonlocal stats
+            match event:
+                case ev.AgentStats():
+                    stats = event
+                case ev.AgentRepair(rule=rule):
+                    self._repairs.labels(rule).inc()
+                case (
+                    ev.McpCallArgumentsDone(item_id=id)
+                    | ev.AgentApprovalResolved(item_id=id, decision="approved")
+                    | ev.CodeInterpreterCallInterpreting(item_id=id)
+                    | ev.WebSearchCallSearching(item_id=id)
+                ):
+                    started[id] = time.monotonic()
+                case ev.AgentApprovalResolved(item_id=id):
+                    started.pop(id, None)
+                case ev.OutputItemDone(item=item) if item.id in started:
+                    seconds = time.monotonic() - started.pop(item.id)
+                    self._tools.labels(self._server_label(item)).observe(seconds)
+                case ev.ResponseCompleted() | ev.ResponseIncomplete() | ev.ResponseFailed():
+                    if stats is not None:
+                        self._record_stats(stats, event.response.usage or ev.Usage())
+                    self._turns.labels(event.response.status).inc()
+
         for event in turn.log.events:
             count(event)
         turn.log.on_append(count)
-
-    def count_repair(self, rule: str) -> None:
-        self._repairs.labels(rule).inc()
-
-    def observe_call(self, call: ev.Item, seconds: float) -> None:
-        self._tools.labels(self._server_label(call)).observe(seconds)
-
-    def count_turn(self, response: ev.Response, stats: ev.AgentStats | None) -> None:
-        if stats is not None:
-            self._record_stats(stats, response.usage or ev.Usage())
-        self._turns.labels(response.status).inc()
 
     def record_completion(self, status: str, read: int, cached: int, written: int) -> None:
         """Count a raw completion, which is not a turn: tokens of its prompt, those of them in memory,
         and of its text. ``status``: completed, failed or cancelled."""
         self._completions.labels(status).inc()
-        for kind, number in (
-            ("prefilled", read - cached), ("cached", cached), ("output", written),
-        ):  # fmt: skip
+        self._count_tokens(prefilled=read - cached, cached=cached, output=written)
+
+    def _count_tokens(self, **numbers: int) -> None:
+        for kind, number in numbers.items():
             self._tokens.labels(kind).inc(number)
 
     def _server_label(self, call: ev.Item) -> str:
@@ -146,46 +168,14 @@ class Metrics:
 
     def _record_stats(self, stats: ev.AgentStats, usage: ev.Usage) -> None:
         reasoning = usage.output_tokens_details.reasoning_tokens
-        for kind, number in (
-            ("prefilled", stats.prefill_tokens),
-            ("cached", stats.cached_tokens),
-            ("reasoning", reasoning),
-            ("output", stats.output_tokens - reasoning),
-        ):
-            self._tokens.labels(kind).inc(number)
+        self._count_tokens(
+            prefilled=stats.prefill_tokens,
+            cached=stats.cached_tokens,
+            reasoning=reasoning,
+            output=stats.output_tokens - reasoning,
+        )
         self._drafts.labels("accepted").inc(stats.accepted_tokens)
         self._drafts.labels("rejected").inc(stats.drafted_tokens - stats.accepted_tokens)
         if stats.output_tokens:
             self._speed.observe(stats.tokens_per_second)
             self._first_token.observe(stats.time_to_first_token_ms / 1e3)
-
-
-class _TurnCounter:
-    """Counts the events of one turn, at once: a reader of the log would be woken for each token."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._started: dict[str, float] = {}
-        """When the calls that run began, by item."""
-        self._stats: ev.AgentStats | None = None
-
-    def count(self, event: ev.Event) -> None:
-        match event:
-            case ev.AgentStats():
-                self._stats = event
-            case ev.AgentRepair(rule=rule):
-                self._metrics.count_repair(rule)
-            case (
-                ev.McpCallArgumentsDone(item_id=id)
-                | ev.AgentApprovalResolved(item_id=id, decision="approved")
-                | ev.CodeInterpreterCallInterpreting(item_id=id)
-                | ev.WebSearchCallSearching(item_id=id)
-            ):
-                self._started[id] = time.monotonic()
-            case ev.AgentApprovalResolved(item_id=id):
-                self._started.pop(id, None)
-            case ev.OutputItemDone(item=item) if item.id in self._started:
-                seconds = time.monotonic() - self._started.pop(item.id)
-                self._metrics.observe_call(item, seconds)
-            case ev.ResponseCompleted() | ev.ResponseIncomplete() | ev.ResponseFailed():
-                self._metrics.count_turn(event.response, self._stats)

@@ -21,15 +21,6 @@ from agent.turn.context import RunningTurn
 
 TOKEN_ROW, EVENT_ROW = 1, 2
 """Thread ids of the two rows of instants; each span has a row of its own."""
-SNAPSHOT_EVENTS = (
-    ev.ResponseCreated,
-    ev.ResponseQueued,
-    ev.ResponseInProgress,
-    ev.ResponseCompleted,
-    ev.ResponseIncomplete,
-    ev.ResponseFailed,
-)
-"""Events that repeat the whole response: only its status is traced."""
 
 
 class Trace:
@@ -73,7 +64,7 @@ class Trace:
         self._put("", flush=True)
 
     def _on_event(self, event: ev.Event) -> None:
-        if isinstance(event, SNAPSHOT_EVENTS):
+        if isinstance(event, ev.ResponseEvent):  # of a whole response only the status is traced
             self.instant(EVENT_ROW, event.type, {"status": event.response.status})
             return
         if isinstance(event, ev.TokenEvent):

@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -14,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
-from agent.observability.metrics import CONTENT_TYPE, Metrics
+from agent.observability.metrics import Metrics
 from agent.runtime.runtime import Runtime
 from agent.server import openapi
 from agent.server.batch.batches import BatchQueue
@@ -160,7 +161,7 @@ class _ServerRoutes:
     @endpoint("GET", "/metrics")
     async def metrics(self, request: Request) -> Response:
         """GET /metrics: counters of all turns and completions, in Prometheus's text format."""
-        return Response(self._metrics.render(), media_type=CONTENT_TYPE)
+        return Response(self._metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
     @endpoint("GET", "/")
     async def index(self, request: Request) -> Response:

@@ -19,14 +19,6 @@ TextDelta = (
     | ev.CustomToolCallInputDelta
     | ev.CodeInterpreterCallCodeDelta
 )
-Snapshot = (
-    ev.ResponseCreated
-    | ev.ResponseQueued
-    | ev.ResponseInProgress
-    | ev.ResponseCompleted
-    | ev.ResponseIncomplete
-    | ev.ResponseFailed
-)
 
 
 @dataclass(eq=False, slots=True)
@@ -124,7 +116,7 @@ class ResponseBuilder:
         builder = self._builders[event.item.id]
         builder.item, builder.is_done = event.item, True
 
-    def _set_response(self, event: Snapshot) -> None:
+    def _set_response(self, event: ev.ResponseEvent) -> None:
         self.response = event.response
 
 
@@ -132,7 +124,7 @@ DELTAS = frozenset([*get_args(TextDelta), ev.ReasoningSummaryTextDelta, ev.Agent
 """Events that only append to an item."""
 _FOLDS: dict[type, Callable[[ResponseBuilder, Any], None]] = {
     **dict.fromkeys(get_args(TextDelta), ResponseBuilder._add_text),
-    **dict.fromkeys(get_args(Snapshot), ResponseBuilder._set_response),
+    **dict.fromkeys(ev.ResponseEvent.__subclasses__(), ResponseBuilder._set_response),
     ev.ReasoningSummaryTextDelta: ResponseBuilder._add_summary,
     ev.AgentToolOutputDelta: ResponseBuilder._add_output,
     ev.McpCallArgumentsDone: ResponseBuilder._set_arguments,

@@ -6,7 +6,7 @@ from io import StringIO
 from typing import Any
 
 from agent import events as ev
-from agent.cli.run import JsonLinesRenderer
+from agent.cli.render import JsonLinesRenderer
 from agent.turn.loop import Turn
 from tests.support.endpoint import Serve
 from tests.support.invariants import check

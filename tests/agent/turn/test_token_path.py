@@ -9,7 +9,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from agent.cli.run import JsonLinesRenderer, OutputThread
+from agent.cli.render import JsonLinesRenderer
+from agent.cli.run import OutputThread
 from agent.config.paths import Paths
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User

@@ -69,12 +69,18 @@ class CompactedPrefix:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedEntries:
-    """The leading entries that a store has of a conversation, which do not change any more."""
+class StoredVersion:
+    """A conversation as a store last read or wrote it; the store compares and replaces it."""
 
     conversation_id: str
-    """The conversation that they were saved for: this one, or the one that it branched from."""
-    count: int
+    """The conversation that it was then: this one, or the one that this one branched from."""
+    count: int = 0
+    """Leading entries that are stored as they are."""
+    parent: str | None = None
+    shared: int = 0
+    """Number of its entries that are its parent's."""
+    revision: int = 0
+    """Where the stored number differs, another process continued the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,7 @@ class Conversation:
     vocabulary: str | None = None
     """Name of the vocabulary that the ids are of; None before the first turn."""
     compacted: CompactedPrefix | None = None
-    saved: SavedEntries | None = field(default=None, compare=False)
+    saved: StoredVersion | None = field(default=None, compare=False)
     """The part of it that is in a store, set by that. Copies and branches keep it."""
     unanswered: list[str] = field(default_factory=list)
     """Tools whose calls, the last messages, are the client's to run, and have no result yet."""
@@ -230,10 +236,8 @@ class Conversation:
         ):
             self._add_part(form, ids, message)
         else:
-            entry = Entry(
-                ids, isinstance(message, messages.ReasoningMessage), role=messages.role_of(message)
-            )
-            self.entries.append(entry)
+            is_reasoning = isinstance(message, messages.ReasoningMessage)
+            self.entries.append(Entry(ids, is_reasoning, role=message.role))
 
     def add_result(self, form: Format, recipient: str, text: str) -> None:
         """Add the result of a tool call; ``recipient`` as the model wrote or meant it."""

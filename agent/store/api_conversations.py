@@ -162,7 +162,7 @@ class ApiConversationStore:
         with self._db:
             self._db.execute("begin immediate")
             self.store.tree.check_unchanged(conversation)
-            self._copy_turns_to_branches(name, position_of(conversation).saved)
+            self._copy_turns_to_branches(name, position_of(conversation).count)
             self.store.tree.add(conversation, turns[0].prompt if turns else "", "", "http")
             self.store.tree.write(conversation)
             for turn in turns:

@@ -56,6 +56,11 @@ def describe(error: Exception) -> str:
     return lines[0][:MAX_REASON_CHARS].strip().rstrip(".") or type(error).__name__
 
 
+def error_code(error: Exception) -> int:
+    """SQLite's primary result code; 0: it is another error."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
 def is_disk_full(folder: Path) -> bool:
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -67,7 +72,7 @@ def is_disk_full(folder: Path) -> bool:
 
 def explain(store: Path, error: Exception) -> str:
     what = f"The store {store} cannot be used: {describe(error)}."
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    code = error_code(error)
     # SQLite calls a full disk an I/O error where it cannot make the files next to the store.
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and is_disk_full(store.parent):
         code = sqlite3.SQLITE_FULL

@@ -12,20 +12,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
-from agent.conversation.conversation import CompactedPrefix, Conversation, Entry
+from agent.conversation.conversation import CompactedPrefix, Conversation, Entry, StoredVersion
 from agent.events import Response
 from agent.store.damage import READ_ERRORS, DamageLog
 from agent.store.event_codec import TimedEvent, read_record, unpack_events
 from agent.store.records import ConversationSummary, ServedTurn, StoredTurn, TurnRecord
 from agent.store.schema import ids_from_blob
-from agent.store.tree import (
-    MAX_TIME_SECONDS,
-    PATH,
-    ConversationTree,
-    TreePosition,
-    position_of,
-    set_position,
-)
+from agent.store.tree import MAX_TIME_SECONDS, PATH, ConversationTree, position_of
 
 SERVED_FIELDS = {"history", "inputs", "request_bytes"}
 """Fields of what the endpoint stored with a response."""
@@ -62,7 +55,7 @@ class StoreReader:
         conversation = Conversation(
             name, entries, vocabulary=vocabulary, compacted=self._compacted(name, len(entries))
         )
-        set_position(conversation, TreePosition(parent, shared, len(entries), revision))
+        conversation.saved = StoredVersion(name, len(entries), parent, shared, revision)
         return conversation, flaw is None
 
     def _compacted(self, name: str, entry_count: int) -> CompactedPrefix | None:
@@ -255,29 +248,18 @@ class StoreReader:
             (is_latest, response_id),
         ).fetchone()
         try:
-            if row is None or json.loads(row[4]).get("deleted"):
+            if row is None or (served := json.loads(row[4])).get("deleted"):
                 return None
-            return self._served_turn(response_id, *row)
+            name, response, upto, revision, _, events = row
+            if served and not served.keys() >= SERVED_FIELDS:
+                raise ValueError("fields of its request are missing")
+            conversation = self.read(name)
+            self._rewind(conversation, response_id, upto, revision)
+            answer = Response.model_validate_json(response)
+            return ServedTurn(answer, conversation, served, events or b"")
         except READ_ERRORS as error:
             self.damage.note(f"Response {response_id}", error)
             return None
-
-    def _served_turn(
-        self,
-        response_id: str,
-        name: str,
-        response: str,
-        upto: int,
-        revision: int | None,
-        stored: str,
-        events: bytes | None,
-    ) -> ServedTurn:
-        conversation, served = self.read(name), json.loads(stored)
-        if not isinstance(served, dict) or (served and not served.keys() >= SERVED_FIELDS):
-            raise ValueError("fields of its request are missing")
-        self._rewind(conversation, response_id, upto, revision)
-        answer = Response.model_validate_json(response)
-        return ServedTurn(answer, conversation, served, events or b"")
 
     def _rewind(
         self, conversation: Conversation, response_id: str, upto: int, revision: int | None
@@ -290,7 +272,6 @@ class StoreReader:
         reasoning = self._insert_reasoning(conversation.entries, response_id)
         position = position_of(conversation)
         revision = position.revision if revision is None else revision
-        position = replace(position, saved=min(first, upto, reasoning), revision=revision)
-        set_position(conversation, position)
+        conversation.saved = replace(position, count=min(first, upto, reasoning), revision=revision)
         if conversation.compacted is not None and conversation.compacted.end > upto:
             conversation.compacted = None

@@ -65,12 +65,6 @@ def release(store: Path) -> bool:
     return True
 
 
-def is_disk_full(error: sqlite3.Error) -> bool:
-    """Whether SQLite failed for want of space; for its shared memory it names only an I/O error."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
-
-
 def _spare(store: Path) -> Path:
     return store.with_name(f"{store.name}-reserve")
 

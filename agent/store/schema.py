@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 
 from agent.store import reserve
-from agent.store.damage import NewerStoreError, is_disk_full
+from agent.store.damage import NewerStoreError, error_code, is_disk_full
 from agent.util import private_files
 
 log = logging.getLogger(__name__)
@@ -167,7 +167,9 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         db = _open(path)
     except sqlite3.Error as error:
-        if not reserve.is_disk_full(error):
+        # For want of space for its shared memory SQLite names only an I/O error.
+        full = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+        if error_code(error) not in full:
             raise
         if not reserve.release(path) and not is_disk_full(path.parent):
             raise

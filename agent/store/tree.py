@@ -24,9 +24,9 @@ import hashlib
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from agent.conversation.conversation import Conversation, Entry, SavedEntries
+from agent.conversation.conversation import Conversation, Entry, StoredVersion
 from agent.errors import AgentError
 from agent.events import Response
 from agent.store.damage import READ_ERRORS, describe
@@ -79,41 +79,15 @@ class ConversationChangedError(AgentError):
     """Another process has written the conversation since it was read, or is about to."""
 
 
-@dataclass(frozen=True, slots=True)
-class TreePosition:
-    """Where a conversation is in the tree, and how much of it is stored."""
-
-    parent: str | None = None
-    shared: int = 0
-    saved: int = 0
-    """Leading entries that are stored as they are."""
-    revision: int = 0
-    """Where the stored number differs, another process continued the conversation."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredVersion(SavedEntries):
-    """A conversation as it was last read or written."""
-
-    position: TreePosition
-
-
-def position_of(conversation: Conversation) -> TreePosition:
-    version = conversation.saved
-    if not isinstance(version, StoredVersion):
-        return TreePosition()
-    saved, before = version.count, version.position
-    shared = min(before.shared, saved)
+def position_of(conversation: Conversation) -> StoredVersion:
+    """Where a conversation is in the tree; a branch that is not stored shares what is stored of it."""
+    version = conversation.saved or StoredVersion(conversation.id)
     if version.conversation_id == conversation.id:
-        return replace(before, saved=saved)  # it shares as much as before until it is written
-    if before.revision == 0:  # a branch of what that one, which has no entries yet, branched from
-        return TreePosition(before.parent, shared, shared)
-    return TreePosition(version.conversation_id, saved, saved)
-
-
-def set_position(conversation: Conversation, position: TreePosition) -> None:
-    """Note that the first ``position.saved`` entries are stored as they are."""
-    conversation.saved = StoredVersion(conversation.id, position.saved, position)
+        return version  # it shares as much as before until it is written
+    if version.revision == 0:  # a branch of what that one, which has no entries yet, branched from
+        shared = min(version.shared, version.count)
+        return StoredVersion(conversation.id, shared, version.parent, shared)
+    return StoredVersion(conversation.id, version.count, version.conversation_id, version.count)
 
 
 class ConversationTree:
@@ -157,24 +131,25 @@ class ConversationTree:
         """Settle what a new row shares, and with which ancestor; returns its title."""
         position = position_of(conversation)
         if position.revision:  # deleted meanwhile, and continued all the same
-            shared = min(position.shared, position.saved)
-            position = TreePosition(position.parent, shared, shared)
+            shared = min(position.shared, position.count)
+            position = StoredVersion(conversation.id, shared, position.parent, shared)
         while (parent := position.parent) is not None:
             row = self._db.execute(
                 "select parent, shared, title from conversations where id = ?", (parent,)
             ).fetchone()
             if row is None:  # deleted: all entries are the branch's own
-                position = TreePosition()
+                position = StoredVersion(conversation.id)
             elif row[0] is not None and position.shared <= row[1]:
                 position = replace(position, parent=row[0])
             else:  # share no more with the parent than is still the same there
                 theirs = [entry.ids for entry in self.entries(parent)]
                 ours = [entry.ids for entry in conversation.entries[: position.shared]]
                 shared = common_prefix_length(ours, theirs)
-                position = TreePosition(parent, shared, min(position.saved, shared))
+                count = min(position.count, shared)
+                position = StoredVersion(conversation.id, count, parent, shared)
                 title = str(row[2]) if shared else title
                 break
-        set_position(conversation, position)
+        conversation.saved = position
         return title
 
     def check_unchanged(self, conversation: Conversation) -> None:
@@ -217,7 +192,7 @@ class ConversationTree:
 
     def write(self, conversation: Conversation) -> None:
         name, position = conversation.id, position_of(conversation)
-        saved = position.saved
+        saved = position.count
         self._copy_to_branches(name, saved)
         self._db.execute(
             "update conversations set vocabulary = ?, revision = revision + 1,"
@@ -235,8 +210,8 @@ class ConversationTree:
             ),
         )
         shared, count = min(position.shared, saved), len(conversation.entries)
-        position = TreePosition(position.parent, shared, count, position.revision + 1)
-        set_position(conversation, position)
+        revision = position.revision + 1
+        conversation.saved = StoredVersion(name, count, position.parent, shared, revision)
         self.write_prompt_choices(conversation)
         self._db.execute("delete from compactions where conversation = ?", (name,))
         if (compacted := conversation.compacted) is not None:

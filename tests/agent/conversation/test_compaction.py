@@ -14,7 +14,7 @@ from agent.conversation.compaction import (
     replaceable_tokens,
     turn_starts,
 )
-from agent.conversation.conversation import Conversation, Entry
+from agent.conversation.conversation import Conversation, Entry, StoredVersion
 from agent.conversation.messages import (
     Assistant,
     Developer,
@@ -29,9 +29,8 @@ from agent.formats.protocol import PromptHeader
 from agent.models.catalog import Model
 from agent.runtime.runtime import Runtime
 from agent.store.conversations import Store
-from agent.store.tree import TreePosition, set_position
 from agent.turn.context_usage import conversation_parts
-from agent.turn.jobs import CompactionJob
+from agent.turn.jobs import compact_conversation
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.invariants import check
@@ -147,7 +146,7 @@ async def test_long_results_are_shortened_first(new_recorder: NewRecorder) -> No
     recorder = await new_recorder(FINAL_REPLY)
     conversation = recorder.conversation(4, words=5, result=200)
     before = [list(entry.ids) for entry in conversation.entries]
-    set_position(conversation, TreePosition(saved=5))
+    conversation.saved = StoredVersion(conversation.id, 5)
     events, _ = await recorder.run_turn(conversation)
     (request,) = recorder.requests
     prompt = recorder.text(request.prompt)
@@ -287,7 +286,9 @@ async def test_compaction_job_without_summary_fails(
 ) -> None:
     recorder = await new_recorder(reply)
     conversation = recorder.conversation(5)
-    _, final = await run(Turn(recorder.runtime, conversation, [], COMPACT, job=CompactionJob()))
+    _, final = await run(
+        Turn(recorder.runtime, conversation, [], COMPACT, job=compact_conversation)
+    )
     assert "Nothing was compacted" in final["error"]["message"]
     assert conversation.compacted is None and len(conversation.entries) == 10
 
@@ -296,13 +297,15 @@ async def test_compaction_job_summarises_all_but_latest_turn(new_recorder: NewRe
     recorder = await new_recorder(SUMMARY_REPLY)
     conversation = recorder.conversation(5)
     events, final = await run(
-        Turn(recorder.runtime, conversation, [], COMPACT, job=CompactionJob())
+        Turn(recorder.runtime, conversation, [], COMPACT, job=compact_conversation)
     )
     assert final["status"] == "completed" and not final["output"]
     assert "4 earlier turns summarised" in notices(events)
     prompt = recorder.text(conversation.ids())
     assert "question 3" not in prompt and "question 4" in prompt and SUMMARY_TEXT in prompt
-    _, final = await run(Turn(recorder.runtime, conversation, [], COMPACT, job=CompactionJob()))
+    _, final = await run(
+        Turn(recorder.runtime, conversation, [], COMPACT, job=compact_conversation)
+    )
     assert "no earlier turn to compact" in final["error"]["message"]
 
 
@@ -460,7 +463,7 @@ async def test_compaction_of_pinned_turns_alone_is_refused(new_recorder: NewReco
     toggle_pinned(form, conversation, 1)
     toggle_dropped(form, conversation, 2)
     assert replaceable_tokens(form, conversation) == 0
-    turn = Turn(recorder.runtime, conversation, [], COMPACT, job=CompactionJob())
+    turn = Turn(recorder.runtime, conversation, [], COMPACT, job=compact_conversation)
     _, final = await run(turn)
     assert "pinned or dropped" in final["error"]["message"] and not recorder.requests
     toggle_dropped(form, conversation, 2)
@@ -474,7 +477,9 @@ async def test_compaction_counts_the_turns_that_leave_the_prompt(new_recorder: N
     form, conversation = recorder.runtime.format, recorder.conversation(6)
     toggle_pinned(form, conversation, 1)
     toggle_dropped(form, conversation, 3)
-    events, _ = await run(Turn(recorder.runtime, conversation, [], COMPACT, job=CompactionJob()))
+    events, _ = await run(
+        Turn(recorder.runtime, conversation, [], COMPACT, job=compact_conversation)
+    )
     messages = notices(events)
     assert "Summarising 3 earlier turns" in messages
     assert "compacted: 3 earlier turns summarised" in messages
@@ -500,7 +505,9 @@ async def test_compaction_keeps_the_last_turn_that_is_not_dropped(
     toggle_dropped(form, conversation, 4)
     expected = sum(len(entry.ids) for entry in conversation.entries[:4])
     assert replaceable_tokens(form, conversation) == expected
-    events, _ = await run(Turn(recorder.runtime, conversation, [], COMPACT, job=CompactionJob()))
+    events, _ = await run(
+        Turn(recorder.runtime, conversation, [], COMPACT, job=compact_conversation)
+    )
     assert "2 earlier turns summarised" in notices(events)
     prompt = recorder.text(conversation.ids())
     assert "question 1 " not in prompt and "question 2 " in prompt and "question 3 " not in prompt

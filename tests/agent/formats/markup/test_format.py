@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.conversation.conversation import Conversation, Span
+from agent.conversation.conversation import Conversation, Span, StoredVersion
 from agent.conversation.messages import (
     Assistant,
     Developer,
@@ -34,7 +34,6 @@ from agent.formats.markup.known import SYNTAXES, known_syntax
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import ByteVocabulary, MarkupEncoder
 from agent.formats.protocol import Delta, FunctionTool, Opened, PromptHeader, SegmentKind
-from agent.store.tree import TreePosition, set_position
 from agent.turn.written_generations import (
     continue_with_token,
     generation_prompt,
@@ -281,7 +280,7 @@ def test_results_in_one_message_keep_their_recipients(qwen_format: MarkupFormat)
 def test_stored_results_are_not_rewritten(qwen_format: MarkupFormat) -> None:
     conversation = Conversation("c")
     conversation.add_result(qwen_format, "f", "1")
-    set_position(conversation, TreePosition(saved=len(conversation.entries)))
+    conversation.saved = StoredVersion(conversation.id, len(conversation.entries))
     conversation.add_result(qwen_format, "f", "2")
     assert decode(qwen_format, conversation.ids()).count("<|im_start|>user") == 2
 

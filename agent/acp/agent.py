@@ -54,7 +54,6 @@ class AcpAgent:
         self.client: Client | None = None
         self._files = S.FileSystemCapabilities()
         self._sessions: dict[str, EditorSession] = {}
-        self._models: list[str] = []
         self._sending: set[asyncio.Task[None]] = set()
 
     def _on_store_failure(self, error: Exception) -> None:
@@ -100,9 +99,7 @@ class AcpAgent:
         self, cwd: str, mcp_servers: Sequence[McpServer] | None = None, **_: Any
     ) -> S.NewSessionResponse:
         session = await self._open(Conversation(new_id("conv")), cwd, mcp_servers)
-        self._start(session.announce())
-        options = session.config_options()
-        return S.NewSessionResponse(session_id=session.id, modes=MODES, config_options=options)
+        return S.NewSessionResponse(session_id=session.id, **self._offered(session))
 
     async def load_session(
         self,
@@ -122,9 +119,7 @@ class AcpAgent:
             ]
 
         await session.replay(await store.run(read))
-        self._start(session.announce())
-        options = session.config_options()
-        return S.LoadSessionResponse(modes=MODES, config_options=options)
+        return S.LoadSessionResponse(**self._offered(session))
 
     async def resume_session(
         self,
@@ -134,9 +129,12 @@ class AcpAgent:
         **_: Any,
     ) -> S.ResumeSessionResponse:
         session = await self._open_stored(session_id, cwd, mcp_servers)
+        return S.ResumeSessionResponse(**self._offered(session))
+
+    def _offered(self, session: EditorSession) -> dict[str, Any]:
+        """What an editor can choose in a session that it opens; it is announced after the answer."""
         self._start(session.announce())
-        options = session.config_options()
-        return S.ResumeSessionResponse(modes=MODES, config_options=options)
+        return {"modes": MODES, "config_options": session.config_options()}
 
     async def _open_stored(
         self, session_id: str, cwd: str, mcp_servers: Sequence[McpServer] | None
@@ -178,7 +176,9 @@ class AcpAgent:
         self._sessions[session.id] = session
         problems = [s for s in toolbox.host.server_states() if s.status == "failed" and s.error]
         session.notices = [*project.notices, *(f"{s.name} {s.error}" for s in problems)]
-        session.models = await self._model_names()
+        rows = await asyncio.to_thread(list_models, self._runtime.paths)
+        runnable = [row.name for row in rows if row.runnable]
+        session.models = [*dict.fromkeys([self._runtime.model.name, *runnable])]
         return session
 
     def _start(self, sending: Coroutine[Any, Any, None]) -> None:
@@ -271,12 +271,6 @@ class AcpAgent:
         own = bootstrap.turn_options(self._launch, runtime.model)
         for each in self._sessions.values():
             each.options = each.options.with_model_settings(own)
-
-    async def _model_names(self) -> list[str]:
-        if not self._models:
-            rows = await asyncio.to_thread(list_models, self._runtime.paths)
-            self._models = [row.name for row in rows if row.runnable]
-        return [*dict.fromkeys([self._runtime.model.name, *self._models])]
 
     async def close(self) -> None:
         """Stop what runs; each turn is stored as far as it came."""

@@ -30,6 +30,7 @@ from agent.turn.context_usage import part_name
 from agent.turn.jobs import CompactionJob
 from agent.turn.loop import Turn
 from agent.turn.options import ACP, TurnOptions
+from agent.turn.response_builder import response_events
 from tools.builtin.files.changes import FileChange
 from tools.builtin.files.server import FilesServer
 from tools.builtin_server import ToolError
@@ -73,29 +74,22 @@ class EditorSession:
         self._prompting, self._cancelled = asyncio.Lock(), False
         self._turn: Turn | None = None
         self._updates = self._new_updates()
-        self._events_sent, self._sent = 0, asyncio.Condition()
-        """Number of the turn's events whose updates the editor has got."""
+        self._questions = asyncio.Queue[ev.AgentApprovalRequested]()
+        """Those of the turn's calls that the editor knows; each has an `_approve` that waits."""
         self.notices: Sequence[str] = ()
         """Sentences about the folder and its servers, for the person."""
         self.models: Sequence[str] = ()
         """Names of the models that can be chosen."""
         self._loop = asyncio.get_running_loop()
-        if (server := self._files_server()) is not None:
+        config = toolbox.host.server_config("files")
+        self._files_server = None if config is None else config.builtin
+        if isinstance(server := self._files_server, FilesServer):
             server.on_change = self._on_change
             if files.read_text_file:
                 server.root.unsaved = self._unsaved
 
-    def _files_server(self) -> FilesServer | None:
-        config = self.toolbox.host.server_config("files")
-        builtin = None if config is None else config.builtin
-        return builtin if isinstance(builtin, FilesServer) else None
-
     def _new_updates(self, *, replayed: bool = False) -> TurnUpdates:
         return TurnUpdates(self.root, self._runtime.model.name, replayed=replayed)
-
-    @property
-    def is_busy(self) -> bool:
-        return self._prompting.locked()
 
     async def send(self, update: Any) -> None:
         """Send an update; nothing once the editor is gone."""
@@ -115,15 +109,11 @@ class EditorSession:
                 path = (self.root / each.source).as_uri()
                 block = helpers.resource_link_block(each.source, path)
                 await self.send(helpers.update_user_message(block))
+            if not events or not isinstance(events[-1], ev.Terminal):  # not stored to their end
+                events = response_events(turn.response)
             updates = self._new_updates(replayed=True)
-            for event in merge_deltas(events):
-                if isinstance(event, ev.AgentContext):
-                    self._context = event
-                for update in updates.of(event):
-                    await self.send(update)
-            if not events:
-                for update in updates.replay_items(turn.response):
-                    await self.send(update)
+            for event in events:
+                await self._show(event, updates)
 
     async def announce(self) -> None:
         """Tell the editor the commands, and the person the notices."""
@@ -139,7 +129,7 @@ class EditorSession:
 
     async def prompt(self, blocks: Sequence[Block]) -> S.StopReason:
         """Answer a prompt. Raises UserError, and RequestError for a turn that failed."""
-        if self.is_busy and not self._cancelled:
+        if self._prompting.locked() and not self._cancelled:
             raise RequestError(
                 -32600, "A prompt of this session is being answered: cancel it first."
             )
@@ -153,7 +143,7 @@ class EditorSession:
 
     def cancel(self) -> None:
         """Stop the prompt that is being answered, if there is one."""
-        if self.is_busy:
+        if self._prompting.locked():
             self._cancelled = True
             if self._turn is not None:
                 self._turn.stop()
@@ -173,7 +163,7 @@ class EditorSession:
             self._recorder.record(turn, text)
         elif self._recorder is not None:
             self._recorder.save_after(turn)
-        self._turn, self._updates, self._events_sent = turn, self._new_updates(), 0
+        self._turn, self._updates, self._questions = turn, self._new_updates(), asyncio.Queue()
         turn.start()
         if self._cancelled:
             turn.stop()
@@ -196,13 +186,15 @@ class EditorSession:
     async def _follow(self, turn: Turn) -> None:
         async for batch in turn.log.follow():
             for event in merge_deltas(batch):
-                if isinstance(event, ev.AgentContext):
-                    self._context = event
-                for update in self._updates.of(event):
-                    await self.send(update)
-            async with self._sent:
-                self._events_sent += len(batch)
-                self._sent.notify_all()
+                await self._show(event, self._updates)
+                if isinstance(event, ev.AgentApprovalRequested):
+                    self._questions.put_nowait(event)
+
+    async def _show(self, event: ev.Event, updates: TurnUpdates) -> None:
+        if isinstance(event, ev.AgentContext):
+            self._context = event
+        for update in updates.of(event):
+            await self.send(update)
 
     async def _run_command(self, command: str, argument: str) -> S.StopReason:
         match command:
@@ -292,25 +284,15 @@ class EditorSession:
 
     async def _approve(self, tool: Tool, arguments: str) -> Answer:
         """Ask the person in the editor whether a call may run; an ``Approver``."""
-        turn = self._turn
-        assert turn is not None, "only a turn asks"
-        count = len(turn.log.events)
-        request = next(
-            event
-            for event in reversed(turn.log.events)
-            if isinstance(event, ev.AgentApprovalRequested)
-            and (event.server, event.tool, event.arguments) == (tool.server, tool.name, arguments)
-        )
-        async with self._sent:  # the editor knows the call before it is asked about it
-            await self._sent.wait_for(lambda: self._events_sent >= count)
-        call = self._updates.calls.get(request.item_id)
+        request = await self._questions.get()
+        call = self._updates.calls[request.item_id]
         question = S.ToolCallUpdate(
-            tool_call_id=request.item_id,
-            title=call.title if call else f"{tool.server}.{tool.name}",
-            kind=call.kind if call else "other",
+            tool_call_id=call.id,
+            title=call.title,
+            kind=call.kind,
             status="pending",
             content=await self._question_content(request),
-            raw_input=call.arguments if call else None,
+            raw_input=call.arguments,
         )
         try:
             response = await self._client.request_permission(
@@ -319,13 +301,13 @@ class EditorSession:
         except (RequestError, OSError, ValueError):
             return Answer("no", "the editor did not answer")
         chosen = getattr(response.outcome, "option_id", None)
-        if chosen is None:
-            turn.stop()
+        if chosen is None and self._turn is not None:
+            self._turn.stop()
         return Answer(chosen if chosen in ("once", "session", "always") else "no")
 
     async def _question_content(self, request: ev.AgentApprovalRequested) -> list[Content]:
         content: list[Content] = []
-        if (server := self._files_server()) is not None and request.server == "files":
+        if isinstance(server := self._files_server, FilesServer) and request.server == "files":
             plan = partial(server.plan, request.tool, json.loads(request.arguments))
             with contextlib.suppress(ToolError, OSError):
                 content = diffs(await asyncio.to_thread(plan))

@@ -93,7 +93,8 @@ class TurnUpdates:
     """Makes the updates of one turn."""
 
     def __init__(self, root: Path, model: str, *, replayed: bool = False) -> None:
-        """``replayed``: the turn is over, and its notices and loads are of no interest."""
+        """``replayed``: the turn is over: its texts come as a whole, its notices and loads not at
+        all."""
         self._root, self._model, self._replayed = root, model, replayed
         self.calls: dict[str, Call] = {}
         self._load = -1
@@ -102,10 +103,12 @@ class TurnUpdates:
     def of(self, event: ev.Event) -> Iterator[Update]:
         """The updates that show an event."""
         match event:
-            case ev.ReasoningTextDelta(delta=delta):
-                yield helpers.update_agent_thought_text(delta)
-            case ev.OutputTextDelta(delta=delta):
-                yield helpers.update_agent_message_text(delta)
+            case ev.ReasoningTextDelta(delta=text) if not self._replayed:
+                yield helpers.update_agent_thought_text(text)
+            case ev.OutputTextDelta(delta=text) if not self._replayed:
+                yield helpers.update_agent_message_text(text)
+            case ev.OutputItemAdded(item=ev.ReasoningItem() | ev.MessageItem()):
+                pass
             case ev.OutputItemAdded(item=item):
                 yield from self._begin(item)
             case ev.McpCallArgumentsDone(item_id=name, arguments=arguments):
@@ -122,6 +125,10 @@ class TurnUpdates:
                 yield helpers.update_tool_call(
                     name, locations=self._locations([*event.created, *event.modified])
                 )
+            case ev.OutputItemDone(item=ev.ReasoningItem(content=parts)) if self._replayed:
+                yield helpers.update_agent_thought_text("".join(part.text for part in parts))
+            case ev.OutputItemDone(item=ev.MessageItem(content=parts)) if self._replayed:
+                yield helpers.update_agent_message_text("".join(part.text for part in parts))
             case ev.OutputItemDone(item=item) if item.id in self.calls:
                 yield self._finish(self.calls[item.id], item)
             case ev.AgentSteered(text=text):
@@ -135,26 +142,13 @@ class TurnUpdates:
             case ev.ResponseFailed() if 0 <= self._load < 1000:
                 yield helpers.update_tool_call(LOAD_ID, status="failed")
 
-    def replay_items(self, response: ev.Response) -> Iterator[Update]:
-        """The updates of a response whose events were not stored."""
-        for item in response.output:
-            match item:
-                case ev.ReasoningItem(content=content):
-                    yield helpers.update_agent_thought_text("".join(p.text for p in content))
-                case ev.MessageItem(content=texts):
-                    yield helpers.update_agent_message_text("".join(p.text for p in texts))
-                case _:
-                    yield from self._begin(item)
-                    yield from self._run(item.id, str(getattr(item, "arguments", "{}")))
-                    yield self._finish(self.calls[item.id], item)
-
     def _begin(self, item: ev.Item) -> Iterator[Update]:
-        if isinstance(item, ev.ReasoningItem | ev.MessageItem):
-            return
         server = str(getattr(item, "server_label", ""))
         call = Call(item.id, server, str(getattr(item, "name", item.type)))
         self.calls[item.id] = call
         yield helpers.start_tool_call(call.id, call.title, kind=call.kind, status="pending")
+        if arguments := getattr(item, "arguments", ""):  # of a turn whose events are not stored
+            yield from self._run(item.id, arguments)
 
     def _run(self, name: str, arguments: str) -> Iterator[Update]:
         if (call := self.calls.get(name)) is None:

@@ -33,6 +33,7 @@ from tools.factory import Toolbox, ToolboxOptions, build_toolbox
 
 if TYPE_CHECKING:
     from agent.observability.trace import Trace
+    from agent.store.conversations import Store
 
 log = logging.getLogger(__name__)
 
@@ -151,6 +152,17 @@ def _trace(path: Path | None) -> Trace | None:
 
     refuse_link(path)
     return Trace(path)
+
+
+def open_store(runtime: Runtime) -> Store | None:
+    """The store of conversations; None where it cannot be used, which is said on stderr."""
+    from agent.store.conversations import Store, StoreError  # imports sqlite3
+
+    try:
+        return Store(runtime.paths.store)
+    except StoreError as error:
+        echo(f"agent: {error} Conversations are not stored.", file=sys.stderr)
+        return None
 
 
 def turn_options(launch: LaunchOptions, model: Model, *, compact: bool = False) -> TurnOptions:

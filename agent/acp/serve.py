@@ -15,8 +15,7 @@ from agent.acp.agent import AcpAgent
 from agent.acp.transport import MessageLines
 from agent.config.launch import LaunchOptions
 from agent.runtime.runtime import Runtime
-from agent.server.http.signals import stop_on_signals
-from agent.store.conversations import Store, StoreError
+from agent.server.http.signals import run_until_signal
 from agent.util.process import EXIT_DONE
 from agent.util.sanitize import echo
 
@@ -33,20 +32,13 @@ def main(launch: LaunchOptions) -> int:
 
 
 async def _serve(runtime: Runtime, launch: LaunchOptions) -> None:
-    try:
-        store = await asyncio.to_thread(Store, runtime.paths.store)
-    except StoreError as error:
-        echo(f"agent: {error} Conversations are not stored.", file=sys.stderr)
-        store = None
-    agent, stopped = AcpAgent(runtime, launch, store), asyncio.Event()
+    store = await asyncio.to_thread(bootstrap.open_store, runtime)
+    agent = AcpAgent(runtime, launch, store)
     connection = AgentSideConnection(
         cast(Any, agent), MessageLines(), listening=False, use_unstable_protocol=True
     )
-    stop_on_signals(stopped.set)
     await runtime.start()
-    listening = asyncio.create_task(connection.listen())
-    stopping = asyncio.create_task(stopped.wait())
-    await asyncio.wait({listening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    await run_until_signal(connection.listen())
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             await agent.close()

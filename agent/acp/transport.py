@@ -12,6 +12,8 @@ from typing import Any
 
 from acp.exceptions import RequestError
 
+from agent.util.process import private_stdout
+
 MAX_LINE_BYTES = 64 << 20
 
 
@@ -19,10 +21,7 @@ class MessageLines:
     """Reads and writes in threads of its own; standard output belongs to it from then on."""
 
     def __init__(self) -> None:
-        sys.stdout.flush()
-        # Other output to stdout, as of native code, goes to stderr: it would read as messages.
-        self._out = os.fdopen(os.dup(1), "wb")
-        os.dup2(2, 1)
+        self._out = os.fdopen(private_stdout(), "wb")  # other output would read as messages
         self._in = sys.stdin.buffer
         self._reader, self._writer = ThreadPoolExecutor(1, "stdin"), ThreadPoolExecutor(1, "stdout")
 

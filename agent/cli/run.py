@@ -79,7 +79,8 @@ def main(request: RunRequest, launch: LaunchOptions) -> int:
     _check_writable("--output", request.output)
     _check_writable("--dump-tokens", request.dump_tokens)
     store, conversation = _open_conversation(request, runtime)
-    out = _private_stdout()
+    fd = process.private_stdout()
+    out = os.fdopen(fd, "w", encoding="utf-8", errors="replace", newline="\n")
     output = OutputThread(_renderer(request, out, runtime))
     try:
         run = _run(request, launch, runtime, conversation, prompt, options, store, output)
@@ -324,14 +325,6 @@ def _open_conversation(request: RunRequest, runtime: Runtime) -> tuple[Store | N
 
 
 # --- output ---
-
-
-def _private_stdout() -> TextIO:
-    """Our own handle on stdout; what else writes to file descriptor 1 (native code) goes to stderr."""
-    sys.stdout.flush()
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace", newline="\n")
-    os.dup2(2, 1)
-    return out
 
 
 def _renderer(request: RunRequest, out: TextIO, runtime: Runtime) -> Renderer:

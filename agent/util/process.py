@@ -6,6 +6,7 @@ import atexit
 import errno
 import os
 import signal
+import sys
 import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,6 +68,15 @@ def exiting_at_once(*numbers: int) -> Iterator[None]:
 
 def _exit_at_once(number: int, _: object) -> None:
     os._exit(EXIT_HANGUP if number == signal.SIGHUP else EXIT_CANCELLED)
+
+
+def private_stdout() -> int:
+    """A descriptor of stdout that is ours alone; what else writes to stdout, as native code does, goes
+    to stderr from then on."""
+    sys.stdout.flush()
+    private = os.dup(1)
+    os.dup2(2, 1)
+    return private
 
 
 def is_terminal_gone() -> bool:

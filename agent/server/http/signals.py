@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from agent.util.process import EXIT_CANCELLED, termination_signals
 from tools.process_groups import kill_all
@@ -25,3 +26,15 @@ def stop_on_signals(*stops: Callable[[], object]) -> None:
 
     for number in termination_signals():
         signal.signal(number, on_signal)
+
+
+async def run_until_signal(work: Coroutine[Any, Any, None]) -> bool:
+    """Run to the end, or until a termination signal; return whether it has ended."""
+    stopped = asyncio.Event()
+    stop_on_signals(stopped.set)
+    running, stopping = asyncio.create_task(work), asyncio.create_task(stopped.wait())
+    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if running.done():
+        running.result()
+    return running.done()

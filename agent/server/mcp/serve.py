@@ -15,19 +15,18 @@ import anyio
 import uvicorn
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent import bootstrap
 from agent.config.launch import LaunchOptions
 from agent.runtime.runtime import Runtime
 from agent.server.http.auth import AccessMiddleware, is_loopback
 from agent.server.http.clients import Clients
-from agent.server.http.signals import stop_on_signals
+from agent.server.http.signals import run_until_signal, stop_on_signals
 from agent.server.mcp.server import AgentMcpServer
 from agent.server.serve import QuietServer, base_url, listen
-from agent.store.conversations import Store, StoreError
 from agent.turn.options import TurnOptions
-from agent.util.process import EXIT_DONE
+from agent.util.process import EXIT_DONE, private_stdout
 from agent.util.sanitize import echo
 
 DRAIN_SECONDS = 5
@@ -64,13 +63,13 @@ async def _main(
     listener: socket.socket | None,
     drain_seconds: int,
 ) -> int:
-    store = await asyncio.to_thread(_open_store, runtime) if options.store else None
+    store = await asyncio.to_thread(bootstrap.open_store, runtime) if options.store else None
     server = AgentMcpServer(runtime, defaults, store, all_conversations=options.conversations)
     await runtime.start()
     interrupted = False
     try:
         if listener is None:
-            interrupted = await _serve_stdio(server)
+            interrupted = not await run_until_signal(_serve_stdio(server))
         else:
             await _serve_http(server, listener, options, drain_seconds)
     finally:
@@ -82,35 +81,12 @@ async def _main(
     return EXIT_DONE
 
 
-def _open_store(runtime: Runtime) -> Store | None:
-    try:
-        return Store(runtime.paths.store)
-    except StoreError as error:
-        echo(f"agent: {error} Conversations are not stored.", file=sys.stderr)
-        return None
-
-
-async def _serve_stdio(server: AgentMcpServer) -> bool:
-    """Serve until stdin ends, or a signal comes: then return True."""
-    stopped = asyncio.Event()
-    stop_on_signals(stopped.set)
-    sys.stdout.flush()
-    # Other output to stdout, as of native code, goes to stderr: it would read as messages.
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+async def _serve_stdio(server: AgentMcpServer) -> None:
+    out = os.fdopen(private_stdout(), "wb")  # other output would read as messages
     stdin = anyio.wrap_file(TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="replace"))
     stdout = anyio.wrap_file(TextIOWrapper(out, encoding="utf-8"))
-
-    async def serve() -> None:
-        async with stdio_server(stdin, stdout) as (read, write):
-            await server.run(read, write, server.create_initialization_options())
-
-    serving, stopping = asyncio.create_task(serve()), asyncio.create_task(stopped.wait())
-    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if serving.done():
-        serving.result()
-    return not serving.done()
+    async with stdio_server(stdin, stdout) as (read, write):
+        await server.run(read, write, server.create_initialization_options())
 
 
 async def _serve_http(
@@ -150,26 +126,18 @@ class _StreamsMiddleware:
         if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
-        is_open = False
-
-        async def receive_or_end() -> Message:
-            received = asyncio.ensure_future(receive())
-            ended = asyncio.ensure_future(self._ended.wait())
-            try:
-                await asyncio.wait((received, ended), return_when=asyncio.FIRST_COMPLETED)
-                return received.result() if received.done() else {"type": "http.disconnect"}
-            finally:
-                received.cancel()
-                ended.cancel()
-
-        async def send_noted(message: Message) -> None:
-            nonlocal is_open
-            is_open = message["type"] == "http.response.start" or message.get("more_body", False)
-            await send(message)
-
-        await self._app(scope, receive_or_end, send_noted)
-        if is_open:  # the application takes the client for gone: the end is sent here
-            await send({"type": "http.response.body"})
+        answering = asyncio.ensure_future(self._app(scope, receive, send))
+        ended = asyncio.ensure_future(self._ended.wait())
+        try:
+            await asyncio.wait((answering, ended), return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                answering.result()
+                return
+        finally:
+            ended.cancel()
+            answering.cancel()
+        await asyncio.wait((answering,))
+        await send({"type": "http.response.body"})
 
 
 class _HttpServer(QuietServer):

@@ -13,6 +13,7 @@ from typing import Any
 import mcp.types as T
 from mcp import MCPError
 from mcp.server import ServerRequestContext
+from mcp.shared.message import ServerMessageMetadata
 
 from agent import events as ev
 from agent.errors import AgentError
@@ -24,6 +25,7 @@ ANSWER_SECONDS = 600.0
 """Timeout of the answer to a question that the client got as a result."""
 INPUT_RESULT_VERSION = "2026-07-28"
 """From this version of MCP on, servers send no requests: a question is a call's result."""
+CANCELLED = ElicitationResult("cancel")
 _QUESTION_KEY = "question"
 _APPROVAL_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -44,9 +46,10 @@ class Ask:
         """Names the turn where the client brings an answer."""
         self.turn: Turn | None = None
         self._context: ServerRequestContext[Any, Any] | None = None
-        self._question: ElicitationRequest | None = None
-        self._answer: asyncio.Future[ElicitationResult] | None = None
-        self._question_open = asyncio.Event()
+        self._asked: asyncio.Future[ElicitationRequest] = _new_future()
+        """The question that the client gets as its call's result."""
+        self._answer: asyncio.Future[ElicitationResult] = _new_future()
+        self._asking = asyncio.Lock()
         self._steps = 0
         self._reporting: asyncio.Task[None] | None = None
 
@@ -58,28 +61,25 @@ class Ask:
         """Wait for the turn's end (None) or a question to the client; cancelling it stops the turn."""
         assert self.turn is not None and self._reporting is not None, "start() first"
         self._context = context
-        opened = asyncio.create_task(self._question_open.wait())
         try:
-            await asyncio.wait({self._reporting, opened}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({self._reporting, self._asked}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self.turn.stop()
             raise
-        finally:
-            opened.cancel()
-        if self._question is None or self._reporting.done():
+        if self._reporting.done():
             await self.turn.done()
             return None
-        self._question_open.clear()
-        params = _request_params(self._question, self.token)
+        question, self._asked = self._asked.result(), _new_future()
+        request = _elicit_request(question, self.token)
         return T.InputRequiredResult(
-            input_requests={_QUESTION_KEY: T.ElicitRequest(params=params)}, request_state=self.token
+            input_requests={_QUESTION_KEY: request}, request_state=self.token
         )
 
     def resume(self, responses: T.InputResponses | None) -> None:
         response = (responses or {}).get(_QUESTION_KEY)
-        result = _answer(response) if isinstance(response, T.ElicitResult) else None
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(result or ElicitationResult("cancel"))
+        if not self._answer.done():
+            answered = isinstance(response, T.ElicitResult)
+            self._answer.set_result(_answer(response) if answered else CANCELLED)
 
     # --- the turn's questions ---
 
@@ -87,32 +87,24 @@ class Ask:
         """Pass a question on to the client's person; cancelled where no answer comes."""
         context = self._context
         assert context is not None, "wait() first"
-        if context.protocol_version < INPUT_RESULT_VERSION:
+        async with self._asking:
+            if context.protocol_version < INPUT_RESULT_VERSION:
+                request = _elicit_request(question, self.token)
+                metadata = ServerMessageMetadata(related_request_id=context.request_id)
+                try:
+                    return _answer(
+                        await context.session.send_request(
+                            request, T.ElicitResult, metadata=metadata
+                        )
+                    )
+                except MCPError:
+                    return CANCELLED
+            self._answer = _new_future()
+            self._asked.set_result(question)
             try:
-                return await self._request(context, question)
-            except MCPError:
-                return ElicitationResult("cancel")
-        self._question = question
-        self._answer = asyncio.get_running_loop().create_future()
-        self._question_open.set()
-        try:
-            return await asyncio.wait_for(self._answer, ANSWER_SECONDS)
-        except TimeoutError:
-            return ElicitationResult("cancel")
-        finally:
-            self._question = None
-
-    async def _request(
-        self, context: ServerRequestContext[Any, Any], question: ElicitationRequest
-    ) -> ElicitationResult:
-        session, related = context.session, context.request_id
-        if question.url is not None:
-            return _answer(
-                await session.elicit_url(_message(question), question.url, self.token, related)
-            )
-        return _answer(
-            await session.elicit_form(_message(question), question.schema or {}, related)
-        )
+                return await asyncio.wait_for(self._answer, ANSWER_SECONDS)
+            except TimeoutError:
+                return CANCELLED
 
     async def approve(self, tool: Tool, arguments: str) -> Answer:
         message = f"Allow {tool.name}?\n{arguments}"
@@ -133,17 +125,20 @@ class Ask:
                             await context.session.report_progress(self._steps, None, message)
 
 
-def _message(question: ElicitationRequest) -> str:
-    return f"{question.server}: {question.message}"
+def _new_future() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
 
 
-def _request_params(question: ElicitationRequest, token: str) -> T.ElicitRequestParams:
+def _elicit_request(question: ElicitationRequest, token: str) -> T.ElicitRequest:
+    message = f"{question.server}: {question.message}"
     if question.url is not None:
-        return T.ElicitRequestURLParams(
-            message=_message(question), url=question.url, elicitation_id=token
+        return T.ElicitRequest(
+            params=T.ElicitRequestURLParams(message=message, url=question.url, elicitation_id=token)
         )
     schema = question.schema or {"type": "object", "properties": {}}
-    return T.ElicitRequestFormParams(message=_message(question), requested_schema=schema)
+    return T.ElicitRequest(
+        params=T.ElicitRequestFormParams(message=message, requested_schema=schema)
+    )
 
 
 def _answer(result: T.ElicitResult) -> ElicitationResult:

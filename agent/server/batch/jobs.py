@@ -18,7 +18,7 @@ from typing import IO, Any, Literal, Self, TextIO, get_args
 import httpx2
 from starlette.types import ASGIApp
 
-from agent.server.chat.requests import chat_params, parse_chat
+from agent.server.chat.requests import ChatTranslation
 from agent.server.http.errors import ApiError, invalid
 from agent.server.input.parsing import parse_json_object, parse_request
 from agent.server.responses.service import ResponseService
@@ -340,8 +340,8 @@ async def count_tokens(service: ResponseService, request: BatchRequest) -> int:
         return await service.count_input_tokens(
             parse_request(body, lenient=service.options.lenient)
         )
-    chat, choices = parse_chat(
+    chat = ChatTranslation(
         parse_json_object(body), has_browser=service.has_browser, lenient=service.options.lenient
     )
-    with chat_params(chat):
-        return await service.count_input_tokens(choices[0])
+    with chat.params():
+        return await service.count_input_tokens(chat.request)

@@ -184,8 +184,7 @@ class ChatChunkEncoder:
             case ev.CustomToolCallInputDelta(item_id=item_id, delta=delta):
                 return self._call_delta(item_id, {"custom": {"input": delta}})
             case ev.ResponseFailed() | ev.ResponseIncomplete() if error := failure(event.response):
-                body = {"message": str(error), "type": "server_error", "param": None}
-                return _sse_data({"error": body | {"code": error.code}})
+                return self._answer.error(error, 0)
             case ev.ResponseCompleted(response=response) | ev.ResponseIncomplete(response=response):
                 reason = self._answer.finish_reason(response)
                 return self._chunk({}, reason, more=_repairs(response))

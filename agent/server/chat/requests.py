@@ -5,24 +5,14 @@ https://platform.openai.com/docs/api-reference/chat/create, each done or refused
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, StringConstraints
 
-from agent.server.http.errors import (
-    ApiError,
-    client_param,
-    client_params,
-    invalid,
-    missing,
-    renamed_params,
-    unsupported,
-)
+from agent.server.http.errors import invalid, missing, unsupported
 from agent.server.input import schemas
-from agent.server.input.parsing import validate, without_unknown_values
+from agent.server.input.translation import Translation
 from agent.server.input.turn_options import INCLUDE_LOGPROBS
 from agent.util.images import CANNOT_SEE
 
@@ -30,7 +20,7 @@ MAX_CHOICES = 16
 """Choices of one request; each is a turn of its own."""
 SEED_COUNT = 2**32
 FORWARDED_FIELDS = (
-    "model", "parallel_tool_calls", "temperature", "top_p", "top_k", "min_p", "stop", "metadata",
+    "model", "temperature", "top_p", "top_k", "min_p", "stop", "metadata",
     "presence_penalty", "frequency_penalty", "repeat_penalty", "logit_bias", "safety_identifier",
     "prompt_cache_key", "top_logprobs", "stream",
 )  # fmt: skip
@@ -220,188 +210,112 @@ class ChatRequest(schemas.SamplingFields):
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
-def parse_chat(
-    value: dict[str, Any], *, has_browser: bool, lenient: bool
-) -> tuple[ChatRequest, list[schemas.CreateResponse]]:
-    """Translate a parsed body into a request of the Responses API for each choice. ``lenient``: name
-    what this server does not have instead of refusing it. Raises ApiError."""
-    ignored: list[str] | None = None
-    if lenient:
-        value, ignored = without_unknown_values(ChatRequest, value)
-    with client_params((*(ignored or ()),)):
-        chat = validate(ChatRequest, value)
-        return chat, _to_response_requests(chat, has_browser, ignored)
+class ChatTranslation(Translation[ChatRequest]):
+    """A chat completion as a request of the Responses API, for each choice one."""
 
+    def __init__(self, value: dict[str, Any], *, has_browser: bool, lenient: bool) -> None:
+        self._has_browser = has_browser
+        super().__init__(ChatRequest, value, lenient=lenient)
+        seed, count = self.sent.seed, self.sent.n or 1
+        seeds = [None if seed is None else (seed + i) % SEED_COUNT for i in range(count)]
+        self.requests = [self.request.model_copy(update={"seed": each}) for each in seeds]
 
-def _to_response_requests(
-    chat: ChatRequest, has_browser: bool, ignored: list[str] | None
-) -> list[schemas.CreateResponse]:
-    """Translate a request; ``ignored``: gets the paths of what is passed over, None refuses it."""
-    _refuse(chat, has_browser, ignored)
-    limit = chat.max_completion_tokens or chat.max_tokens
-    fields = {
-        **{name: getattr(chat, name) for name in FORWARDED_FIELDS},
-        "input": _input_items(chat.messages, ignored),
-        "tools": _tools(chat),
-        "tool_choice": _tool_choice(chat),
-        "max_output_tokens": limit,
-        "reasoning": {"effort": chat.reasoning_effort, "max_tokens": chat.thinking_budget_tokens},
-        "text": {"format": _text_format(chat.response_format), "verbosity": chat.verbosity},
-        "include": [INCLUDE_LOGPROBS] if chat.logprobs else None,
-        "store": False,
-    }
-    if chat.functions:
-        fields["parallel_tool_calls"] = False  # the older message has one call
-    seeds = [
-        None if chat.seed is None else (chat.seed + i) % SEED_COUNT for i in range(chat.n or 1)
-    ]
-    with chat_params(chat):
-        if ignored is not None:
-            fields, more = without_unknown_values(schemas.CreateResponse, fields)
-            ignored += [_chat_param(chat, param) for param in more]
-        requests = [validate(schemas.CreateResponse, {**fields, "seed": seed}) for seed in seeds]
-    for request in requests:
-        request.origin.ignored = tuple(ignored or ())
-        request.origin.sent_name = partial(_chat_param, chat)
-        request.origin.ends_at_cut_call = bool(chat.stream)
-    return requests
+    def fields(self) -> dict[str, Any]:
+        chat = self.sent
+        self._refuse()
+        return {
+            **{name: getattr(chat, name) for name in FORWARDED_FIELDS},
+            "input": self._input_items(),
+            "tools": _tools(chat),
+            "tool_choice": _tool_choice(chat),
+            # The older message has one call.
+            "parallel_tool_calls": False if chat.functions else chat.parallel_tool_calls,
+            "max_output_tokens": chat.max_completion_tokens or chat.max_tokens,
+            "reasoning": {
+                "effort": chat.reasoning_effort,
+                "max_tokens": chat.thinking_budget_tokens,
+            },
+            "text": {"format": _text_format(chat.response_format), "verbosity": chat.verbosity},
+            "include": [INCLUDE_LOGPROBS] if chat.logprobs else None,
+            "store": False,
+        }
 
+    def sent_name(self, param: str) -> str:
+        chat = self.sent
+        for theirs, ours in PARAM_NAMES:
+            if param.startswith(theirs):
+                return ours if theirs == "input" else ours + param.removeprefix(theirs)
+        if chat.functions and param in ("tool_choice", "tools"):
+            return {"tool_choice": "function_call", "tools": "functions"}[param]
+        if index := re.match(r"tools\[(\d+)\]", param):
+            tool = dict(enumerate(chat.tools or ())).get(int(index[1]), {})
+            kind, rest = tool.get("type"), param.removeprefix(index[0])
+            return f"{index[0]}.{kind}{rest}" if kind in tool else param
+        if param == "max_output_tokens":
+            return "max_tokens" if chat.max_completion_tokens is None else "max_completion_tokens"
+        return param
 
-def chat_params(chat: ChatRequest) -> AbstractContextManager[None]:
-    """Name the parameters of an ApiError as they are called here."""
-    return renamed_params(partial(_chat_param, chat))
+    def _refuse(self) -> None:
+        """Refuse what cannot be done, or pass it over. Raises ApiError."""
+        chat = self.sent
+        cache, search = chat.prompt_cache_options, chat.web_search_options
+        unsupported_fields = {
+            "audio": (chat.audio is not None, "Audio output"),
+            "modalities": (
+                chat.modalities not in (None, [], ["text"]),
+                "An output other than text",
+            ),
+            "moderation": (chat.moderation is not None, "Moderation"),
+            "prompt_cache_options.mode": (
+                cache is not None and cache.mode == "explicit",
+                "Explicit caching of prompts",
+            ),
+            "web_search_options": (
+                search is not None and not self._has_browser,
+                "Web search (it needs --tools browser)",
+            ),
+            "web_search_options.user_location": (
+                search is not None and search.user_location is not None,
+                "A place of the search",
+            ),
+        }
+        for param, (is_sent, feature) in unsupported_fields.items():
+            if is_sent:
+                self.pass_over(param, unsupported(param, feature))
+        if chat.top_logprobs and not chat.logprobs:
+            raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs': true.")
+        if chat.functions and chat.tools:
+            message = "'functions' and 'tools' cannot be sent together: send 'tools'."
+            raise invalid("functions", message)
+        if isinstance(chat.function_call, ToolReference) and not chat.functions:
+            raise invalid("function_call", "'function_call' needs 'functions'.")
 
+    # --- messages ---
 
-def _chat_param(chat: ChatRequest, param: str) -> str:
-    """The name that a parameter of the Responses API has in this request."""
-    for theirs, ours in PARAM_NAMES:
-        if param.startswith(theirs):
-            return ours if theirs == "input" else ours + param.removeprefix(theirs)
-    if chat.functions and param in ("tool_choice", "tools"):
-        return {"tool_choice": "function_call", "tools": "functions"}[param]
-    if index := re.match(r"tools\[(\d+)\]", param):
-        tool = dict(enumerate(chat.tools or ())).get(int(index[1]), {})
-        kind, rest = tool.get("type"), param.removeprefix(index[0])
-        return f"{index[0]}.{kind}{rest}" if kind in tool else param
-    if param == "max_output_tokens":
-        return "max_tokens" if chat.max_completion_tokens is None else "max_completion_tokens"
-    return param
+    def _input_items(self) -> list[dict[str, Any]]:
+        messages = self.sent.messages
+        newest = newest_prompt([message.role for message in messages])
+        items: list[dict[str, Any]] = []
+        legacy_calls: dict[str, str] = {}
+        """call_id of the latest call of each function that came in the older form."""
+        for index, message in enumerate(messages):
+            param = f"messages[{index}]"
+            if message.audio is not None:
+                self.pass_over(f"{param}.audio", unsupported(f"{param}.audio", "Audio"))
+            if message.function_call is not None:
+                legacy_calls[message.function_call.name] = f"call_{index}"
+            is_result = message.role in ("tool", "function")
+            is_newest = index >= newest or message.role in ("developer", "system")
+            content = self._content(message, param, is_newest=is_newest and not is_result)
+            if is_result:
+                call_id = _answered_call(message, param, legacy_calls)
+                item = {"type": "function_call_output", "call_id": call_id, "output": content}
+                items.append(item)
+            else:
+                items += _message_items(message, index, content)
+        return items
 
-
-def _refuse(chat: ChatRequest, has_browser: bool, ignored: list[str] | None) -> None:
-    """Refuse what cannot be done; what is unsupported is noted in ``ignored``. Raises ApiError."""
-    cache, search = chat.prompt_cache_options, chat.web_search_options
-    unsupported_fields = {
-        "audio": (chat.audio is not None, "Audio output"),
-        "modalities": (chat.modalities not in (None, [], ["text"]), "An output other than text"),
-        "moderation": (chat.moderation is not None, "Moderation"),
-        "prompt_cache_options.mode": (
-            cache is not None and cache.mode == "explicit",
-            "Explicit caching of prompts",
-        ),
-        "web_search_options": (
-            search is not None and not has_browser,
-            "Web search (it needs --tools browser)",
-        ),
-        "web_search_options.user_location": (
-            search is not None and search.user_location is not None,
-            "A place of the search",
-        ),
-    }
-    for param, (is_sent, feature) in unsupported_fields.items():
-        if is_sent and ignored is None:
-            raise unsupported(param, feature)
-        if is_sent and ignored is not None:
-            ignored.append(param)
-    if chat.top_logprobs and not chat.logprobs:
-        raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs': true.")
-    if chat.functions and chat.tools:
-        raise invalid("functions", "'functions' and 'tools' cannot be sent together: send 'tools'.")
-    if isinstance(chat.function_call, ToolReference) and not chat.functions:
-        raise invalid("function_call", "'function_call' needs 'functions'.")
-
-
-# --- messages ---
-
-
-def _input_items(
-    messages: Sequence[ChatMessage], ignored: list[str] | None
-) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
-    parts = _PartReader(ignored, newest_prompt([message.role for message in messages]))
-    legacy_calls: dict[str, str] = {}
-    """call_id of the latest call of each function that came in the older form."""
-    for index, message in enumerate(messages):
-        param = f"messages[{index}]"
-        if message.audio is not None:
-            parts.pass_over(f"{param}.audio", unsupported(f"{param}.audio", "Audio"))
-        if message.function_call is not None:
-            legacy_calls[message.function_call.name] = f"call_{index}"
-        if message.role in ("tool", "function"):
-            items.append(_output_item(message, param, legacy_calls, parts))
-        else:
-            items += _message_items(message, index, parts)
-    return items
-
-
-def newest_prompt(roles: Sequence[str]) -> int:
-    """Index of the newest user message, if the model wrote nothing after it; else their number."""
-    for index in range(len(roles) - 1, -1, -1):
-        if roles[index] == "assistant":
-            break
-        if roles[index] == "user":
-            return index
-    return len(roles)
-
-
-def _output_item(
-    message: ChatMessage, param: str, legacy_calls: dict[str, str], parts: _PartReader
-) -> dict[str, Any]:
-    if message.role == "tool":
-        call_id = message.tool_call_id or ""
-    elif (known := legacy_calls.get(message.name or "")) is not None:
-        call_id = known
-    else:
-        raise invalid(f"{param}.name", f"'{param}.name' names no function that was called before.")
-    output = parts.content(message, param, is_newest=False)
-    return {"type": "function_call_output", "call_id": call_id, "output": output}
-
-
-def _message_items(message: ChatMessage, index: int, parts: _PartReader) -> list[dict[str, Any]]:
-    param = f"messages[{index}]"
-    is_newest = index >= parts.newest or message.role in ("developer", "system")
-    content = parts.content(message, param, is_newest=is_newest)
-    items: list[dict[str, Any]] = []
-    if reasoning := message.reasoning or message.reasoning_content:
-        part = {"type": "reasoning_text", "text": reasoning}
-        items.append({"type": "reasoning", "content": [part]})
-    if content or message.role != "assistant":
-        items.append({"type": "message", "role": message.role, "content": content})
-    for number, call in enumerate(message.tool_calls or ()):
-        if call.custom is not None:
-            called = {"type": "custom_tool_call", **call.custom.model_dump()}
-        elif call.function is not None:
-            called = {"type": "function_call", **call.function.model_dump()}
-        else:
-            raise missing(f"{param}.tool_calls[{number}].function")
-        items.append({"call_id": call.id, **called})
-    if message.function_call is not None:
-        called = message.function_call.model_dump()
-        items.append({"type": "function_call", "call_id": f"call_{index}", **called})
-    return items
-
-
-class _PartReader:
-    def __init__(self, ignored: list[str] | None, newest: int) -> None:
-        """``ignored``: gets paths; None: refuse. ``newest``: index of the message to be answered."""
-        self._ignored, self.newest, self._dropped = ignored, newest, (*(ignored or ()),)
-
-    def pass_over(self, param: str, error: ApiError) -> None:
-        if self._ignored is None:
-            raise error
-        self._ignored.append(client_param(param, self._dropped))
-
-    def content(
+    def _content(
         self, message: ChatMessage, param: str, *, is_newest: bool
     ) -> str | list[dict[str, Any]]:
         """A message's content for the Responses API; a user's name comes first. ``is_newest``: what the
@@ -428,9 +342,51 @@ class _PartReader:
             message = f"'{param}.type' must be text or refusal."
             self.pass_over(param, invalid(f"{param}.type", message))
             return None
-        if (part.refusal if kind == "refusal" else part.text) is None:
-            raise missing(f"{param}.{'refusal' if kind == 'refusal' else 'text'}")
+        field = "refusal" if kind == "refusal" else "text"
+        if getattr(part, field) is None:
+            raise missing(f"{param}.{field}")
         return {"type": kind, "text": part.text, "refusal": part.refusal}
+
+
+def newest_prompt(roles: Sequence[str]) -> int:
+    """Index of the newest user message, if the model wrote nothing after it; else their number."""
+    for index in range(len(roles) - 1, -1, -1):
+        if roles[index] == "assistant":
+            break
+        if roles[index] == "user":
+            return index
+    return len(roles)
+
+
+def _answered_call(message: ChatMessage, param: str, legacy_calls: Mapping[str, str]) -> str:
+    if message.role == "tool":
+        return message.tool_call_id or ""
+    if (known := legacy_calls.get(message.name or "")) is None:
+        raise invalid(f"{param}.name", f"'{param}.name' names no function that was called before.")
+    return known
+
+
+def _message_items(
+    message: ChatMessage, index: int, content: str | list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    if reasoning := message.reasoning or message.reasoning_content:
+        part = {"type": "reasoning_text", "text": reasoning}
+        items.append({"type": "reasoning", "content": [part]})
+    if content or message.role != "assistant":
+        items.append({"type": "message", "role": message.role, "content": content})
+    for number, call in enumerate(message.tool_calls or ()):
+        if call.custom is not None:
+            called = {"type": "custom_tool_call", **call.custom.model_dump()}
+        elif call.function is not None:
+            called = {"type": "function_call", **call.function.model_dump()}
+        else:
+            raise missing(f"messages[{index}].tool_calls[{number}].function")
+        items.append({"call_id": call.id, **called})
+    if message.function_call is not None:
+        called = message.function_call.model_dump()
+        items.append({"type": "function_call", "call_id": f"call_{index}", **called})
+    return items
 
 
 # --- tools ---

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent.server.chat.answers import ChatAnswer
-from agent.server.chat.requests import ChatRequest, chat_params, parse_chat
+from agent.server.chat.requests import ChatRequest, ChatTranslation
 from agent.server.http.endpoints import endpoint, route_of
 from agent.server.http.request_body import read_body
 from agent.server.input.parsing import parse_json_object
@@ -28,18 +28,18 @@ def route(service: ResponseService) -> Route:
     )
     async def create(request: Request) -> Response:
         """POST /v1/chat/completions: the older API; docs/chat.md says what each field does."""
-        chat, requests = parse_chat(
+        chat = ChatTranslation(
             parse_json_object(await read_body(request, service.body_budget)),
             has_browser=service.has_browser,
             lenient=service.options.lenient,
         )
-        answer = ChatAnswer(chat)
+        answer = ChatAnswer(chat.sent)
 
         async def begin() -> list[Turn]:
-            with chat_params(chat):
-                return await service.begin_all(requests)
+            with chat.params():
+                return await service.begin_all(chat.requests)
 
-        if not chat.stream:
+        if not chat.sent.stream:
             return await final_response(request, await begin(), service, answer.body)
         return EventStream(begin(), service, answer)
 

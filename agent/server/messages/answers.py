@@ -16,7 +16,7 @@ from agent.server.chat.answers import failure, is_client_call
 from agent.server.http.errors import ApiError
 from agent.server.http.json_response import anthropic_error
 from agent.server.messages.blocks import CODE_TOOL
-from agent.server.messages.requests import Translation
+from agent.server.messages.requests import MessagesTranslation
 
 
 class MessageAnswer:
@@ -24,7 +24,7 @@ class MessageAnswer:
 
     done = b""
 
-    def __init__(self, translation: Translation, context_tokens: int) -> None:
+    def __init__(self, translation: MessagesTranslation, context_tokens: int) -> None:
         """``context_tokens``: of the model; an answer may end there."""
         thinking = translation.sent.thinking
         self.omits_thinking = thinking is not None and thinking.display == "omitted"

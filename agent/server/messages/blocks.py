@@ -18,9 +18,10 @@ from typing import Any, Literal
 
 from agent.conversation.reasoning_token import decode_reasoning
 from agent.server.chat.requests import newest_prompt
-from agent.server.http.errors import ApiError, invalid, missing
+from agent.server.http.errors import invalid, missing
 from agent.server.input import schemas
 from agent.server.input.token_memo import TokenMemo
+from agent.server.input.translation import Translation
 from agent.util.images import CANNOT_SEE
 from tools.types import error_text
 
@@ -67,14 +68,9 @@ class BlockReader:
     """Reads messages; ``items`` are the input items, ``params`` what each was made of."""
 
     def __init__(
-        self,
-        messages: Sequence[MessageParam],
-        memo: TokenMemo,
-        ignored: list[str],
-        *,
-        lenient: bool,
+        self, messages: Sequence[MessageParam], memo: TokenMemo, translation: Translation[Any]
     ) -> None:
-        self._memo, self._ignored, self._lenient = memo, ignored, lenient
+        self._memo, self._translation = memo, translation
         self.items: list[dict[str, Any]] = []
         self.params: list[str] = []
         self._in_turn = False
@@ -102,11 +98,6 @@ class BlockReader:
     def _add(self, param: str, item: dict[str, Any]) -> None:
         self.items.append(item)
         self.params.append(param)
-
-    def _pass_over(self, param: str, error: ApiError) -> None:
-        if not self._lenient:
-            raise error
-        self._ignored.append(param)
 
     # --- what the client says ---
 
@@ -168,7 +159,9 @@ class BlockReader:
             case MessageBlock(type="image"):
                 if is_newest:
                     message = f"'{param}' is an image, and {CANNOT_SEE}: send text."
-                    self._pass_over(param, invalid(param, message, "unsupported_content"))
+                    self._translation.pass_over(
+                        param, invalid(param, message, "unsupported_content")
+                    )
                 return [{"type": "input_image"}]
             case MessageBlock(type="document"):
                 return self._document(block, param, is_newest=is_newest)
@@ -178,7 +171,7 @@ class BlockReader:
                 return [_text(f"{block.title or ''} ({source})"), *texts]
             case _:
                 message = f"'{param}' has the type {block.type[:40]!r}, which is not known here."
-                self._pass_over(param, invalid(f"{param}.type", message))
+                self._translation.pass_over(param, invalid(f"{param}.type", message))
                 return []
 
     def _document(
@@ -193,7 +186,7 @@ class BlockReader:
                 message = f"'{param}.source' has no data: this server gets no files from elsewhere."
                 if is_newest:
                     error = invalid(f"{param}.source", message, "unsupported_content")
-                    self._pass_over(f"{param}.source", error)
+                    self._translation.pass_over(f"{param}.source", error)
                 return [{"type": "input_file"}]
 
     # --- what the model wrote ---
@@ -214,7 +207,7 @@ class BlockReader:
                 self._add_server_result(block, param)
             case _:
                 message = f"'{param}' has the type {block.type[:40]!r}, which is not known here."
-                self._pass_over(param, invalid(f"{param}.type", message))
+                self._translation.pass_over(param, invalid(f"{param}.type", message))
 
     def _add_thinking(self, block: MessageBlock, param: str) -> None:
         """Add reasoning, unless another server has encrypted it."""
@@ -223,7 +216,7 @@ class BlockReader:
             try:
                 text = decode_reasoning(block.signature or block.data or "")
             except ValueError:
-                self._ignored.append(param)
+                self._translation.ignored.append(param)
                 return
         content = [{"type": "reasoning_text", "text": text}]
         self._add(param, {"type": "reasoning", "content": content})

@@ -5,16 +5,15 @@ https://platform.claude.com/docs/en/api/messages, each done, refused or passed o
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
-from agent.server.http.errors import client_params, invalid, missing, renamed_params, unsupported
+from agent.server.http.errors import invalid, missing, unsupported
 from agent.server.input import schemas
-from agent.server.input.parsing import validate, without_unknown_values
 from agent.server.input.token_memo import TokenMemo
+from agent.server.input.translation import Translation
 from agent.server.input.turn_options import INCLUDE_REASONING
 from agent.server.messages.blocks import BlockReader, MessageBlock, MessageParam
 
@@ -117,49 +116,83 @@ class MessagesRequest(schemas.RequestModel):
     container: Any = None
 
 
-class Translation:
-    """A request of this API as one of the Responses API."""
+class MessagesTranslation(Translation[MessagesRequest]):
+    """A request for a message as one of the Responses API."""
 
     def __init__(
         self, value: dict[str, Any], memo: TokenMemo, servers: Sequence[str], *, lenient: bool
     ) -> None:
-        """``value``: a parsed body. ``memo``: knows how the model wrote the calls that come back.
-        ``servers``: those that a request may name. ``lenient``: name what this server does not have
-        instead of refusing it. Raises ApiError."""
-        ignored: list[str] = []
-        if lenient:
-            value, ignored = without_unknown_values(MessagesRequest, value)
-        with client_params((*ignored,)):
-            self.sent = sent = validate(MessagesRequest, value)
-            ignored += [name for name in value if name not in MessagesRequest.model_fields]
-            if sent.container is not None and not lenient:
-                raise unsupported("container", "A container that is kept")
-            reader = BlockReader(sent.messages, memo, ignored, lenient=lenient)
-            tools = _ToolReader(sent, servers, ignored, lenient=lenient)
-            fields = {
-                **_settings(sent),
-                "instructions": _instructions(sent.system, ignored),
-                "input": reader.items,
-                "tools": tools.tools,
-            }
+        """``memo``: knows how the model wrote the calls that come back. ``servers``: those that a
+        request may name."""
+        self._memo, self._servers = memo, servers
+        self._names: dict[str, str] = {}
+        """What an input item or a tool was made of, by its path."""
+        super().__init__(MessagesRequest, value, lenient=lenient)
+        unknown = (name for name in value if name not in MessagesRequest.model_fields)
+        self.request.origin.ignored += (*unknown,)
+
+    def fields(self) -> dict[str, Any]:
+        sent = self.sent
+        if sent.container is not None and not self.lenient:
+            raise unsupported("container", "A container that is kept")
+        reader = BlockReader(sent.messages, self._memo, self)
+        tools = dict(self._tools())
         self.prefill = reader.prefill
-        self._names = {f"input[{index}]": param for index, param in enumerate(reader.params)}
-        self._names |= {f"tools[{index}]": param for index, param in enumerate(tools.params)}
-        with self.params():
-            self.request = validate(schemas.CreateResponse, fields)
-        self.request.origin.ignored = tuple(ignored)
-        self.request.origin.sent_name = self._rename
-        self.request.origin.ends_at_cut_call = bool(sent.stream)
+        for name, params in (("input", reader.params), ("tools", tools)):
+            self._names |= {f"{name}[{index}]": param for index, param in enumerate(params)}
+        return {
+            **_settings(sent),
+            "instructions": _instructions(sent.system, self.ignored),
+            "input": reader.items,
+            "tools": [*tools.values()],
+        }
 
-    def params(self) -> AbstractContextManager[None]:
-        """Name the parameters of errors as they are called here."""
-        return renamed_params(self._rename)
-
-    def _rename(self, param: str) -> str:
+    def sent_name(self, param: str) -> str:
         if (match := re.match(r"(input|tools)\[\d+\]", param)) and match[0] in self._names:
             rest = param[match.end() :].replace(".parameters", ".input_schema")
             return self._names[match[0]] + (rest if match[1] == "tools" else "")
         return PARAM_NAMES.get(param, param)
+
+    def _tools(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The tools and MCP servers, each with its path in the request. Raises ApiError."""
+        toolsets: dict[str | None, list[str] | None] = {}
+        for index, tool in enumerate(self.sent.tools or ()):
+            param = f"tools[{index}]"
+            if tool.type == "mcp_toolset":
+                toolsets[tool.mcp_server_name] = _allowed(tool, param)
+            elif (read := self._tool(tool, param)) is not None:
+                yield param, read
+        for index, server in enumerate(self.sent.mcp_servers or ()):
+            yield (
+                f"mcp_servers[{index}]",
+                {
+                    "type": "mcp",
+                    "server_label": server.name,
+                    "server_url": server.url,
+                    "authorization": server.authorization_token,
+                    "allowed_tools": toolsets.pop(server.name, None),
+                },
+            )
+        for name in toolsets:
+            raise invalid("mcp_servers", f"'mcp_servers' has no server called {str(name)[:80]!r}.")
+
+    def _tool(self, tool: MessagesTool, param: str) -> dict[str, Any] | None:
+        kind = tool.type or "custom"
+        if kind == "custom":
+            if tool.input_schema is None:
+                raise missing(f"{param}.input_schema")
+            return {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.input_schema,
+                "strict": tool.strict or None,  # false asks for no check, not for none here
+            }
+        server = SERVER_TOOLS.get(base := re.sub(r"_\d{8}\Z", "", kind))
+        if server is None or (self.lenient and server not in self._servers):
+            self.pass_over(param, unsupported(f"{param}.type", f"A tool of type '{kind[:40]}'"))
+            return None
+        return {"type": "code_interpreter" if base == "code_execution" else "web_search"}
 
 
 def _settings(sent: MessagesRequest) -> dict[str, Any]:
@@ -197,76 +230,16 @@ def _instructions(system: str | list[MessageBlock] | None, ignored: list[str]) -
     return "\n\n".join(filter(None, texts))
 
 
-# --- tools ---
-
-
-class _ToolReader:
-    """Reads the tools and MCP servers of a request."""
-
-    def __init__(
-        self, sent: MessagesRequest, servers: Sequence[str], ignored: list[str], *, lenient: bool
-    ) -> None:
-        self._servers, self._ignored, self._lenient = servers, ignored, lenient
-        self.tools: list[dict[str, Any]] = []
-        self.params: list[str] = []
-        """Names of these tools in the request."""
-        toolsets = {}
-        for index, tool in enumerate(sent.tools or ()):
-            param = f"tools[{index}]"
-            if tool.type == "mcp_toolset":
-                toolsets[tool.mcp_server_name] = self._allowed(tool, param)
-            else:
-                self._add_tool(tool, param)
-        for index, server in enumerate(sent.mcp_servers or ()):
-            mcp = {
-                "type": "mcp",
-                "server_label": server.name,
-                "server_url": server.url,
-                "authorization": server.authorization_token,
-                "allowed_tools": toolsets.pop(server.name, None),
-            }
-            self._add(f"mcp_servers[{index}]", mcp)
-        for name in toolsets:
-            raise invalid("mcp_servers", f"'mcp_servers' has no server called {str(name)[:80]!r}.")
-
-    def _add(self, param: str, tool: dict[str, Any]) -> None:
-        self.tools.append(tool)
-        self.params.append(param)
-
-    def _add_tool(self, tool: MessagesTool, param: str) -> None:
-        kind = tool.type or "custom"
-        base = re.sub(r"_\d{8}\Z", "", kind)
-        if kind == "custom":
-            if tool.input_schema is None:
-                raise missing(f"{param}.input_schema")
-            function = {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.input_schema,
-                "strict": tool.strict or None,  # false asks for no check, not for none here
-            }
-            self._add(param, function)
-        elif base not in SERVER_TOOLS or (
-            self._lenient and SERVER_TOOLS[base] not in self._servers
-        ):
-            if not self._lenient:
-                raise unsupported(f"{param}.type", f"A tool of type '{kind[:40]}'")
-            self._ignored.append(param)
-        else:
-            hosted = {"type": "code_interpreter" if base == "code_execution" else "web_search"}
-            self._add(param, hosted)
-
-    def _allowed(self, tool: MessagesTool, param: str) -> list[str] | None:
-        """The tools of a server that a toolset allows; None: all. Raises ApiError."""
-        configs = tool.configs or {}
-        if tool.default_config is not None and tool.default_config.get("enabled") is False:
-            return [name for name, config in configs.items() if config.get("enabled")]
-        if denied := [name for name, config in configs.items() if config.get("enabled") is False]:
-            # To offer what the client excludes would be worse than to refuse.
-            feature = "Excluding single tools of a server (but for default_config.enabled = false)"
-            raise unsupported(f"{param}.configs.{denied[0]}", feature)
-        return None
+def _allowed(tool: MessagesTool, param: str) -> list[str] | None:
+    """The tools of a server that a toolset allows; None: all. Raises ApiError."""
+    configs = tool.configs or {}
+    if tool.default_config is not None and tool.default_config.get("enabled") is False:
+        return [name for name, config in configs.items() if config.get("enabled")]
+    if denied := [name for name, config in configs.items() if config.get("enabled") is False]:
+        # To offer what the client excludes would be worse than to refuse.
+        feature = "Excluding single tools of a server (but for default_config.enabled = false)"
+        raise unsupported(f"{param}.configs.{denied[0]}", feature)
+    return None
 
 
 def _tool_choice(choice: MessagesToolChoice | None, tools: Sequence[MessagesTool]) -> Any:

@@ -16,7 +16,7 @@ from agent.server.http.request_body import read_body
 from agent.server.input.field_rules import ignored_header
 from agent.server.input.parsing import parse_json_object
 from agent.server.messages.answers import MessageAnswer
-from agent.server.messages.requests import MessagesRequest, Translation
+from agent.server.messages.requests import MessagesRequest, MessagesTranslation
 from agent.server.responses.answer_schemas import AnthropicMessage, MessageEvent, MessageTokenCount
 from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import EventStream, final_response
@@ -58,9 +58,9 @@ class MessageRoutes:
             {"input_tokens": count}, headers=ignored_header(translation.request.origin.ignored)
         )
 
-    async def _read(self, request: Request) -> Translation:
+    async def _read(self, request: Request) -> MessagesTranslation:
         service = self._service
-        return Translation(
+        return MessagesTranslation(
             parse_json_object(await read_body(request, service.body_budget)),
             service.token_memo,
             service.exposed_servers,
@@ -68,7 +68,7 @@ class MessageRoutes:
         )
 
     @contextmanager
-    def _errors(self, translation: Translation) -> Iterator[None]:
+    def _errors(self, translation: MessagesTranslation) -> Iterator[None]:
         """Word errors for this API's clients, and name its parameters."""
         try:
             with translation.params():

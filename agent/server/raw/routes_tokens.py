@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from agent.engine.protocol import EngineError
 from agent.formats.protocol import Format
-from agent.server.chat.requests import ChatMessage, chat_params, parse_chat
+from agent.server.chat.requests import ChatMessage, ChatTranslation
 from agent.server.http.endpoints import endpoint
 from agent.server.http.errors import ApiError, invalid
 from agent.server.http.json_response import JsonResponse
@@ -91,13 +91,13 @@ class TokenRoutes:
             raise invalid("prompt", message, "missing_required_parameter")
         if body.messages is not None:
             messages = [message.model_dump(exclude_none=True) for message in body.messages]
-            chat, (planned,) = parse_chat(
+            chat = ChatTranslation(
                 {"messages": messages, "tools": body.tools},
                 has_browser=self._service.has_browser,
                 lenient=self._service.options.lenient,
             )
-            with chat_params(chat):
-                return await self._service.prompt_ids(planned)
+            with chat.params():
+                return await self._service.prompt_ids(chat.request)
         form = await self._format()
         text = body.content if body.prompt is None else body.prompt
         assert text is not None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.server.http.errors import ApiError
 from agent.server.input.token_memo import TokenMemo
-from agent.server.messages.requests import MessagesRequest, Translation
+from agent.server.messages.requests import MessagesRequest, MessagesTranslation
 from tests.support.anthropic import TOOL, USER, anthropic_error, body_of, create, post
 from tests.support.endpoint import Serve, engine_markup
 from tests.support.pdf import pdf
@@ -313,7 +313,7 @@ MESSAGES = st.lists(
 @settings(max_examples=400, deadline=None)
 def test_translation_of_anything_is_a_request_or_400(body: dict[str, Any], lenient: bool) -> None:
     try:
-        translation = Translation(body, TokenMemo(), (), lenient=lenient)
+        translation = MessagesTranslation(body, TokenMemo(), (), lenient=lenient)
     except ApiError as error:
         assert error.status == 400 and error.param is not None
     else:

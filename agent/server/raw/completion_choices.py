@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
@@ -16,37 +16,9 @@ from agent.runtime.runtime import Runtime
 from agent.server.http.clients import Client, current_client
 from agent.turn.stop_sequences import StopSequences, TextPiece
 
-
-@dataclass(frozen=True, slots=True)
-class ChoiceSettings:
-    """Settings that the choices of one request have in common."""
-
-    sampling: Sampling
-    max_tokens: int | None
-    """None: as many as fit."""
-    stop: tuple[str, ...] = ()
-    logprobs: int | None = None
-    """Number of alternatives; None: no log probabilities."""
-    echo: bool = False
-    ignore_end: bool = False
-    """Generate on where the model ends its text."""
-    special_tokens: bool = False
-    """Special tokens are spelled in the text."""
-
-
 RecordCompletion = Callable[[str, int, int, int], None]
 """Counts a choice that has ended: its status, and tokens that were read, cached, generated
 (`agent.observability.metrics.Metrics.record_completion`)."""
-
-
-@dataclass(slots=True)
-class ChoiceUsage:
-    """Tokens of one choice."""
-
-    read: int = 0
-    """Prompt tokens, counted once for scoring and once for generating."""
-    cached: int = 0
-    generated: int = 0
 
 
 @dataclass(slots=True)
@@ -56,45 +28,53 @@ class CompletionChoice:
     runtime: Runtime
     form: Format
     prompt: Sequence[int]
-    settings: ChoiceSettings
+    record: RecordCompletion
+    sampling: Sampling
+    max_tokens: int | None
+    """None: as many as fit."""
+    stop: tuple[str, ...]
+    logprobs: int | None
+    """Number of alternatives; None: no log probabilities."""
+    echo: bool
+    ignore_end: bool
+    """Generate on where the model ends its text."""
+    special_tokens: bool
+    """Special tokens are spelled in the text."""
     client: Client = field(default_factory=current_client)
-    usage: ChoiceUsage = field(default_factory=ChoiceUsage)
+    prompt_tokens: int = 0
+    """Tokens that were read, counted once for scoring and once for generating."""
+    cached_tokens: int = 0
+    output_tokens: int = 0
     finish_reason: str = "length"
     """Why it ended: ``stop`` or ``length``."""
     mean_logprob: float = 0.0
     """Mean over the generated tokens, if requested."""
-    record: RecordCompletion | None = None
 
     async def pieces(self) -> AsyncGenerator[TextPiece]:
         """Yield the text as it comes, with log probabilities if asked for. Raises EngineError."""
         status = "cancelled"
+        parts = [self._prompt_pieces] if self.echo else []
+        if self.max_tokens != 0:
+            parts.append(self._generated_pieces)
         try:
-            async with aclosing(self._all_pieces()) as pieces:
-                async for piece in pieces:
-                    yield piece
+            for part in parts:
+                async with aclosing(part()) as pieces:
+                    async for piece in pieces:
+                        yield piece
             status = "completed"
         except EngineError:
             status = "failed"
             raise
         finally:
-            if self.record is not None:
-                self.record(status, self.usage.read, self.usage.cached, self.usage.generated)
+            self.record(status, self.prompt_tokens, self.cached_tokens, self.output_tokens)
 
-    async def _all_pieces(self) -> AsyncGenerator[TextPiece]:
-        settings = self.settings
-        if settings.echo:
-            async with aclosing(self._prompt_pieces()) as pieces:
-                async for piece in pieces:
-                    yield piece
-        if settings.max_tokens != 0:
-            async with aclosing(self._generated_pieces()) as pieces:
-                async for piece in pieces:
-                    yield piece
+    async def read(self) -> list[TextPiece]:
+        return [piece async for piece in self.pieces()]
 
     async def _prompt_pieces(self) -> AsyncGenerator[TextPiece]:
         """The prompt itself; with log probabilities the model is led through it."""
         text = _TextDecoder(self.form, special_tokens=True)
-        if self.settings.logprobs is None:
+        if self.logprobs is None:
             yield TextPiece("".join(map(text.decode, self.prompt)) + text.end())
             return
         first, *rest = self.prompt
@@ -106,45 +86,44 @@ class CompletionChoice:
             [first],
             len(rest),
             sampling=Sampling(temperature=0),
-            logprobs=max(self.settings.logprobs, 1),
+            logprobs=max(self.logprobs, 1),
             constraint=ForcedTokens(rest),
             constraint_spec=lambda: {SPEC_FIELD: rest},
             private=True,
         )
         async for event in self.runtime.generate(request):
             if isinstance(event, Tokens):
-                self.usage.read += len(event.ids)
+                self.prompt_tokens += len(event.ids)
                 for token, logprob in _scored(event):
                     yield TextPiece(text.decode(token), text.entries(logprob))
         if end := text.end():
             yield TextPiece(end)
 
     async def _generated_pieces(self) -> AsyncGenerator[TextPiece]:
-        settings, form = self.settings, self.form
-        stop_ids = frozenset[int]() if settings.ignore_end else form.stop_ids
-        text = _TextDecoder(form, special_tokens=settings.special_tokens)
-        stop = StopSequences(settings.stop)
+        stop_ids = frozenset[int]() if self.ignore_end else self.form.stop_ids
+        text = _TextDecoder(self.form, special_tokens=self.special_tokens)
+        stop = StopSequences(self.stop)
         request = Request(
             self.prompt,
-            settings.max_tokens,
+            self.max_tokens,
             stop_ids,
-            settings.sampling,
-            logprobs=settings.logprobs,
+            self.sampling,
+            logprobs=self.logprobs,
             private=True,
         )
         generation = self.runtime.generate(request)
         total, scored = 0.0, 0
         async for event in generation:
             if isinstance(event, Finished):
-                self.usage.read += event.prompt_tokens
+                self.prompt_tokens += event.prompt_tokens
                 if self.client.prompts is not None:
                     event = self.client.prompts.limit(event, self.prompt, ())
-                self.usage.cached = event.cached_tokens
+                self.cached_tokens = event.cached_tokens
                 if event.reason == "stop" or stop.cut_off is not None:
                     self.finish_reason = "stop"
             elif isinstance(event, Tokens) and stop.cut_off is None:
                 for token, logprob in _scored(event):
-                    self.usage.generated += 1
+                    self.output_tokens += 1
                     if logprob is not None:
                         total, scored = total + logprob.logprob, scored + 1
                         self.mean_logprob = total / scored
@@ -193,29 +172,15 @@ class _TextDecoder:
         return [{"token": self.spell(logprob.token), "logprob": logprob.logprob, "top": top}]
 
 
-def with_seed(settings: ChoiceSettings, number: int) -> ChoiceSettings:
-    """The settings of choice ``number`` of a prompt: its seed is the request's plus that."""
-    if (seed := settings.sampling.seed) is None:
-        return settings
-    return replace(settings, sampling=replace(settings.sampling, seed=(seed + number) % 2**32))
-
-
 def logprobs_object(pieces: Sequence[TextPiece], offset: int) -> dict[str, Any]:
     """The ``logprobs`` of pieces that begin at character ``offset`` of the choice's text."""
-    tokens: list[str] = []
-    values: list[float | None] = []
-    tops: list[dict[str, float] | None] = []
-    offsets: list[int] = []
+    entries: list[tuple[dict[str, Any], int]] = []
     for piece in pieces:
-        for entry in piece.logprobs:
-            tokens.append(entry["token"])
-            values.append(entry["logprob"])
-            tops.append(entry["top"])
-            offsets.append(offset)
+        entries += [(entry, offset) for entry in piece.logprobs]
         offset += len(piece.text)
     return {
-        "tokens": tokens,
-        "token_logprobs": values,
-        "top_logprobs": tops,
-        "text_offset": offsets,
+        "tokens": [entry["token"] for entry, _ in entries],
+        "token_logprobs": [entry["logprob"] for entry, _ in entries],
+        "top_logprobs": [entry["top"] for entry, _ in entries],
+        "text_offset": [at for _, at in entries],
     }

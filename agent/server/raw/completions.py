@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import Field
@@ -38,11 +38,9 @@ from agent.server.input.parsing import parse_json_object, validate
 from agent.server.input.schemas import SamplingFields
 from agent.server.input.turn_options import SAMPLING_FIELDS, stop_texts
 from agent.server.raw.completion_choices import (
-    ChoiceSettings,
     CompletionChoice,
     RecordCompletion,
     logprobs_object,
-    with_seed,
 )
 from agent.server.responses.answer_schemas import Completion
 from agent.server.responses.request_planner import resolve_model_name
@@ -102,8 +100,8 @@ class CompletionPlan:
 
     def usage(self) -> dict[str, Any]:
         """The tokens of the request; each prompt counts once."""
-        generated = sum(choice.usage.generated for choice in self.choices)
-        cached = sum(choice.usage.cached for choice in self.choices[:: self.per_prompt])
+        generated = sum(choice.output_tokens for choice in self.choices)
+        cached = sum(choice.cached_tokens for choice in self.choices[:: self.per_prompt])
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": generated,
@@ -206,7 +204,7 @@ class CompletionAnswer(Response):
 
     async def _send_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._planned() as plan:
-            texts = await _gather(self._read(choice) for choice in plan.choices)
+            texts = await _gather(choice.read() for choice in plan.choices)
             choices: list[dict[str, Any]] = []
             for start in range(0, len(texts), plan.per_prompt):
                 candidates = list(range(start, start + plan.per_prompt))
@@ -218,9 +216,6 @@ class CompletionAnswer(Response):
             value = {**plan.head, "choices": choices, "usage": plan.usage()}
             answer = JsonResponse(value, headers=self._more_headers)
         await answer(scope, receive, send)
-
-    async def _read(self, choice: CompletionChoice) -> list[TextPiece]:
-        return [piece async for piece in choice.pieces()]
 
     async def _send_stream(self, send: Send) -> None:
         with_usage = bool(self._body.stream_options and self._body.stream_options.include_usage)
@@ -284,7 +279,6 @@ class CompletionAnswer(Response):
 
     async def _plan(self, loaded: LoadedModel) -> CompletionPlan:
         body, runtime = self._body, self._service.runtime
-        settings = self._settings()
         count = body.best_of or body.n or 1
         if count * len(self._prompts) > MAX_COMPLETION_CHOICES:
             message = f"More than {MAX_COMPLETION_CHOICES} choices: send fewer prompts at once."
@@ -300,12 +294,7 @@ class CompletionAnswer(Response):
             unknown = next((i for i in set(ids) if not loaded.format.token_bytes(i)), None)
             if unknown is not None and not isinstance(prompt, str):
                 raise invalid("prompt", f"The model has no token with the id {unknown}.")
-            choices += [
-                CompletionChoice(
-                    runtime, loaded.format, ids, with_seed(settings, number), record=self._record
-                )
-                for number in range(count)
-            ]
+            choices += [self._new_choice(loaded.format, ids, number) for number in range(count)]
         head = {
             "id": new_id("cmpl").replace("_", "-"),
             "object": "text_completion",
@@ -314,21 +303,27 @@ class CompletionAnswer(Response):
         }
         return CompletionPlan(choices, count, body.n or 1, head, prompt_tokens)
 
-    def _settings(self) -> ChoiceSettings:
+    def _new_choice(self, form: Format, prompt: Sequence[int], number: int) -> CompletionChoice:
+        """Choice ``number`` of a prompt: its seed is the request's plus that."""
         body = self._body
         fields = {
             name: value for name in SAMPLING_FIELDS if (value := getattr(body, name)) is not None
         }
-        if body.seed is not None:
-            fields["seed"] = body.seed % 2**32
         fields["logit_bias"] = tuple((int(t), b) for t, b in (body.logit_bias or {}).items())
+        sampling = self._service.sampling_with(fields)
+        if sampling.seed is not None:
+            sampling = replace(sampling, seed=(sampling.seed + number) % 2**32)
         max_tokens = None if body.max_tokens == -1 else body.max_tokens
         ranked = (body.best_of or 1) > (body.n or 1)
-        return ChoiceSettings(
-            self._service.sampling_with(fields),
-            DEFAULT_MAX_TOKENS if body.max_tokens is None else max_tokens,
-            stop_texts(body.stop),
-            0 if ranked and body.logprobs is None else body.logprobs,
+        return CompletionChoice(
+            self._service.runtime,
+            form,
+            prompt,
+            self._record,
+            sampling,
+            max_tokens=DEFAULT_MAX_TOKENS if body.max_tokens is None else max_tokens,
+            stop=stop_texts(body.stop),
+            logprobs=0 if ranked and body.logprobs is None else body.logprobs,
             echo=body.echo is True,
             ignore_end=body.ignore_eos is True,
             special_tokens=body.skip_special_tokens is False,

@@ -264,12 +264,7 @@ class BatchQueue:
 
     def _read(self, batch: Json) -> list[Line]:
         try:
-            path = self._input(batch)
-            if not path.exists():  # batches of earlier versions have no input of their own
-                path = self.files.content(batch["input_file_id"])
-            text = path.read_text(encoding="utf-8-sig")
-        except FileNotFoundError:
-            return [WrongLine(None, ApiError(404, "The file was deleted.", code="file_not_found"))]
+            text = self._input(batch).read_text(encoding="utf-8-sig")
         except UnicodeDecodeError:
             message = "The file is not UTF-8 text."
             return [WrongLine(None, ApiError(400, message, code="invalid_file"))]

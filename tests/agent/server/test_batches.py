@@ -147,27 +147,6 @@ async def test_deleted_input_file_is_read_by_its_batch(serve: Serve) -> None:
     await wait_until(lambda: {path.suffix for path in folder.iterdir()} == {".json", ""})
 
 
-@pytest.mark.parametrize("deleted", [False, True])
-async def test_batch_of_an_earlier_version_is_read_from_its_file(
-    serve: Serve, deleted: bool
-) -> None:
-    served = await serve(temperature=0, loop_guard=False)
-    created = await begin(served, lines_of(RESPONSES, a={"input": "x", **ENDLESS}))
-    client = served.client()
-    while (await client.batches.retrieve(created.id)).status != "in_progress":
-        pass
-    if deleted:
-        await client.files.delete(created.input_file_id)
-    await served.end()
-    (served.runtime.paths.state / "batches" / f"{created.id}.input").unlink()
-    batch = await ended(again := await serve(HELLO), created.id)
-    if deleted:
-        assert batch.errors is not None and batch.errors.data is not None
-        assert [fault.message for fault in batch.errors.data] == ["The file was deleted."]
-    else:
-        assert (await read_file(again, batch.output_file_id)).keys() == {"a"}
-
-
 async def test_batch_stopped_while_finalizing_leaves_no_file_twice(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,9 +224,11 @@ async def test_batches_with_a_key(serve: Serve) -> None:
     assert batch.request_counts.completed == 1
 
 
+@pytest.mark.parametrize("written", [0, 40])
 async def test_batch_that_breaks_files_its_results_and_others_follow(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, written: int
 ) -> None:
+    """A disk that fills up may take the beginning of a line."""
     served = await serve(HELLO, HELLO, HELLO)
     add, added = batches.ResultLog.add, 0
 
@@ -255,36 +236,12 @@ async def test_batch_that_breaks_files_its_results_and_others_follow(
         nonlocal added
         added += 1
         if added == 2:
+            with log.path.open("a") as file:
+                file.write(json.dumps(result)[:written])
             raise OSError(28, "No space left on device")
         add(log, result)
 
     monkeypatch.setattr(batches.ResultLog, "add", add_first)
-    content = lines_of(RESPONSES, a={"input": "x"}, b={"input": "x"})
-    batch = await ended(served, (await begin(served, content)).id)
-    assert batch.status == "failed"
-    assert [fault.code for fault in batch.errors.data] == ["server_error"]
-    assert len(await read_file(served, batch.output_file_id)) == 1
-    following = await ended(served, (await begin(served, lines_of(RESPONSES, c={"input": "x"}))).id)
-    assert following.status == "completed"
-
-
-async def test_batch_whose_result_is_cut_off_fails_and_others_follow(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A disk that fills up takes the beginning of a line."""
-    served = await serve(HELLO, HELLO, HELLO)
-    add, added = batches.ResultLog.add, 0
-
-    def add_until_full(log: batches.ResultLog, result: dict[str, Any]) -> None:
-        nonlocal added
-        added += 1
-        if added == 2:
-            with log.path.open("a") as file:
-                file.write(json.dumps(result)[:40])
-            raise OSError(28, "No space left on device")
-        add(log, result)
-
-    monkeypatch.setattr(batches.ResultLog, "add", add_until_full)
     content = lines_of(RESPONSES, a={"input": "x"}, b={"input": "x"})
     batch = await ended(served, (await begin(served, content)).id)
     assert batch.status == "failed"

@@ -43,10 +43,16 @@ MakeServedRecord = Callable[[ev.Response], dict[str, Any]]
 """Makes the data that the endpoint stores with a response."""
 
 
+def _log_failure(error: sqlite3.Error) -> None:
+    log.error("a turn could not be stored: %s", error)
+
+
 class TurnRecorder:
     """Writes turns to one store."""
 
-    def __init__(self, store: Store, on_failure: Callable[[sqlite3.Error], None]) -> None:
+    def __init__(
+        self, store: Store, on_failure: Callable[[sqlite3.Error], None] = _log_failure
+    ) -> None:
         """``on_failure``: called when a turn could not be written; the turn itself continues."""
         self._store, self._on_failure = store, on_failure
         self._recordings: dict[str, _Recording] = {}

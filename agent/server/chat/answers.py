@@ -12,18 +12,16 @@ from typing import Any
 from agent import events as ev
 from agent.server.chat.requests import ChatRequest
 from agent.server.http.errors import ApiError, failed
-from agent.server.http.live_stream import COMMENT
-from agent.server.responses.sse import DONE_MESSAGE
+from agent.server.http.live_stream import sse_data
+from agent.server.responses.sse import StreamEncoder
 from tools.version import program_version
 
 PART_SEPARATOR = "\n\n"
 """Joins the messages of a turn, which are one message here."""
 
 
-class ChatAnswer:
+class ChatAnswer(StreamEncoder):
     """The common part of the body or the chunks of one request."""
-
-    done = DONE_MESSAGE
 
     def __init__(self, chat: ChatRequest) -> None:
         self.with_usage = chat.with_usage
@@ -64,17 +62,14 @@ class ChatAnswer:
         return ChatChunkEncoder(self, index)
 
     def error(self, error: ApiError, number: int) -> bytes:
-        return _sse_data({"error": error.body})
-
-    def keepalive(self, number: int) -> bytes:
-        return COMMENT
+        return sse_data({"error": error.body})
 
     def end(self, responses: Sequence[ev.Response]) -> bytes:
         """The last chunk of a stream; empty where no usage was asked for."""
         if not self.with_usage:
             return b""
         head = self.head(responses[0], "chat.completion.chunk")
-        return _sse_data(head | {"choices": [], "usage": _usage(responses)})
+        return sse_data(head | {"choices": [], "usage": _usage(responses)})
 
     def _choice(self, response: ev.Response, index: int) -> dict[str, Any]:
         reasoning: list[str] = []
@@ -223,7 +218,7 @@ class ChatChunkEncoder:
             **more,
         }
         usage = {"usage": None} if self._answer.with_usage else {}
-        return _sse_data({**self._head, "choices": [choice], **usage})
+        return sse_data({**self._head, "choices": [choice], **usage})
 
 
 def _call(item: ev.FunctionCallItem | ev.CustomToolCallItem) -> dict[str, Any]:
@@ -278,10 +273,6 @@ def _logprob(token: dict[str, Any]) -> dict[str, Any]:
     text = token["token"]
     raw = token.get("bytes", None if "\ufffd" in text else list(text.encode()))
     return {"token": text, "logprob": token["logprob"], "bytes": raw}
-
-
-def _sse_data(value: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode()
 
 
 def _usage(responses: Sequence[ev.Response]) -> dict[str, Any] | None:

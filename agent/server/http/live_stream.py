@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Self
+from typing import Any, Self
 
 from starlette.datastructures import Headers
 from starlette.types import Send
@@ -17,6 +18,12 @@ EVENT_STREAM_HEADERS = {
 }
 COMMENT = b": keepalive\n\n"
 """A line that clients of server-sent events ignore."""
+
+
+def sse_data(value: Mapping[str, Any], event: str | None = None) -> bytes:
+    """A server-sent event with a JSON object, of a type or without one."""
+    head = "" if event is None else f"event: {event}\n"
+    return f"{head}data: {json.dumps(value, ensure_ascii=False)}\n\n".encode()
 
 
 class Heartbeat:

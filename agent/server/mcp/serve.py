@@ -108,7 +108,7 @@ async def _serve_http(
         guarded, log_config=None, access_log=False, timeout_graceful_shutdown=drain_seconds
     )
     echo(f"MCP at {base_url(listener).removesuffix('/v1')}/mcp (Ctrl-C stops)", file=sys.stderr)
-    http = _HttpServer(config, (streams.end, server.end_subscriptions))
+    http = _HttpServer(config, (streams.end, server.subscriptions.close))
     stop_on_signals(partial(setattr, http, "should_exit", True))
     await http.serve([listener])
 

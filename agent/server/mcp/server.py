@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import sqlite3
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,8 +32,6 @@ from tools.builtin_server import conversation_id as current_conversation
 from tools.mcp.host import Host
 from tools.types import Tool, error_text
 from tools.version import program_version
-
-log = logging.getLogger(__name__)
 
 ASK, PYTHON = "ask", "python"
 URI_PREFIX = "agent://conversations/"
@@ -65,9 +61,9 @@ class AgentMcpServer(Server[Any]):
     ) -> None:
         """``store``: None: conversations end with the program, no resources. ``all_conversations``:
         those that began elsewhere are resources, too. ``startup_seconds``: longest wait for tools."""
-        self.changes = InMemorySubscriptionBus()
+        self._changes = InMemorySubscriptionBus()
         """Through which clients of later versions hear of changed tools."""
-        self._listening = ListenHandler(self.changes)
+        self.subscriptions = ListenHandler(self._changes)
         super().__init__(
             "agent",
             version=program_version(),
@@ -77,7 +73,7 @@ class AgentMcpServer(Server[Any]):
             on_call_tool=self.call_tool,
             on_list_resources=self.list_resources,
             on_read_resource=self.read_resource,
-            on_subscriptions_listen=self._listening,
+            on_subscriptions_listen=self.subscriptions,
         )
         self.add_notification_handler(
             "notifications/initialized", T.NotificationParams, self.on_initialized
@@ -96,10 +92,7 @@ class AgentMcpServer(Server[Any]):
         """Ids of the stored conversations that were used here."""
         self._waiting: dict[str, Ask] = {}
         """By their tokens: turns whose question a client is answering."""
-        self._recorder = TurnRecorder(store, _log_failure) if store else None
-
-    def end_subscriptions(self) -> None:
-        self._listening.close()
+        self._recorder = TurnRecorder(store) if store else None
 
     def get_capabilities(self, *args: Any, **settings: Any) -> T.ServerCapabilities:
         """Return that tools change, and resources go unannounced; the SDK takes either for both."""
@@ -201,7 +194,7 @@ class AgentMcpServer(Server[Any]):
         return self._listed
 
     async def _announce_tools(self) -> None:
-        await self.changes.publish(ToolsListChanged())
+        await self._changes.publish(ToolsListChanged())
         for session in list(self._sessions):
             try:
                 await session.send_tool_list_changed()
@@ -361,7 +354,3 @@ def _names(host: Host, tool: Tool) -> set[str]:
     config = host.server_config(tool.server)
     servers = {tool.server, *([config.builtin.alias] if config and config.builtin else [])}
     return servers | {f"{server}.{tool.name}" for server in servers}
-
-
-def _log_failure(error: sqlite3.Error) -> None:
-    log.warning("a conversation is not stored: %s", error)

@@ -15,11 +15,13 @@ from agent import events as ev
 from agent.server.chat.answers import failure, is_client_call
 from agent.server.http.errors import ApiError
 from agent.server.http.json_response import anthropic_error
+from agent.server.http.live_stream import sse_data
 from agent.server.messages.blocks import CODE_TOOL
 from agent.server.messages.requests import MessagesTranslation
+from agent.server.responses.sse import StreamEncoder
 
 
-class MessageAnswer:
+class MessageAnswer(StreamEncoder):
     """The body or the events of one request."""
 
     done = b""
@@ -120,9 +122,6 @@ class MessageAnswer:
     def keepalive(self, number: int) -> bytes:
         return _event({"type": "ping"})
 
-    def end(self, responses: Sequence[ev.Response]) -> bytes:
-        return b""
-
 
 class BlockEncoder:
     """Writes a turn's events as those of a message."""
@@ -220,7 +219,7 @@ def model_info(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _event(value: Mapping[str, Any]) -> bytes:
-    return f"event: {value['type']}\ndata: {json.dumps(value, ensure_ascii=False)}\n\n".encode()
+    return sse_data(value, value["type"])
 
 
 def _arguments(text: str) -> dict[str, Any]:

@@ -5,11 +5,10 @@ Reference: https://platform.openai.com/docs/api-reference/completions"""
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic import Field
@@ -31,7 +30,7 @@ from agent.server.http.errors import (
     unsupported,
 )
 from agent.server.http.json_response import JsonResponse
-from agent.server.http.live_stream import LiveStream
+from agent.server.http.live_stream import LiveStream, sse_data
 from agent.server.http.request_body import read_body
 from agent.server.input.field_rules import ignored_header
 from agent.server.input.parsing import parse_json_object, validate
@@ -84,30 +83,6 @@ class CompletionRequest(SamplingFields):
     user: str | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CompletionPlan:
-    """The choices that answer a request."""
-
-    choices: list[CompletionChoice]
-    per_prompt: int
-    """The number of candidates of each prompt, one after the other."""
-    sent: int
-    """The number of best ones that are sent."""
-    head: dict[str, Any]
-    prompt_tokens: int
-
-    def usage(self) -> dict[str, Any]:
-        """The tokens of the request; each prompt counts once."""
-        generated = sum(choice.output_tokens for choice in self.choices)
-        cached = sum(choice.cached_tokens for choice in self.choices[:: self.per_prompt])
-        return {
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": generated,
-            "total_tokens": self.prompt_tokens + generated,
-            "prompt_tokens_details": {"cached_tokens": cached},
-        }
 
 
 def route(service: ResponseService, record: RecordCompletion) -> Route:
@@ -195,6 +170,11 @@ class CompletionAnswer(Response):
         self._more_headers = ignored_header(ignored)
         self._service, self._body, self._prompts = service, body, prompts
         self._record = record
+        self._sent = body.n or 1
+        self._candidates = body.best_of or self._sent
+        """Number of choices of each prompt, of which the best are sent."""
+        self._head: dict[str, Any] = {}
+        self._prompt_tokens = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sent = (
@@ -203,53 +183,48 @@ class CompletionAnswer(Response):
         await _until_disconnected(receive, sent)
 
     async def _send_body(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._planned() as plan:
-            texts = await _gather(choice.read() for choice in plan.choices)
-            choices: list[dict[str, Any]] = []
-            for start in range(0, len(texts), plan.per_prompt):
-                candidates = list(range(start, start + plan.per_prompt))
-                if plan.sent < plan.per_prompt:
-                    candidates.sort(key=lambda number: -plan.choices[number].mean_logprob)
-                for number in candidates[: plan.sent]:
-                    reason = plan.choices[number].finish_reason
-                    choices.append(self._choice(len(choices), texts[number], 0, reason))
-            value = {**plan.head, "choices": choices, "usage": plan.usage()}
+        async with self._planned() as choices:
+            texts = await _gather(choice.read() for choice in choices)
+            written = list(zip(choices, texts, strict=True))
+            sent: list[dict[str, Any]] = []
+            for start in range(0, len(written), self._candidates):
+                candidates = written[start : start + self._candidates]
+                if self._sent < self._candidates:
+                    candidates.sort(key=lambda candidate: -candidate[0].mean_logprob)
+                for choice, pieces in candidates[: self._sent]:
+                    sent.append(self._choice(len(sent), pieces, 0, choice.finish_reason))
+            value = {**self._head, "choices": sent, "usage": self._usage(choices)}
             answer = JsonResponse(value, headers=self._more_headers)
         await answer(scope, receive, send)
 
     async def _send_stream(self, send: Send) -> None:
         with_usage = bool(self._body.stream_options and self._body.stream_options.include_usage)
         usage = {"usage": None} if with_usage else {}
-
         live = LiveStream(send, self._service.options.keepalive_seconds)
 
-        async def write(value: dict[str, Any]) -> None:
-            await live.write(f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode())
+        async def write(fields: dict[str, Any]) -> None:
+            await live.write(sse_data(self._head | fields))
 
-        async def stream(index: int, choice: CompletionChoice, head: dict[str, Any]) -> None:
+        async def stream(index: int, choice: CompletionChoice) -> None:
             offset = 0
             async for piece in choice.pieces():
                 if piece.text or piece.logprobs:
-                    value = self._choice(index, [piece], offset, None)
-                    await write({**head, "choices": [value], **usage})
+                    await write({"choices": [self._choice(index, [piece], offset, None)], **usage})
                     offset += len(piece.text)
             last = self._choice(index, [], offset, choice.finish_reason)
-            await write({**head, "choices": [last], **usage})
+            await write({"choices": [last], **usage})
 
         async with live:
             try:
-                async with self._planned() as plan:
+                async with self._planned() as choices:
                     await live.begin(self._more_headers)
-                    await _gather(
-                        stream(index, choice, plan.head)
-                        for index, choice in enumerate(plan.choices)
-                    )
+                    await _gather(stream(index, choice) for index, choice in enumerate(choices))
                     if with_usage:
-                        await write({**plan.head, "choices": [], "usage": plan.usage()})
+                        await write({"choices": [], "usage": self._usage(choices)})
             except ApiError as error:
                 if not live.has_begun:
                     raise
-                await write({"error": error.body})
+                await live.write(sse_data({"error": error.body}))
             await live.end(DONE_MESSAGE)
 
     def _choice(
@@ -263,8 +238,19 @@ class CompletionAnswer(Response):
             "finish_reason": reason,
         }
 
+    def _usage(self, choices: Sequence[CompletionChoice]) -> dict[str, Any]:
+        """The tokens of the request; each prompt counts once."""
+        generated = sum(choice.output_tokens for choice in choices)
+        cached = sum(choice.cached_tokens for choice in choices[:: self._candidates])
+        return {
+            "prompt_tokens": self._prompt_tokens,
+            "completion_tokens": generated,
+            "total_tokens": self._prompt_tokens + generated,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+
     @asynccontextmanager
-    async def _planned(self) -> AsyncIterator[CompletionPlan]:
+    async def _planned(self) -> AsyncIterator[list[CompletionChoice]]:
         """Keep the model loaded for the choices. Raises ApiError."""
         service, body = self._service, self._body
         with service.admit():
@@ -277,31 +263,29 @@ class CompletionAnswer(Response):
             except EngineError as error:
                 raise ApiError(503, str(error), code="model_not_available") from error
 
-    async def _plan(self, loaded: LoadedModel) -> CompletionPlan:
-        body, runtime = self._body, self._service.runtime
-        count = body.best_of or body.n or 1
-        if count * len(self._prompts) > MAX_COMPLETION_CHOICES:
+    async def _plan(self, loaded: LoadedModel) -> list[CompletionChoice]:
+        runtime = self._service.runtime
+        if self._candidates * len(self._prompts) > MAX_COMPLETION_CHOICES:
             message = f"More than {MAX_COMPLETION_CHOICES} choices: send fewer prompts at once."
             raise invalid("prompt", message, "array_above_max_length")
-        choices = []
-        prompt_tokens = 0
+        self._head = {
+            "id": new_id("cmpl").replace("_", "-"),
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": runtime.model.name,
+        }
+        choices: list[CompletionChoice] = []
         for prompt in self._prompts:
             ids = await encode_prompt(loaded.format, prompt) if isinstance(prompt, str) else prompt
-            prompt_tokens += len(ids)
+            self._prompt_tokens += len(ids)
             if len(ids) >= runtime.context_length:
                 error = context_length_exceeded(runtime.context_length, len(ids))
                 raise invalid("prompt", str(error), "context_length_exceeded")
             unknown = next((i for i in set(ids) if not loaded.format.token_bytes(i)), None)
             if unknown is not None and not isinstance(prompt, str):
                 raise invalid("prompt", f"The model has no token with the id {unknown}.")
-            choices += [self._new_choice(loaded.format, ids, number) for number in range(count)]
-        head = {
-            "id": new_id("cmpl").replace("_", "-"),
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": runtime.model.name,
-        }
-        return CompletionPlan(choices, count, body.n or 1, head, prompt_tokens)
+            choices += [self._new_choice(loaded.format, ids, i) for i in range(self._candidates)]
+        return choices
 
     def _new_choice(self, form: Format, prompt: Sequence[int], number: int) -> CompletionChoice:
         """Choice ``number`` of a prompt: its seed is the request's plus that."""
@@ -314,7 +298,7 @@ class CompletionAnswer(Response):
         if sampling.seed is not None:
             sampling = replace(sampling, seed=(sampling.seed + number) % 2**32)
         max_tokens = None if body.max_tokens == -1 else body.max_tokens
-        ranked = (body.best_of or 1) > (body.n or 1)
+        ranked = self._candidates > self._sent
         return CompletionChoice(
             self._service.runtime,
             form,

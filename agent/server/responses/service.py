@@ -14,8 +14,6 @@ terminal event, so that a following request finds the response. A route whose cl
 from __future__ import annotations
 
 import asyncio
-import logging
-import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,8 +39,6 @@ from agent.turn.endings import RATE_LIMIT
 from agent.turn.loop import Turn, TurnJob
 from agent.turn.options import TurnOptions
 
-log = logging.getLogger(__name__)
-
 MAX_RUNNING_RESPONSES = 256
 """Responses that run or wait for the engine; further requests are refused with status 429."""
 MAX_RUNNING_BYTES = 64 * 1024 * 1024
@@ -67,7 +63,7 @@ class ResponseService:
         self.cache, self.token_memo = ResponseCache(store), TokenMemo()
         self.body_budget = BodyBudget(options.max_body_bytes)
         in_store = store.store if store is not None else Store(None)
-        self._recorder = TurnRecorder(in_store, _log_failure)
+        self._recorder = TurnRecorder(in_store)
         self._stores_responses = store is not None
         pdf_reader = PdfReader()
         self.conversations = Conversations(
@@ -258,7 +254,3 @@ class ResponseService:
     def _close_request_host(self, plan: TurnPlan) -> None:
         if plan.turn.host is not self.runtime.host:
             self.track(asyncio.create_task(plan.turn.host.close()))
-
-
-def _log_failure(error: sqlite3.Error) -> None:
-    log.error("a response could not be stored: %s", error)

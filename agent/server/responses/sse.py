@@ -7,8 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from agent import events as ev
 from agent.server.http.errors import ApiError
-from agent.server.http.live_stream import LiveStream
+from agent.server.http.live_stream import COMMENT, LiveStream
 from agent.server.input.field_rules import ignored_header
 from agent.server.responses.service import ResponseService
 from agent.turn.loop import Turn
@@ -31,10 +31,29 @@ EncodeEvent = Callable[[ev.OfficialEvent], bytes]
 """Writes an event for a client; empty for an event that this client does not get."""
 
 
-class SseEncoder:
-    """Writes events of the Responses API as server-sent events."""
+class StreamEncoder(ABC):
+    """Writes the turns that answer a request for a client; ``number``: that of the event before."""
 
     done = DONE_MESSAGE
+    """The mark of the stream's end."""
+
+    @abstractmethod
+    def choice(self, index: int) -> EncodeEvent:
+        """Return the encoder of the events of one turn."""
+
+    @abstractmethod
+    def error(self, error: ApiError, number: int) -> bytes: ...
+
+    def keepalive(self, number: int) -> bytes:
+        return COMMENT
+
+    def end(self, responses: Sequence[ev.Response]) -> bytes:
+        """Encode the end of the stream, after all turns have ended."""
+        return b""
+
+
+class SseEncoder(StreamEncoder):
+    """Writes events of the Responses API as server-sent events."""
 
     def __init__(self, renames: Mapping[str, str] | None = None) -> None:
         """``renames``: event types, and what this client calls them."""
@@ -83,23 +102,6 @@ def keepalive_json(number: int) -> str:
 
 def response_json(response: ev.Response) -> bytes:
     return response.model_dump_json().encode()
-
-
-class StreamEncoder(Protocol):
-    """Writes the turns that answer a request for a client; ``number``: that of the event before."""
-
-    done: bytes
-    """The mark of the stream's end."""
-
-    def choice(self, index: int) -> EncodeEvent:
-        """Return the encoder of the events of one turn."""
-
-    def error(self, error: ApiError, number: int) -> bytes: ...
-
-    def keepalive(self, number: int) -> bytes: ...
-
-    def end(self, responses: Sequence[ev.Response]) -> bytes:
-        """Encode the end of the stream, after all turns have ended."""
 
 
 class EventStream(Response):

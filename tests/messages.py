@@ -15,7 +15,7 @@ from tests.test_names import CODE, class_bases, sources
 from tests.test_texts import texts
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
-FOR_PROGRAMS = {"ApiError", "AskError", "OnceOnlyError", "ToolError"}
+FOR_PROGRAMS = {"ApiError", "OnceOnlyError", "ToolError"}
 """Errors whose readers are clients and models."""
 OTHER_FILES = (
     *("agent/cli/doctor.py", "tools/sandbox/isolation.py"),

@@ -4,13 +4,13 @@ restart. Reference: https://platform.openai.com/docs/api-reference/batch"""
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import logging
 import os
 import shutil
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -57,7 +57,7 @@ class BatchQueue:
         self._app, self._parallel, self._clients = Starlette(), 1, Clients()
         self._running: Json | None = None
         self._answering: asyncio.Task[None] | None = None
-        self._lock: int | None = None
+        self._lock = ExitStack()
 
     def start(self, app: Starlette, parallel: int, clients: Clients) -> None:
         """Begin to work, first at what an earlier server left; each batch is its client's."""
@@ -69,17 +69,13 @@ class BatchQueue:
         """Take the folder, unless another server has it, and resume its batches."""
         if self._worker is not None:
             return
-        private_files.make_folder(self._batches.folder)
-        flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-        lock = os.open(self._batches.folder / "lock", flags, 0o600)
+        folder = self._batches.folder
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock.enter_context(private_files.locked(folder / "batches", wait=False))
         except BlockingIOError:
-            os.close(lock)
             return
-        self._lock = lock
         for suffix in ("input", "results"):
-            for path in self._batches.folder.glob(f"batch_*.{suffix}"):
+            for path in folder.glob(f"batch_*.{suffix}"):
                 if not path.with_suffix(".json").exists():  # a server ended amid its creation
                     path.unlink(missing_ok=True)
         for batch in self._batches.load_all():
@@ -99,9 +95,7 @@ class BatchQueue:
         self.stop()
         if self._worker is not None:
             await asyncio.wait([self._worker])
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.close()
 
     # --- what clients ask ---
 

@@ -16,7 +16,6 @@ from mcp.server import ServerRequestContext
 from mcp.shared.message import ServerMessageMetadata
 
 from agent import events as ev
-from agent.errors import AgentError
 from agent.turn.loop import Turn
 from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
 from tools.types import Answer, Tool, error_text
@@ -32,10 +31,6 @@ _APPROVAL_SCHEMA: dict[str, Any] = {
     "properties": {"allow": {"type": "boolean", "title": "Allow this call", "default": False}},
     "required": ["allow"],
 }
-
-
-class AskError(AgentError):
-    """The call cannot be made; the message is a sentence for the client's model."""
 
 
 class Ask:

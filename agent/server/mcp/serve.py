@@ -97,9 +97,9 @@ async def _serve_http(
         # AccessMiddleware checks hosts and origins, as for the other endpoints.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
-    streams = _StreamsMiddleware(app)
+    ending = asyncio.Event()
     guarded = AccessMiddleware(
-        streams,
+        _with_ending_streams(app, ending),
         clients=Clients((options.api_key or "",)),
         loopback_only=is_loopback(options.host),
         origins=(),
@@ -108,26 +108,20 @@ async def _serve_http(
         guarded, log_config=None, access_log=False, timeout_graceful_shutdown=drain_seconds
     )
     echo(f"MCP at {base_url(listener).removesuffix('/v1')}/mcp (Ctrl-C stops)", file=sys.stderr)
-    http = _HttpServer(config, (streams.end, server.subscriptions.close))
+    http = _HttpServer(config, (ending.set, server.subscriptions.close))
     stop_on_signals(partial(setattr, http, "should_exit", True))
     await http.serve([listener])
 
 
-class _StreamsMiddleware:
-    """Ends responses to GET on demand: streams with what the server says outside of calls."""
+def _with_ending_streams(app: ASGIApp, ending: asyncio.Event) -> ASGIApp:
+    """End responses to GET at an event: streams with what the server says outside of calls."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app, self._ended = app, asyncio.Event()
-
-    def end(self) -> None:
-        self._ended.set()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "GET":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
-        answering = asyncio.ensure_future(self._app(scope, receive, send))
-        ended = asyncio.ensure_future(self._ended.wait())
+        answering = asyncio.ensure_future(app(scope, receive, send))
+        ended = asyncio.ensure_future(ending.wait())
         try:
             await asyncio.wait((answering, ended), return_when=asyncio.FIRST_COMPLETED)
             if answering.done():
@@ -138,6 +132,8 @@ class _StreamsMiddleware:
             answering.cancel()
         await asyncio.wait((answering,))
         await send({"type": "http.response.body"})
+
+    return answer
 
 
 class _HttpServer(QuietServer):

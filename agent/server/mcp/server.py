@@ -20,7 +20,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.runtime.runtime import Runtime
-from agent.server.mcp.ask import Ask, AskError, result_of
+from agent.server.mcp.ask import Ask, result_of
 from agent.store.conversations import Store, StoreError
 from agent.store.export import ExportRecord, markdown
 from agent.store.recorder import TurnRecorder
@@ -28,6 +28,7 @@ from agent.turn.loop import Turn
 from agent.turn.options import MCP, TurnOptions
 from agent.util.ids import new_id
 from agent.util.json_schema import find_violation
+from tools.builtin_server import ToolError
 from tools.builtin_server import conversation_id as current_conversation
 from tools.mcp.host import Host
 from tools.types import Tool, error_text
@@ -212,9 +213,9 @@ class AgentMcpServer(Server[Any]):
             if params.name == PYTHON:
                 return await self._run_python(arguments)
             if (problem := find_violation(definition.input_schema, arguments)) is not None:
-                raise AskError(f"{problem}.")
+                raise ToolError(f"{problem}.")
             return await self._ask(context, params, arguments)
-        except (AskError, StoreError) as error:
+        except (ToolError, StoreError) as error:
             content = T.TextContent(text=error_text(str(error)))
             return T.CallToolResult(content=[content], is_error=True)
 
@@ -232,7 +233,7 @@ class AgentMcpServer(Server[Any]):
         if params.request_state is not None:
             ask = self._waiting.pop(params.request_state, None)
             if ask is None:
-                raise AskError("The answer came too late: the question is no longer open.")
+                raise ToolError("The answer came too late: the question is no longer open.")
             ask.resume(params.input_responses)
         else:
             ask = await self._begin(context, arguments)
@@ -250,7 +251,7 @@ class AgentMcpServer(Server[Any]):
         conversation = await self._conversation(arguments.get("conversation"))
         before = self._turns.get(conversation.id)
         if before is not None and not before.log.closed:
-            raise AskError("Another call is running in this conversation.")
+            raise ToolError("Another call is running in this conversation.")
         if arguments.get("tools"):
             await self._runtime.plan_placement()  # it says whether the model gets any
         ask, capabilities = Ask(), context.session.client_capabilities
@@ -283,7 +284,7 @@ class AgentMcpServer(Server[Any]):
             return self._turns[name].conversation
         store = self._store
         if store is None or not (self._all_conversations or name in self._own):
-            raise AskError(f"There is no conversation {name!r} here.")
+            raise ToolError(f"There is no conversation {name!r} here.")
         loaded = await store.run(lambda: store.load(name))
         return self._turns[name].conversation if name in self._turns else loaded
 
@@ -294,7 +295,7 @@ class AgentMcpServer(Server[Any]):
         for name in names:
             if not any(name in _names(host, tool) for tool in tools):
                 known = ", ".join(sorted({tool.server for tool in tools})) or "none"
-                raise AskError(host.withheld or f"There is no tool {name!r}; known: {known}.")
+                raise ToolError(host.withheld or f"There is no tool {name!r}; known: {known}.")
         return tuple(tool for tool in tools if _names(host, tool) & set(names))
 
     # --- resources ---

@@ -144,7 +144,7 @@ async def test_deleted_input_file_is_read_by_its_batch(serve: Serve) -> None:
     batch = await ended(again, created.id)
     assert (batch.status, batch.request_counts.completed) == ("completed", 2)
     folder = again.runtime.paths.state / "batches"
-    await wait_until(lambda: {path.suffix for path in folder.iterdir()} == {".json", ""})
+    await wait_until(lambda: {path.suffix for path in folder.iterdir()} == {".json", ".lock"})
 
 
 async def test_batch_stopped_while_finalizing_leaves_no_file_twice(
@@ -295,7 +295,7 @@ async def test_batch_that_is_not_written_leaves_nothing(
         with pytest.raises(openai.InternalServerError):
             await begin(served, lines_of(RESPONSES, a={"input": "x"}))
     folder = served.runtime.paths.state / "batches"
-    assert [path.name for path in folder.iterdir()] == ["lock"]
+    assert [path.name for path in folder.iterdir()] == [".batches.lock"]
 
 
 async def test_work_without_batch_is_deleted_by_next_server(serve: Serve) -> None:
@@ -307,7 +307,7 @@ async def test_work_without_batch_is_deleted_by_next_server(serve: Serve) -> Non
     for name in ("batch_0.input", "batch_0.results"):
         (folder / name).write_bytes(b"{}")
     await serve()
-    wanted = {"lock", f"{batch.id}.json"}
+    wanted = {".batches.lock", f"{batch.id}.json"}
     await wait_until(lambda: {path.name for path in folder.iterdir()} == wanted)
 
 

@@ -216,8 +216,6 @@ class ResultLog:
         self.failed = 0
         self._final: dict[str, bytes] = {}
         """Results that stay, by custom_id: their lines, until the file is opened to write."""
-        self._digests: dict[str, str] = {}
-        """Those of the requests that these answer, by custom_id, where they are known."""
         self._file: TextIO | None = None
         self._locked = open(path, "a+b", opener=private_files.opener)  # noqa: SIM115
         try:
@@ -237,7 +235,6 @@ class ResultLog:
         try:
             if is_final(result):
                 self._final[result["custom_id"]] = line
-                self._digests[result["custom_id"]] = str(result.get("request_digest") or "")
                 self.failed += status_of(result) != 200
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("no result of a batch") from error
@@ -249,9 +246,10 @@ class ResultLog:
         """Forget results of changed lines before the file is opened to write; return how many."""
         count = 0
         for line in lines:
-            if self._digests.get(line.custom_id or "") not in (None, "", line.digest):
-                forgotten = self._final.pop(line.custom_id or "")
-                self.failed -= status_of(json.loads(forgotten)) != 200
+            result = json.loads(self._final.get(line.custom_id or "", b"{}"))
+            if result.get("request_digest", line.digest) != line.digest:
+                del self._final[result["custom_id"]]
+                self.failed -= status_of(result) != 200
                 self._is_clean = False
                 count += 1
         return count

@@ -151,8 +151,7 @@ class TurnUpdates:
             yield from self._run(item.id, arguments)
 
     def _run(self, name: str, arguments: str) -> Iterator[Update]:
-        if (call := self.calls.get(name)) is None:
-            return
+        call = self.calls[name]
         try:
             values = json.loads(arguments)
         except ValueError:

@@ -1,5 +1,5 @@
 """``POST /v1/chat/completions``, the older API: a request becomes one of the Responses API for each
-choice (`chat_requests`), whose events are answered in the older shape (`chat_answers`)."""
+choice (`requests`), whose events are answered in the older shape (`answers`)."""
 
 from __future__ import annotations
 

@@ -403,16 +403,16 @@ def _tools(chat: ChatRequest) -> list[dict[str, Any]]:
 def _tool(tool: dict[str, Any], param: str) -> dict[str, Any]:
     """A function or custom tool made flat; tools of the Responses API are accepted as they are."""
     kind = tool.get("type")
-    nested = tool.get(kind) if kind in ("function", "custom") else None
-    if kind not in ("function", "custom") or (nested is None and "name" in tool):
+    if kind not in ("function", "custom"):
         return tool
-    if not isinstance(nested, dict):
+    flat = _reference(tool)
+    if flat is tool and "name" not in tool:
         raise missing(f"{param}.{kind}")
-    flat = {"type": kind, **nested}
-    format = nested.get("format")
-    if kind == "custom" and isinstance(format, dict) and isinstance(format.get("grammar"), dict):
-        flat["format"] = {"type": "grammar", **format["grammar"]}
-    return flat
+    match flat.get("format"):
+        case {"grammar": {**grammar}} if kind == "custom":
+            return {**flat, "format": {"type": "grammar", **grammar}}
+        case _:
+            return flat
 
 
 def _tool_choice(chat: ChatRequest) -> Any:

@@ -56,8 +56,9 @@ class Ask:
         """Wait for the turn's end (None) or a question to the client; cancelling it stops the turn."""
         assert self.turn is not None and self._reporting is not None, "start() first"
         self._context = context
+        waited: set[asyncio.Future[Any]] = {self._reporting, self._asked}
         try:
-            await asyncio.wait({self._reporting, self._asked}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self.turn.stop()
             raise
@@ -72,9 +73,9 @@ class Ask:
 
     def resume(self, responses: T.InputResponses | None) -> None:
         response = (responses or {}).get(_QUESTION_KEY)
+        result = _answer(response) if isinstance(response, T.ElicitResult) else CANCELLED
         if not self._answer.done():
-            answered = isinstance(response, T.ElicitResult)
-            self._answer.set_result(_answer(response) if answered else CANCELLED)
+            self._answer.set_result(result)
 
     # --- the turn's questions ---
 

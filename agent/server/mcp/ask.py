@@ -100,6 +100,8 @@ class Ask:
             try:
                 return await asyncio.wait_for(self._answer, ANSWER_SECONDS)
             except TimeoutError:
+                if self._asked.done():  # nobody has fetched it
+                    self._asked = _new_future()
                 return CANCELLED
 
     async def approve(self, tool: Tool, arguments: str) -> Answer:

@@ -281,15 +281,14 @@ class BatchQueue:
 
     def _file_results(self, batch: Json, results: Path) -> None:
         """Make the output and the error file; a line that a full disk cut off is in neither."""
-        with (
-            results.open("rb") as lines,
-            tempfile.TemporaryFile() as output,
-            tempfile.TemporaryFile() as errors,
-        ):
-            for line in lines:
+        with ExitStack() as opened:
+            files = {
+                kind: opened.enter_context(tempfile.TemporaryFile()) for kind in ("output", "error")
+            }
+            for line in opened.enter_context(results.open("rb")):
                 if (status := _status_of_line(line)) is not None:
-                    (output if status == 200 else errors).write(line)
-            for file, kind in ((output, "output"), (errors, "error")):
+                    files["output" if status == 200 else "error"].write(line)
+            for kind, file in files.items():
                 if file.tell():
                     name = f"{batch['id']}_{kind}.jsonl"
                     # The same after a stop in the middle of it: no unreferenced file is left.

@@ -79,12 +79,11 @@ def public_fields(entry: Json) -> Json:
     return {name: value for name, value in entry.items() if name != "owner"}
 
 
-class FileStore:
+class FileStore(ObjectFolder):
     """The files of a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._objects = ObjectFolder(folder, "file")
-        self.find, self.entries = self._objects.find, self._objects.entries
+        super().__init__(folder, "file")
 
     def add(
         self, filename: str, purpose: str, content: BinaryIO, owner: str, file_id: str | None = None
@@ -92,7 +91,7 @@ class FileStore:
         """Store an open file of a client; its description. ``file_id``: of a file to replace. Raises
         OSError."""
         name = file_id or new_id("file")
-        private_files.make_folder(self._objects.folder)
+        private_files.make_folder(self.folder)
         content.seek(0)
         try:
             with open(self.content(name), "wb", opener=private_files.opener) as file:
@@ -113,14 +112,14 @@ class FileStore:
             "status_details": None,
             "owner": owner,
         }
-        self._objects.write(entry)
+        self.write(entry)
         return entry
 
     def content(self, name: str) -> Path:
         """Where a file's bytes are. Raises ApiError, 404, where no file can have that name."""
-        return self._objects.path(name, "bytes")
+        return self.path(name, "bytes")
 
     def delete(self, name: str) -> None:
         self.find(name)
-        self._objects.path(name, "json").unlink()
+        self.path(name, "json").unlink()
         self.content(name).unlink(missing_ok=True)

@@ -83,9 +83,6 @@ class SseEncoder(StreamEncoder):
     def choice(self, index: int) -> SseEncoder:
         return self
 
-    def end(self, responses: Sequence[ev.Response]) -> bytes:
-        return b""
-
     def _renamed(self, line: str) -> str:
         kind = _event_type(line)
         return line.replace(kind, self._renames.get(kind, kind), 1)

@@ -132,7 +132,7 @@ class AcpAgent:
         return S.ResumeSessionResponse(**self._offered(session))
 
     def _offered(self, session: EditorSession) -> dict[str, Any]:
-        """What an editor can choose in a session that it opens; it is announced after the answer."""
+        """The choices of a session for its editor, which hears of commands after the answer."""
         self._start(session.announce())
         return {"modes": MODES, "config_options": session.config_options()}
 

@@ -41,10 +41,10 @@ class Ask:
         """Names the turn where the client brings an answer."""
         self.turn: Turn | None = None
         self._context: ServerRequestContext[Any, Any] | None = None
-        self._asked: asyncio.Future[ElicitationRequest] = _new_future()
+        self._open_question: asyncio.Future[ElicitationRequest] = _new_future()
         """The question that the client gets as its call's result."""
         self._answer: asyncio.Future[ElicitationResult] = _new_future()
-        self._asking = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._steps = 0
         self._reporting: asyncio.Task[None] | None = None
 
@@ -56,7 +56,7 @@ class Ask:
         """Wait for the turn's end (None) or a question to the client; cancelling it stops the turn."""
         assert self.turn is not None and self._reporting is not None, "start() first"
         self._context = context
-        waited: set[asyncio.Future[Any]] = {self._reporting, self._asked}
+        waited: set[asyncio.Future[Any]] = {self._reporting, self._open_question}
         try:
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -65,7 +65,7 @@ class Ask:
         if self._reporting.done():
             await self.turn.done()
             return None
-        question, self._asked = self._asked.result(), _new_future()
+        question, self._open_question = self._open_question.result(), _new_future()
         request = _elicit_request(question, self.token)
         return T.InputRequiredResult(
             input_requests={_QUESTION_KEY: request}, request_state=self.token
@@ -83,7 +83,7 @@ class Ask:
         """Pass a question on to the client's person; cancelled where no answer comes."""
         context = self._context
         assert context is not None, "wait() first"
-        async with self._asking:
+        async with self._lock:
             if context.protocol_version < INPUT_RESULT_VERSION:
                 request = _elicit_request(question, self.token)
                 metadata = ServerMessageMetadata(related_request_id=context.request_id)
@@ -96,12 +96,12 @@ class Ask:
                 except MCPError:
                     return CANCELLED
             self._answer = _new_future()
-            self._asked.set_result(question)
+            self._open_question.set_result(question)
             try:
                 return await asyncio.wait_for(self._answer, ANSWER_SECONDS)
             except TimeoutError:
-                if self._asked.done():  # nobody has fetched it
-                    self._asked = _new_future()
+                if self._open_question.done():  # no client has fetched it
+                    self._open_question = _new_future()
                 return CANCELLED
 
     async def approve(self, tool: Tool, arguments: str) -> Answer:

@@ -126,7 +126,7 @@ class MessagesTranslation(Translation[MessagesRequest]):
         request may name."""
         self._memo, self._servers = memo, servers
         self._names: dict[str, str] = {}
-        """What an input item or a tool was made of, by its path."""
+        """Names of the messages and tools that input items and tools were made of, by their paths."""
         super().__init__(MessagesRequest, value, lenient=lenient)
         unknown = (name for name in value if name not in MessagesRequest.model_fields)
         self.request.origin.ignored += (*unknown,)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.engine.protocol import Request, Sampling, Tokens
-from agent.engine.remote.backends.vllm import VllmBackend
+from agent.engine.remote.backends import VllmBackend
 from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.engine import RemoteEngine
 from agent.formats.harmony.encoding import load_encoding

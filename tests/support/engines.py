@@ -28,9 +28,9 @@ from agent.engine.protocol import (
     Tokens,
     Waiting,
 )
+from agent.engine.remote.client import RemoteTiming
 from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.engine import RemoteEngine
-from agent.engine.remote.health import RemoteTiming
 from agent.formats.harmony import encoding as vocabulary
 from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.harmony.renderer import HarmonyRenderer

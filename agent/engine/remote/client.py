@@ -1,20 +1,19 @@
-"""The connection to a server that runs a model: its state, what it serves, what answers mean."""
+"""The connection to a server that runs a model: its state, what it serves, what answers mean, and
+whether it can answer: after a failed request, for /health and for agent doctor."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import httpx2
 
 from agent.engine.protocol import EngineBusyError, EngineError
-from agent.engine.remote import health
-from agent.engine.remote.backends import BACKENDS
-from agent.engine.remote.backends.base import Json, error_message
+from agent.engine.remote.backends import BACKENDS, Json, error_message
 from agent.engine.remote.endpoint import RemoteEndpoint
-from agent.engine.remote.health import HealthProblem, RemoteTiming, describe_error
 
 CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS = 10.0, 600.0
 """Seconds until a server must accept a connection, and between two parts of a stream."""
@@ -22,6 +21,53 @@ TOKENIZER_PROBE = (
     "The quick brown fox jumps: 12345 + 67.89\n\n\t¿Qué? — «naïve» 東京 Привет 🦙 don't\r\n"
 )
 """A text that different vocabularies split into different tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTiming:
+    """Durations in seconds of everything that waits for a server."""
+
+    health_timeout: float = 2.0
+    """For the answer of /health."""
+    health_ttl: float = 1.0
+    """For a result of `RemoteClient.cached_health`."""
+    load_poll: float = 0.5
+    """Between two checks of a server that is still loading when this engine is loaded."""
+    retry_pauses: tuple[float, ...] = (0.2, 1.0, 3.0)
+    """Before each retry of a completion request that has produced nothing yet."""
+    retry_poll: float = 1.0
+    """Between two checks of a server that a turn waits for."""
+    loading_wait: float = 120.0
+    """That a turn waits for a server that reports that it is not ready yet."""
+    unreachable_wait: float = 15.0
+    """That a turn waits for a server that refuses connections: it may be restarting, or gone."""
+    usage_timeout: float = 1.0
+    """For the usage report after the last token."""
+    silence: float = 5.0
+    """Without a message, after which the server is asked whether it is there: it may be stopped."""
+    stall: float = 300.0
+    """Without a message, after which a server is given up that still listens, but has begun to answer
+    or does not report its health: it hangs. Reading a long prompt may take longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthProblem:
+    """Why a server cannot answer now; str() is the predicate of a sentence."""
+
+    loading: bool
+    """Whether the server reports that it is not ready yet; else it is away or does not work."""
+    reason: str
+    refused: bool = False
+    """Whether nothing listens there any more."""
+
+    def __str__(self) -> str:
+        return "is loading its model" if self.loading else f"does not answer ({self.reason})"
+
+    def max_wait(self, wait: float | None, timing: RemoteTiming) -> float:
+        """Return the seconds to wait for the problem's end. ``wait``: the setting of models.toml."""
+        if wait is not None:
+            return wait
+        return timing.loading_wait if self.loading else timing.unreachable_wait
 
 
 class RemoteVocabulary(Protocol):
@@ -110,14 +156,14 @@ class RemoteClient:
         paths = self.backend.metadata_paths(self.endpoint.model)
         answers = [await self._request_json(http, "GET", path) for path in paths]
         try:
-            metadata = self.backend.parse_metadata(answers, self.endpoint.model)
+            name, context = self.backend.parse_metadata(answers, self.endpoint.model)
         except (KeyError, IndexError, TypeError, StopIteration):
             raise EngineError(
                 f"{self.endpoint} does not describe its model as {self.endpoint.engine} does:"
                 " correct engine or url in models.toml."
             ) from None
-        self.served_model = metadata.model
-        self.context_length = min(filter(None, (self._max_context, metadata.context)), default=0)
+        self.served_model = name
+        self.context_length = min(filter(None, (self._max_context, context)), default=0)
         if not self.context_length:
             raise EngineError(
                 f"{self.endpoint} does not report a context length: set context in models.toml."
@@ -154,7 +200,7 @@ class RemoteClient:
     ) -> httpx2.Response | None:
         """Make a request; None: the server is still loading its model. Raises EngineError."""
         try:
-            response = await health.request_twice(http, method, path, body)
+            response = await _request_twice(http, method, path, body)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise EngineError(
                 f"No {self.endpoint.engine} answers at {self.endpoint} ({describe_error(error)}):"
@@ -183,10 +229,25 @@ class RemoteClient:
     async def check_health(self, *, new_connection: bool = False) -> HealthProblem | None:
         """Return the reason why the server cannot answer now. ``new_connection``: open ones may outlive
         the listener. Raises EngineError if no request can be made."""
-        if self._http is not None and not new_connection:
-            return await health.check_health(self._http, self.timing.health_timeout)
-        async with self._connect() as http:
-            return await health.check_health(http, self.timing.health_timeout)
+        if self._http is None or new_connection:
+            async with self._connect() as http:
+                return await self._ask_health(http)
+        return await self._ask_health(self._http)
+
+    async def _ask_health(self, http: httpx2.AsyncClient) -> HealthProblem | None:
+        timeout = self.timing.health_timeout
+        try:
+            async with asyncio.timeout(timeout):
+                response = await _request_twice(http, "GET", "/health")
+        except TimeoutError:
+            return HealthProblem(False, f"nothing within {timeout:g} s")
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            refused = isinstance(error, httpx2.ConnectError)
+            return HealthProblem(False, describe_error(error), refused)
+        if response.status_code < 500:
+            return None
+        reason = f"HTTP {response.status_code}: {error_message(response.text)}"
+        return HealthProblem(response.status_code == 503, reason)
 
     async def cached_health(self) -> HealthProblem | None:
         """Return a recent result of `check_health`: many may ask at once, the server is asked once."""
@@ -201,3 +262,17 @@ class RemoteClient:
         """Forget the connection, so that nothing new is sent, and return it to be closed."""
         http, self._http = self._http, None
         return http
+
+
+async def _request_twice(
+    http: httpx2.AsyncClient, method: str, path: str, body: Json | None = None
+) -> httpx2.Response:
+    """Make an idempotent request, twice if a pooled connection was closed in the meantime."""
+    try:
+        return await http.request(method, path, json=body)
+    except (httpx2.ReadError, httpx2.RemoteProtocolError):
+        return await http.request(method, path, json=body)
+
+
+def describe_error(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from agent.engine.protocol import EngineError, Request
-from agent.engine.remote.client import RemoteClient, RemoteVocabulary
+from agent.engine.remote.client import RemoteClient, RemoteTiming, RemoteVocabulary
 from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.generation import RemoteGeneration
-from agent.engine.remote.health import RemoteTiming
 from agent.engine.remote.replicas import Replicas
 
 

@@ -23,10 +23,9 @@ from agent.engine.protocol import (
     Tokens,
     Waiting,
 )
-from agent.engine.remote.backends.base import CompletionChunk, Json, error_message
-from agent.engine.remote.client import RemoteClient
+from agent.engine.remote.backends import CompletionChunk, Json, error_message
+from agent.engine.remote.client import HealthProblem, RemoteClient, describe_error
 from agent.engine.remote.event_stream import read_events
-from agent.engine.remote.health import HealthProblem, describe_error
 from agent.engine.remote.replicas import Replica, Replicas
 from agent.errors import AgentError
 

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import httpx2
 
 from agent.engine.protocol import EngineError, Request
-from agent.engine.remote.client import RemoteClient
+from agent.engine.remote.client import HealthProblem, RemoteClient
 from agent.engine.remote.endpoint import RemoteEndpoint
-from agent.engine.remote.health import HealthProblem
 
 log = logging.getLogger(__name__)
 

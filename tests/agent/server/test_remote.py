@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from agent.engine.remote.client import RemoteTiming
 from agent.engine.remote.engine import RemoteEngine
-from agent.engine.remote.health import RemoteTiming
 from agent.events import AgentNotice
 from agent.formats.harmony import encoding
 from agent.formats.harmony.format import HarmonyFormat

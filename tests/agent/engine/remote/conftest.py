@@ -8,9 +8,9 @@ import pytest
 
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.placement.placement import Placement, ThreadCounts
+from agent.engine.remote.client import RemoteTiming
 from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.engine import RemoteEngine
-from agent.engine.remote.health import RemoteTiming
 from agent.formats.harmony.format import HarmonyFormat
 from tests.bench import build_llama, build_vllm
 from tests.bench.llama_server import LlamaServer

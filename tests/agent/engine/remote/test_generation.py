@@ -21,8 +21,8 @@ from agent.engine.protocol import (
     Tokens,
     Waiting,
 )
+from agent.engine.remote.client import RemoteTiming
 from agent.engine.remote.engine import RemoteEngine
-from agent.engine.remote.health import RemoteTiming
 from agent.formats.harmony.format import HarmonyFormat
 from tests.agent.engine.remote.conftest import API_KEY, CONTEXT, RunningPeer
 from tests.support.engines import DigitsConstraint, read_generation, set_timing, user_request

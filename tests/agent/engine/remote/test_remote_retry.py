@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.engine.protocol import EngineError, Tokens, Waiting
+from agent.engine.remote.client import RemoteTiming
 from agent.engine.remote.engine import RemoteEngine
-from agent.engine.remote.health import RemoteTiming
 from agent.formats.harmony.format import HarmonyFormat
 from tests.support.engines import read_generation, set_timing, user_request
 from tests.support.fake_vllm import FakeVllm

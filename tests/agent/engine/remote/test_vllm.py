@@ -7,8 +7,7 @@ import pytest
 from starlette.responses import JSONResponse, Response
 
 from agent.engine.protocol import EngineBusyError, EngineError, Logprob, Sampling, Tokens
-from agent.engine.remote.backends.base import ServerMetadata
-from agent.engine.remote.backends.vllm import VllmBackend
+from agent.engine.remote.backends import VllmBackend
 from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.engine import RemoteEngine
 from agent.formats.harmony.format import HarmonyFormat
@@ -181,9 +180,8 @@ async def test_text_without_ids_raises(
 def test_metadata_of_adapter_has_its_base_models_context() -> None:
     base = {"id": "base", "max_model_len": 100}
     adapter = {"id": "adapter", "parent": "base", "max_model_len": None}
-    assert VllmBackend().parse_metadata([{"data": [base, adapter]}], "adapter") == ServerMetadata(
-        "adapter", 100
-    )
+    answers = [{"data": [base, adapter]}]
+    assert VllmBackend().parse_metadata(answers, "adapter") == ("adapter", 100)
 
 
 async def test_pooled_connection_closed_on_use_is_retried(

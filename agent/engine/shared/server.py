@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +151,8 @@ class EngineServer:
                 if self._stopping:
                     return
                 if gaps := new_gaps():  # before the call that they are of has ended
-                    await wire.send(writer, wire.event_message(wire.Gaps(gaps)))
-                await wire.send(writer, wire.event_message(event))
+                    await wire.send(writer, asdict(wire.Gaps(gaps)))
+                await wire.send(writer, asdict(event))
         finally:
             watch.cancel()
             self._cancels.discard(generation.cancel)

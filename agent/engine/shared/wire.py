@@ -3,10 +3,10 @@
 A connection is one question of a client::
 
     client  {"op": "info"}                        -> {"pid": 4711, "context_length": 32768, …}
-    client  {"op": "generate", "prompt": [ … ]}   -> ["accepted"]
-                                                     ["prefill", 0, 313, 0]
-                                                     ["tokens", [200005, 35644], null]
-                                                     ["finished", "stop", 313, 0, 39, 0.1, 0.2]
+    client  {"op": "generate", "prompt": [ … ]}   -> "accepted"
+                                                     {"done": 0, "total": 313, "cached": 0}
+                                                     {"ids": [200005, 35644], "logprobs": null}
+                                                     {"reason": "stop", "prompt_tokens": 313, …}
 
 A client that closes its side of the connection, or all of it, cancels its generation. Both ends check
 that the other is a process of the same user.
@@ -26,20 +26,22 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from agent.engine import protocol
 
 LINE_BYTES = 64 << 20
 """Bytes of a line: a prompt of a million tokens is 7 MB."""
 MAX_SOCKET_PATH = 100
 """Bytes of a Unix socket's path, of the 104 to 108 that systems allow."""
-ACCEPTED = ["accepted"]
+ACCEPTED = "accepted"
 """The first answer to a request: the owner is there, and begins."""
-_SHAPES = repr(
+_SHAPES = "2" + repr(
     [[field.name for field in fields(shape)]
      for shape in (protocol.Request, protocol.Sampling, protocol.Prefill, protocol.Waiting,
                    protocol.Tokens, protocol.Logprob, protocol.Finished)]
 )  # fmt: skip
-"""The fields that are sent; programs whose versions send others do not meet."""
+"""The version of this protocol and the fields that are sent; programs with others do not meet."""
 _UNCHANGED = (
     "max_tokens", "logprobs", "probabilities", "continued_tokens", "continues_turn", "background",
     "auxiliary", "head_tokens", "private", "streamed",
@@ -132,55 +134,31 @@ class Gaps:
     reasons: dict[str, str]
 
 
-def event_message(
-    event: protocol.Prefill | protocol.Waiting | protocol.Tokens | protocol.Finished | Gaps,
-) -> list[object]:
-    values = asdict(event)
-    if isinstance(event, protocol.Tokens) and event.logprobs is not None:
-        values["logprobs"] = [row and [*row.values()] for row in values["logprobs"]]
-    return [type(event).__name__.lower(), *values.values()]
+Event = protocol.Prefill | protocol.Waiting | protocol.Tokens | protocol.Finished | Gaps
+_EVENT = TypeAdapter[Event](Event)
+"""Each kind of event has fields that no other has."""
 
 
-def _logprob_of(row: list[Any] | None) -> protocol.Logprob | None:
-    if row is None:
-        return None
-    token, value, top, rank, probability, top_probabilities = row
-    others = None if top_probabilities is None else tuple(top_probabilities)
-    return protocol.Logprob(
-        token, value, tuple((id, its) for id, its in top), rank, probability, others
-    )
-
-
-def event_of(
-    message: list[Any],
-) -> protocol.Prefill | protocol.Waiting | protocol.Tokens | protocol.Finished | Gaps:
+def event_of(message: Any) -> Event:
     """The event of a message. Raises the EngineError that it reports, ConnectionError for nonsense."""
     match message:
-        case ["prefill", done, total, cached]:
-            return protocol.Prefill(done, total, cached)
-        case ["gaps", dict(reasons)]:
-            return Gaps(reasons)
-        case ["waiting", text]:
-            return protocol.Waiting(text)
-        case ["tokens", ids, rows]:
-            return protocol.Tokens(ids, None if rows is None else [*map(_logprob_of, rows)])
-        case ["finished", *values]:
-            return protocol.Finished(*values)
-        case ["error", "busy", text]:
+        case {"error": "busy", "text": str(text)}:
             raise protocol.EngineBusyError(text)
-        case ["error", "context", prompt, context]:
+        case {"error": "context", "prompt": int(prompt), "context": int(context)}:
             raise protocol.ContextOverflowError(prompt, context)
-        case ["error", _, text]:
+        case {"error": _, "text": str(text)}:
             raise protocol.EngineError(text)
-        case _:
-            raise ConnectionError("an unknown message")
+    try:
+        return _EVENT.validate_python(message)
+    except ValidationError:
+        raise ConnectionError("an unknown message") from None
 
 
-def error_message(error: Exception) -> list[object]:
+def error_message(error: Exception) -> dict[str, object]:
     match error:
         case protocol.EngineBusyError():
-            return ["error", "busy", str(error)]
+            return {"error": "busy", "text": str(error)}
         case protocol.ContextOverflowError(prompt_tokens=prompt, context_length=context):
-            return ["error", "context", prompt, context]
+            return {"error": "context", "prompt": prompt, "context": context}
         case _:
-            return ["error", "engine", str(error)]
+            return {"error": "engine", "text": str(error)}

@@ -119,42 +119,36 @@ class Grammar:
 ANY_OBJECT = Grammar("json", '{"type": "object"}')
 
 
-@dataclass(frozen=True, slots=True)
 class TokenBytes:
-    """A vocabulary: the bytes of each id, and the ids that are special tokens."""
+    """A vocabulary, in the form that llguidance's LLTokenizer wraps; it never tokenises text."""
 
-    tokens: list[bytes]
-    special_ids: frozenset[int]
+    is_tokenizer_wrapper = True
+    bos_token_id = None
 
+    def __init__(self, tokens: list[bytes], special_ids: frozenset[int]) -> None:
+        """``tokens``: the bytes of each id."""
+        self.tokens = tokens
+        self.special_token_ids = sorted(special_ids)
+        self.eos_token_id = self.special_token_ids[0]
+        """Never allowed: the markup around a text ends it."""
+        self.digit_counts = {id: len(text) for id, text in enumerate(tokens) if text.isdigit()}
+        """Number of digits by id, of the tokens that are digits only."""
+        self.quote_id = tokens.index(b'"') if b'"' in tokens else -1
+        """The token ``"``, which may come next inside a string but never inside a number; -1: none."""
 
-@dataclass(frozen=True, slots=True)
-class VocabularyTexts:
-    """A vocabulary's tokens, and those that JSON numbers are made of."""
-
-    texts: Sequence[bytes]
-    digit_counts: Mapping[int, int]
-    """Number of digits by id, of the tokens that are digits only."""
-    quote_id: int
-    """The token ``"``, which may come next inside a string but never inside a number; -1: none."""
+    def __call__(self, text: str) -> list[int]:
+        return []
 
 
 class Matcher:
     """Matches one text against a grammar, token by token."""
 
-    def __init__(
-        self,
-        matcher: Any,
-        end_id: int,
-        vocabulary: VocabularyTexts,
-        limits: LoopLimits | None = None,
-        *,
-        is_json: bool,
-    ) -> None:
-        """`end_id`: llguidance's end token, which is never allowed: the markup around the text ends it.
-        `limits`: for closing endless parts of a JSON text; None: none is closed."""
-        self._matcher, self._end_id, self._vocabulary = matcher, end_id, vocabulary
-        self._digit_counts = vocabulary.digit_counts if is_json else {}
-        self._bounds = JsonBounds(vocabulary.texts, limits) if limits and is_json else None
+    def __init__(self, grammar: CompiledGrammar, limits: LoopLimits | None) -> None:
+        """`limits`: for closing endless parts of a JSON text; None: none is closed."""
+        self._matcher, self._vocabulary = grammar.matcher.deep_copy(), grammar.vocabulary
+        self._digit_counts = self._vocabulary.digit_counts if grammar.is_json else {}
+        bounded = limits if grammar.is_json else None
+        self._bounds = JsonBounds(self._vocabulary.tokens, bounded) if bounded else None
         self._trailing_digits = 0
 
     @property
@@ -163,7 +157,7 @@ class Matcher:
         return bool(self._matcher.is_accepting())
 
     def accept(self, token: int) -> bool:
-        if token >= len(self._vocabulary.texts) or token == self._end_id:
+        if token >= len(self._vocabulary.tokens) or token == self._vocabulary.eos_token_id:
             return False  # a server's vocabulary may have padding
         digits = self._digit_counts.get(token, 0)
         has_limit = digits and self._trailing_digits >= MAX_CONSECUTIVE_DIGITS
@@ -202,24 +196,23 @@ class Matcher:
 
         if self._matcher.is_stopped():
             return np.empty(0, np.intp)
-        mask = self._matcher.compute_bitmask()
+        mask, end_id = self._matcher.compute_bitmask(), self._vocabulary.eos_token_id
         bits = np.frombuffer(mask, np.uint8)
         nonzero = (bits != 0).nonzero()[0]
         if len(nonzero) > SPARSE_MASK_BYTES:
             ids: TokenIds = np.unpackbits(bits, bitorder="little").view(np.bool_).nonzero()[0]
-            return ids.compress(ids != self._end_id)
+            return ids.compress(ids != end_id)
         octets = (range(byte << 3, (byte << 3) + 8) for byte in nonzero.tolist())
         few = [i for octet in octets for i in octet if mask[i >> 3] >> (i & 7) & 1]
-        return np.array([i for i in few if i != self._end_id], np.intp)
+        return np.array([i for i in few if i != end_id], np.intp)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledGrammar:
     """A grammar compiled for a vocabulary, ready for any number of texts."""
 
-    _matcher: Any
-    _end_id: int
-    _vocabulary: VocabularyTexts
+    matcher: Any
+    vocabulary: TokenBytes
     lark_body: str
     """The right side of a Lark rule that is this grammar; only for a JSON Schema."""
     unenforced: str | None
@@ -227,12 +220,11 @@ class CompiledGrammar:
     is_json: bool
 
     def new_matcher(self, limits: LoopLimits | None = None) -> Matcher:
-        matcher, is_json = self._matcher.deep_copy(), self.is_json
-        return Matcher(matcher, self._end_id, self._vocabulary, limits, is_json=is_json)
+        return Matcher(self, limits)
 
     def was_closed(self, ids: Sequence[int], limits: LoopLimits) -> bool:
         """Whether something of a text had to end, of all ids that were generated for it."""
-        bounds = JsonBounds(self._vocabulary.texts, limits)
+        bounds = JsonBounds(self.vocabulary.tokens, limits)
         for token in ids:
             bounds.push(token)
             if bounds.is_closing:
@@ -251,8 +243,8 @@ class GrammarCompiler:
         self._futures: OrderedDict[Grammar, Future[CompiledGrammar]] = OrderedDict()
         self._lock = threading.RLock()  # turns and the engine's thread submit grammars
         self._awaited = 0
+        self._vocabulary: TokenBytes | None = None
         self._tokenizer: Any = None
-        self._vocabulary = VocabularyTexts((), {}, -1)
 
     def submit(self, grammar: Grammar) -> Future[CompiledGrammar]:
         """Start compiling a grammar, unless it is cached; the future may have a GrammarError."""
@@ -330,7 +322,6 @@ class GrammarCompiler:
             raise GrammarError(f"it is longer than {MAX_GRAMMAR_CHARACTERS:,} characters")
         if '"allOf"' in grammar.text and grammar.text.count('"pattern"') > MAX_ALLOF_PATTERNS:
             raise GrammarError(f"it has allOf and more than {MAX_ALLOF_PATTERNS} patterns")
-        self._build_tokenizer()
         try:
             if grammar.syntax != "json":
                 lark = _grammar_to_lark(grammar)
@@ -358,20 +349,16 @@ class GrammarCompiler:
                 continue
         raise GrammarError(reason)
 
-    def _build_tokenizer(self) -> None:
-        if self._tokenizer is not None:
-            return
-        from llguidance import LLTokenizer  # here, since most runs need no grammar
+    def _build_tokenizer(self) -> tuple[Any, TokenBytes]:
+        if self._vocabulary is None:
+            from llguidance import LLTokenizer  # here, since most runs need no grammar
 
-        vocabulary = self._token_bytes()
-        texts = vocabulary.tokens
-        digits = {id: len(text) for id, text in enumerate(texts) if text.isdigit()}
-        quote_id = texts.index(b'"') if b'"' in texts else -1
-        self._vocabulary = VocabularyTexts(texts, digits, quote_id)
-        # With one slice, for the content of strings, masks there take 0.05 ms instead of 1.4; all
-        # slices that llguidance suggests would nearly double the time that building holds the GIL.
-        wrapped: Any = _LlguidanceTokenizer(vocabulary)
-        self._tokenizer = LLTokenizer(wrapped, slices=[_STRING_CONTENT_SLICE])
+            vocabulary: Any = self._token_bytes()
+            # With one slice, for the content of strings, masks there take 0.05 ms instead of 1.4; all
+            # slices that llguidance suggests would nearly double the time that building holds the GIL.
+            self._tokenizer = LLTokenizer(vocabulary, slices=[_STRING_CONTENT_SLICE])
+            self._vocabulary = vocabulary
+        return self._tokenizer, self._vocabulary
 
     def _compile_lark(
         self, lark: str, unenforced: str | None = None, *, safe: bool, is_json: bool = True
@@ -381,17 +368,15 @@ class GrammarCompiler:
             raise _grammar_error(reason)
         from llguidance import LLMatcher, LLParserLimits
 
+        tokenizer, vocabulary = self._build_tokenizer()
         limits = LLParserLimits(max_grammar_size=MAX_GRAMMAR_SYMBOLS, verbose_errors=False)
         matcher = LLMatcher(
-            self._tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=limits
+            tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=limits
         )
         if matcher.is_error():
             raise _grammar_error(matcher.get_error())
-        end_id = self._tokenizer.eos_token
         lark_body = lark.removeprefix(_NO_FORCING).removeprefix("start: ")
-        compiled = CompiledGrammar(
-            matcher, end_id, self._vocabulary, lark_body, unenforced, is_json=is_json
-        )
+        compiled = CompiledGrammar(matcher, vocabulary, lark_body, unenforced, is_json)
         first = compiled.new_matcher()
         if not (first.complete or len(first.allowed())):
             raise UnsatisfiableGrammarError
@@ -403,21 +388,6 @@ def _may_explode(schema: str) -> bool:
     strings = sum(schema.count(f'"{keyword}"') for keyword in _STRING_KEYWORDS)
     joined = any(f'"{keyword}"' in schema for keyword in _JOINING_KEYWORDS)
     return joined and strings > MAX_UNCHECKED_PATTERNS
-
-
-class _LlguidanceTokenizer:
-    """A vocabulary in the form that llguidance's LLTokenizer wraps; it never tokenises text."""
-
-    is_tokenizer_wrapper = True
-    bos_token_id = None
-
-    def __init__(self, vocabulary: TokenBytes) -> None:
-        self.tokens = vocabulary.tokens
-        self.special_token_ids = sorted(vocabulary.special_ids)
-        self.eos_token_id = self.special_token_ids[0]
-
-    def __call__(self, text: str) -> list[int]:
-        return []
 
 
 _STRING_CONTENT_SLICE = r'[^"\\\x00-\x1F\x7F]{1,30}'

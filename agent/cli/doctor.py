@@ -18,9 +18,8 @@ from agent.config.paths import Paths, user_paths
 from agent.config.settings import load_settings
 from agent.engine.placement import cpu_probe, memory_estimate
 from agent.engine.placement.cpu_probe import ProbeResult
-from agent.engine.placement.hardware import Hardware
+from agent.engine.placement.hardware import Hardware, compile_command
 from agent.engine.placement.planner import PlacementPlan, format_bytes
-from agent.engine.placement.reinstall import compile_command
 from agent.engine.protocol import EngineError
 from agent.errors import UserError
 from agent.models.catalog import Model

@@ -145,7 +145,7 @@ class ModelLoader:
     async def recover_from_crash(self) -> None:
         """After a crash while loading, find out what llama.cpp can do here. Raises EngineError."""
         if self.is_local:
-            from agent.engine.placement.crash_marker import recover_from_crash
+            from agent.engine.placement.cpu_probe import recover_from_crash
 
             await recover_from_crash(self.paths.cache)
 
@@ -155,7 +155,7 @@ class ModelLoader:
         if not self.is_local:
             yield
             return
-        from agent.engine.placement.crash_marker import crash_marker
+        from agent.engine.placement.cpu_probe import crash_marker
 
         types = plan.weight_types if plan else EMBEDDED_TENSOR_TYPES
         with crash_marker(self.paths.cache, types, self.placement(plan).extra_buffers is not False):

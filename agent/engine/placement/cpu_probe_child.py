@@ -6,15 +6,23 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
+import resource
 import sys
 import tempfile
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import gguf
+import numpy as np
+
+from agent.engine.llama.batch import BatchSpan
+from agent.engine.llama.bindings import ggml_function
+from agent.engine.llama.model import LlamaModel
+from agent.engine.placement.cpu_probe import Speed
+from agent.engine.placement.placement import Placement
 from agent.util.temporary_folders import process_folder
 
 EMBEDDING_WIDTH, EXPERT_COUNT, VOCABULARY_SIZE = 512, 4, 512
@@ -23,31 +31,18 @@ MIN_CORRELATION = 0.99
 """Correlation of the logits of both kinds of weights, below which the repacked ones are wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """Tokens a second of the prompt and of the output."""
-
-    prefill: float
-    decode: float
-
-
 def main(types: list[int]) -> None:
-    import numpy as np
-
-    if sys.platform != "win32":
-        import resource
-
-        # To die here is a result like any other: no core file.
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # To die here is a result like any other: no core file.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with tempfile.TemporaryDirectory(dir=process_folder()) as folder:
         path = Path(folder, "probe.gguf")
         _write_model(path, types)
-        plain = _ProbeModel(path, repacked=False)
-        _print_stage("plain", plain.speed())
-        repacked = _ProbeModel(path, repacked=True)
-        repacked.speed()
+        plain = _load(path, repacked=False)
+        _print_stage("plain", _measure(plain))
+        repacked = _load(path, repacked=True)
+        _measure(repacked)
         # In turns, and the best run counts: other programs run too.
-        pairs = [(plain.speed(), repacked.speed()) for _ in range(TIMED_RUNS)]
+        pairs = [(_measure(plain), _measure(repacked)) for _ in range(TIMED_RUNS)]
         _print_stage("plain", _best(pair[0] for pair in pairs))
         if np.corrcoef(plain.logits(), repacked.logits())[0, 1] >= MIN_CORRELATION:
             _print_stage("repacked", _best(pair[1] for pair in pairs))
@@ -62,49 +57,29 @@ def _best(speeds: Iterable[Speed]) -> Speed:
     return Speed(max(run.prefill for run in runs), max(run.decode for run in runs))
 
 
-class _ProbeModel:
-    """The probe's model with ordinary or repacked weights, on one thread."""
+def _load(path: Path, *, repacked: bool) -> LlamaModel:
+    placement = Placement(
+        PROMPT_TOKENS + DECODE_TOKENS, sequences=1, ubatch=PROMPT_TOKENS, extra_buffers=repacked
+    )
+    model = LlamaModel(path, placement, lambda done: True)
+    model.set_threads(1, 1)
+    return model
 
-    def __init__(self, path: Path, *, repacked: bool) -> None:
-        from agent.engine.llama.bindings import lib
 
-        self._lib = lib
-        params = lib.llama_model_default_params()
-        params.n_gpu_layers, params.use_extra_bufts = 0, repacked
-        self._model = lib.llama_model_load_from_file(os.fsencode(path), params)
-        settings = lib.llama_context_default_params()
-        settings.n_ctx = PROMPT_TOKENS + DECODE_TOKENS
-        settings.n_batch = settings.n_ubatch = PROMPT_TOKENS
-        settings.n_threads = settings.n_threads_batch = 1
-        self._context = lib.llama_init_from_model(self._model, settings)
-        self._memory = lib.llama_get_memory(self._context)
-
-    def _decode(self, ids: list[int]) -> None:
-        tokens = (self._lib.llama_token * len(ids))(*ids)
-        if self._lib.llama_decode(self._context, self._lib.llama_batch_get_one(tokens, len(ids))):
-            raise SystemExit(3)
-
-    def speed(self) -> Speed:
-        self._lib.llama_memory_clear(self._memory, False)
-        start = perf_counter()
-        self._decode([i * 7 % VOCABULARY_SIZE for i in range(PROMPT_TOKENS)])
-        middle = perf_counter()
-        for i in range(DECODE_TOKENS):
-            self._decode([i])
-        return Speed(PROMPT_TOKENS / (middle - start), DECODE_TOKENS / (perf_counter() - middle))
-
-    def logits(self) -> Any:
-        """Copy the logits of the last token, (VOCABULARY_SIZE,) float32."""
-        import numpy as np
-
-        pointer = self._lib.llama_get_logits_ith(self._context, -1)
-        return np.ctypeslib.as_array(pointer, (VOCABULARY_SIZE,)).copy()
+def _measure(model: LlamaModel) -> Speed:
+    model.clear()
+    start = perf_counter()
+    prompt = [i * 7 % VOCABULARY_SIZE for i in range(PROMPT_TOKENS)]
+    outcomes = {model.decode([BatchSpan(0, prompt, 0)])}
+    middle = perf_counter()
+    for i in range(DECODE_TOKENS):
+        outcomes.add(model.decode([BatchSpan(0, [i], PROMPT_TOKENS + i)]))
+    if outcomes != {"done"}:
+        raise SystemExit(3)
+    return Speed(PROMPT_TOKENS / (middle - start), DECODE_TOKENS / (perf_counter() - middle))
 
 
 def _write_model(path: Path, types: list[int]) -> None:
-    import gguf
-    import numpy as np
-
     kinds = [kind for kind in types if kind and _can_quantise(kind)] or [0]
     random = np.random.default_rng(0)
     w = gguf.GGUFWriter(path, "gpt-oss")
@@ -159,17 +134,11 @@ def _write_model(path: Path, types: list[int]) -> None:
 
 
 def _can_quantise(kind: int) -> bool:
-    from agent.engine.placement.devices import ggml_function
-
     return not ggml_function("ggml_quantize_requires_imatrix", ctypes.c_bool, ctypes.c_int)(kind)
 
 
 def _quantise(values: Any, kind: int) -> Any:
     """Quantise float32 (…, row) to uint8 (…, bytes of a row) of a ggml type."""
-    import numpy as np
-
-    from agent.engine.placement.devices import ggml_function
-
     row = values.shape[-1]
     size = ggml_function("ggml_row_size", ctypes.c_size_t, ctypes.c_int, ctypes.c_int64)(kind, row)
     out = np.empty((*values.shape[:-1], size), np.uint8)

@@ -4,13 +4,16 @@ devices), https://docs.kernel.org/admin-guide/sysctl/user.html (user namespaces)
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import os
 import platform
+import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from agent.engine.placement.reinstall import compile_command, wheel_command
 from agent.util.programs import find_program
 
 Vendor = Literal["NVIDIA", "AMD", "Intel", "Apple"]
@@ -38,6 +41,8 @@ _MESA = {
 """The packages of Vulkan drivers where they are not called mesa-vulkan-drivers."""
 _NVIDIA = {"dnf": "akmod-nvidia", "pacman": "nvidia"}
 """The packages of NVIDIA's driver where they are not called nvidia-driver."""
+WHEEL_INDEX = "https://abetlen.github.io/llama-cpp-python/whl"
+"""Wheels that the authors of llama-cpp-python have built; a folder for each kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +180,29 @@ class Hardware:
 def _has_program(name: str) -> bool:
     folders = ("/usr/local/cuda/bin", "/opt/rocm/bin")
     return bool(find_program(name)) or any(Path(f"{folder}/{name}").is_file() for folder in folders)
+
+
+def compile_command(options: str) -> str:
+    """The command that builds llama.cpp again. pip and uv do not notice other CMAKE_ARGS: pip builds
+    again with --no-cache-dir, uv with --reinstall-package."""
+    fresh = "--reinstall-package llama-cpp-python"
+    return f'CMAKE_ARGS="{options}" {_install("--force-reinstall --no-cache-dir", fresh)}'
+
+
+def wheel_command(kind: str, *packages: str) -> str:
+    """The command that installs llama.cpp's wheel of a kind (cpu, vulkan, cu125, …) and packages."""
+    index = f"{WHEEL_INDEX}/{kind}"
+    command = _install(
+        f"--force-reinstall --only-binary :all: --extra-index-url {index}",
+        f"--reinstall-package llama-cpp-python --no-build --index {index}",
+    )
+    return " ".join((command, *packages))
+
+
+def _install(pip_options: str, uv_options: str) -> str:
+    python = shlex.quote(sys.executable)
+    if importlib.util.find_spec("pip"):
+        command = f"{python} -m pip install --no-deps {pip_options}"
+    else:
+        command = f"uv pip install --python {python} --no-deps {uv_options}"
+    return f"{command} llama-cpp-python=={importlib.metadata.version('llama-cpp-python')}"

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.engine.placement import cpu_probe, crash_marker
-from agent.engine.placement.cpu_probe import ProbeResult
-from agent.engine.placement.cpu_probe_child import Speed
+from agent.engine.placement import cpu_probe
+from agent.engine.placement.cpu_probe import ProbeResult, Speed
 from agent.engine.protocol import EngineError
 
 TYPES = (8, 39)
@@ -100,7 +99,7 @@ def test_cached_result_broken_file_is_none(cache_folder: Path, content: str) -> 
 
 def leave_marker(cache_folder: Path, *, repacked: bool = False) -> Path:
     """Write the marker of a process that died while it loaded."""
-    with crash_marker.crash_marker(cache_folder, TYPES, repacked):
+    with cpu_probe.crash_marker(cache_folder, TYPES, repacked):
         (marker,) = cache_folder.glob("loading-*.json")
         content = marker.read_text()
     assert not list(cache_folder.glob("loading-*.json")), "a load that ends leaves none"
@@ -118,10 +117,10 @@ async def test_recover_build_for_another_processor_raises(cache_folder: Path) ->
     with pytest.raises(
         EngineError, match=r"crashes on this processor \(Illegal instruction\).*pip"
     ):
-        await crash_marker.recover_from_crash(cache_folder, arguments=dies)
+        await cpu_probe.recover_from_crash(cache_folder, arguments=dies)
     assert marker.exists(), "the next start says it again"
     works = child(print_stage("plain", 100, 10) + print_stage("repacked", 150, 15))
-    await crash_marker.recover_from_crash(cache_folder, arguments=works)
+    await cpu_probe.recover_from_crash(cache_folder, arguments=works)
     assert not marker.exists() and cpu_probe.should_repack(cache_folder, TYPES)
 
 
@@ -129,23 +128,23 @@ async def test_recover_two_crashes_in_a_row_stops_repacking(cache_folder: Path) 
     """One crash may have any cause: a kill, a full memory."""
     works = child(print_stage("plain", 100, 10) + print_stage("repacked", 150, 15))
     leave_marker(cache_folder, repacked=True)
-    await crash_marker.recover_from_crash(cache_folder, arguments=works)
+    await cpu_probe.recover_from_crash(cache_folder, arguments=works)
     assert cpu_probe.should_repack(cache_folder, TYPES) is True
-    with crash_marker.crash_marker(cache_folder, TYPES, True):
+    with cpu_probe.crash_marker(cache_folder, TYPES, True):
         pass  # that load succeeded
     leave_marker(cache_folder, repacked=True)
-    await crash_marker.recover_from_crash(cache_folder, arguments=works)
+    await cpu_probe.recover_from_crash(cache_folder, arguments=works)
     assert cpu_probe.should_repack(cache_folder, TYPES) is True
     marker = cache_folder / "loading-1000000000.json"
     marker.write_text(json.dumps({"types": TYPES, "repacked": True}))
-    await crash_marker.recover_from_crash(cache_folder, arguments=works)
+    await cpu_probe.recover_from_crash(cache_folder, arguments=works)
     assert cpu_probe.should_repack(cache_folder, TYPES) is False
 
 
 async def test_recover_load_still_running_probes_nothing(cache_folder: Path) -> None:
     dies = child(DIE.format("SIGILL"))
-    with crash_marker.crash_marker(cache_folder, TYPES, False):
+    with cpu_probe.crash_marker(cache_folder, TYPES, False):
         (marker,) = cache_folder.glob("loading-*.json")
         marker.rename(marker.with_name(f"loading-{os.getppid()}.json"))
-        await crash_marker.recover_from_crash(cache_folder, arguments=dies)
+        await cpu_probe.recover_from_crash(cache_folder, arguments=dies)
     assert len(list(cache_folder.iterdir())) == 1, "nothing was probed"

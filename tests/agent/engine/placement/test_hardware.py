@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.engine.placement import hardware, reinstall
-from agent.engine.placement.hardware import Hardware, Vendor
-from agent.engine.placement.reinstall import WHEEL_INDEX, compile_command, wheel_command
+from agent.engine.placement import hardware
+from agent.engine.placement.hardware import (
+    WHEEL_INDEX,
+    Hardware,
+    Vendor,
+    compile_command,
+    wheel_command,
+)
 from tests.support.program import ROOT
 
 NVIDIA = {
@@ -173,7 +178,7 @@ def test_surroundings(
 
 
 def test_commands_are_of_what_installed_this_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reinstall.sys, "executable", "/a b/bin/python")
+    monkeypatch.setattr(hardware.sys, "executable", "/a b/bin/python")
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: importlib.machinery.ModuleSpec(name, None)
     )

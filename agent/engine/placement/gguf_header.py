@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from agent.engine.protocol import EngineError
 
@@ -33,9 +34,6 @@ MetadataValue = int | float | bool | str | list["MetadataValue"] | list[bytes]
 _SCALAR_FORMATS = dict(enumerate("BbHhIif?", start=0)) | {10: "Q", 11: "q", 12: "d"}
 """Format characters of `struct` by the specification's gguf_metadata_value_type."""
 _TYPE_STRING, _TYPE_ARRAY = 8, 9
-
-
-T = TypeVar("T")
 MAX_OUTLINE_ENTRIES = 1024
 """Length of an array from which an outline leaves it out."""
 
@@ -65,23 +63,27 @@ def read_metadata(
 ) -> dict[str, MetadataValue]:
     """Read the metadata up to the key `last`, inclusive, or the first that begins with `until`. Raises
     EngineError when the file is not a GGUF or ends too early."""
-    return _with_reader(path, lambda reader: reader.metadata(last, until))
+    with _open(path) as reader:
+        return reader.metadata(last, until)
 
 
 def read_outline(path: Path) -> GgufOutline:
     """Read the metadata without long arrays, and the tensors. Raises like `read_metadata`."""
-    return _with_reader(path, lambda reader: reader.outline())
+    with _open(path) as reader:
+        return reader.outline()
 
 
 def read_vocabulary_size(path: Path) -> tuple[str, int]:
     """Read the architecture and the number of tokens. Raises like `read_metadata`."""
-    return _with_reader(path, lambda reader: reader.vocabulary_size())
+    with _open(path) as reader:
+        return reader.vocabulary_size()
 
 
-def _with_reader(path: Path, work: Callable[[_HeaderReader], T]) -> T:
+@contextmanager
+def _open(path: Path) -> Iterator[_HeaderReader]:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return work(_HeaderReader(data))
+            yield _HeaderReader(data)
     except OSError as error:
         raise EngineError(f"{path} cannot be read: {error.strerror}.") from None
     except (ValueError, LookupError, OverflowError, RecursionError, struct.error):
@@ -94,22 +96,28 @@ class _HeaderReader:
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data
         self._offset = 0
+        magic, version, self._tensor_count, self._pair_count = self._unpack("<4sIQQ")
+        if magic != b"GGUF" or version not in (2, 3):
+            raise ValueError
+
+    def _pairs(self) -> Iterator[tuple[str, int]]:
+        """Yield each key with the type of its value, which has to be read before the next one."""
+        for _ in range(self._pair_count):
+            yield self._string().decode(), self._unpack("<I")[0]
 
     def metadata(self, last: str | None, until: str | None) -> dict[str, MetadataValue]:
         metadata: dict[str, MetadataValue] = {}
-        for _ in range(self._counts()[1]):
-            key = self._string().decode()
+        for key, kind in self._pairs():
             if until and key.startswith(until):
                 break
-            metadata[key] = self._value(self._unpack("<I")[0])
+            metadata[key] = self._value(kind)
             if key == last:
                 break
         return metadata
 
     def vocabulary_size(self) -> tuple[str, int]:
         architecture: MetadataValue = ""
-        for _ in range(self._counts()[1]):
-            key, kind = self._string().decode(), self._unpack("<I")[0]
+        for key, kind in self._pairs():
             if architecture and key == "tokenizer.ggml.tokens":
                 return str(architecture), self._unpack("<IQ")[1]
             value = self._value(kind)
@@ -118,11 +126,8 @@ class _HeaderReader:
         raise LookupError
 
     def outline(self) -> GgufOutline:
-        tensor_count, pair_count = self._counts()
         metadata: dict[str, MetadataValue] = {}
-        for _ in range(pair_count):
-            key = self._string().decode()
-            kind = self._unpack("<I")[0]
+        for key, kind in self._pairs():
             length_at = self._offset + 4
             if (
                 kind != _TYPE_ARRAY
@@ -131,7 +136,7 @@ class _HeaderReader:
                 metadata[key] = self._value(kind)
             else:
                 self._skip_array()
-        tensors = [self._tensor() for _ in range(tensor_count)]
+        tensors = [self._tensor() for _ in range(self._tensor_count)]
         alignment = metadata.get("general.alignment")
         unit = alignment if isinstance(alignment, int) and alignment > 0 else 32
         data_size = len(self._data) - (self._offset + unit - 1) // unit * unit
@@ -144,12 +149,6 @@ class _HeaderReader:
                 for name, shape, kind, start in tensors
             ),
         )
-
-    def _counts(self) -> tuple[int, int]:
-        magic, version, tensors, pairs = self._unpack("<4sIQQ")
-        if magic != b"GGUF" or version not in (2, 3):
-            raise ValueError
-        return tensors, pairs
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
         name = self._string().decode("utf-8", "replace")

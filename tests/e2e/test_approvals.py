@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.program import RunAgent
-from tools.policy.approval_store import ApprovalStore, ToolDefinition
+from tools.policy.approval_store import ApprovalStore
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 def store(home: Path, tmp_path: Path) -> ApprovalStore:
     store = ApprovalStore(home / "state" / "approvals.json", tmp_path / "work")
     store.add_rules(["run git status …", "write /x/…", "run echo \x1b[2J"])
-    store.approve("git", "push", ToolDefinition("x"))
+    store.approve("git", "push", "x")
     return store
 
 

@@ -18,20 +18,9 @@ from tools.types import Tool
 Kind = Literal["rule", "tool", "servers", "home"]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolDefinition:
-    """A tool as it is offered now, as text: an approval holds for exactly this text."""
-
-    text: str
-    """Lines for a person to read, and to compare with those of a later definition."""
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def tool_definition(tool: Tool, config: ServerConfig) -> ToolDefinition:
-    """Describe everything that decides what a call does: what runs it, and the tool's own words."""
+def tool_definition(tool: Tool, config: ServerConfig) -> str:
+    """Describe everything that decides what a call does, what runs it and the tool's own words, in
+    lines for a person to read and to compare. An approval holds for exactly this text."""
     runs = config.command_line or ("built in" if config.builtin else config.url or config.command)
     lines = [
         f"server: {tool.server}",
@@ -46,7 +35,7 @@ def tool_definition(tool: Tool, config: ServerConfig) -> ToolDefinition:
         "arguments: "
         + json.dumps(tool.model_parameters, indent=1, sort_keys=True, ensure_ascii=False),
     ]
-    return ToolDefinition("\n".join(lines))
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +95,14 @@ class ApprovalStore:
         self.path, self._root = path, str(root)
         self._session: dict[str, Any] = {}
 
-    def approved_definition(self, server: str, tool: str) -> ToolDefinition | None:
+    def approved_definition(self, server: str, tool: str) -> str | None:
         text = self._folder(self._read()).get("tools", {}).get(server, {}).get(tool)
-        return ToolDefinition(text) if isinstance(text, str) else None
+        return text if isinstance(text, str) else None
 
-    def approve(self, server: str, tool: str, definition: ToolDefinition) -> None:
+    def approve(self, server: str, tool: str, definition: str) -> None:
         with self._changed() as data:
             tools = self._folder(data).setdefault("tools", {})
-            tools.setdefault(server, {})[tool] = definition.text
+            tools.setdefault(server, {})[tool] = definition
 
     def rules(self) -> frozenset[str]:
         subjects = _subjects(self._folder(self._read()))

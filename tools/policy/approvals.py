@@ -5,23 +5,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tools.audit import AuditLog
 from tools.builtin_server import ExtraPermission, ToolError
 from tools.config.servers import ConfigError, Rule, ServerConfig
-from tools.policy.approval_store import (
-    ApprovalStore,
-    StoredApproval,
-    ToolDefinition,
-    tool_definition,
-)
+from tools.policy.approval_store import ApprovalStore, StoredApproval, tool_definition
 from tools.policy.rules import MAX_RULES_CHARS, OnceOnlyError
 from tools.policy.taint import Exposure, describe_read, find_leak
 from tools.types import Answer, Decision, Requirement, Tool
-
-if TYPE_CHECKING:
-    pass
 
 ASK_REASON = "the policy asks before this tool runs"
 ONCE_REASON = "it can only be allowed once"
@@ -67,11 +60,10 @@ class Policy:
         or ``all``. ``settings``: rules by such names, from the person's own mcp.json."""
         self.rules = frozenset(rules)
         self._settings = dict(settings or {})
-        self._store, self._audit = store, audit or AuditLog(None)
-        self._session: dict[tuple[str, str], ToolDefinition] = {}
-        """Tools that are approved for this process, by (server, tool)."""
-        self._session_rules: set[str] = set()
-        """Rules that count for this process."""
+        self._audit = audit or AuditLog(None)
+        self._session = ApprovalStore(None, Path(SESSION_FOLDER))
+        """Approvals that count for this process."""
+        self._store = store if store is not None and store.path is not None else self._session
 
     @classmethod
     def parse(
@@ -114,11 +106,12 @@ class Policy:
         leak = find_leak(tool, config, arguments, exposure)
         if leak is None or (verdict.decision == "allow" and not verdict.implied):
             return verdict
-        if leak.rules and self.granted_rules().issuperset(leak.rules):
+        reason, rules = leak
+        if rules and self.granted_rules().issuperset(rules):
             return verdict
         if verdict.decision == "ask":
-            return replace(verdict, reason=f"{verdict.reason}; {leak.reason}")
-        return Verdict("ask", leak.reason, rules=leak.rules)
+            return replace(verdict, reason=f"{verdict.reason}; {reason}")
+        return Verdict("ask", reason, rules=rules)
 
     def decide_extra(
         self, tool: Tool, config: ServerConfig, extra: ExtraPermission, exposure: Exposure
@@ -201,9 +194,9 @@ class Policy:
                     ask = self._decide_by_rules(requirements)
         if ask.decision == "allow":
             return ask
-        approved = self._session.get((tool.server, tool.name))
-        if approved is None and self._store is not None:
-            approved = self._store.approved_definition(tool.server, tool.name)
+        stores = (self._session, self._store)
+        definitions = (each.approved_definition(tool.server, tool.name) for each in stores)
+        approved = next((text for text in definitions if text is not None), None)
         if approved is None:
             return ask
         if builtin is not None and not builtin.keeps_tool_approvals:
@@ -212,7 +205,7 @@ class Policy:
         if approved == current:
             return Verdict("allow", "the person allowed it before")
         lines = difflib.unified_diff(
-            approved.text.splitlines(), current.text.splitlines(), "allowed", "now", lineterm=""
+            approved.splitlines(), current.splitlines(), "allowed", "now", lineterm=""
         )
         return replace(ask, reason=CHANGED_REASON, diff="\n".join(lines))
 
@@ -226,8 +219,7 @@ class Policy:
         return Verdict("ask", ASK_REASON, rules=tuple(missing))
 
     def granted_rules(self) -> frozenset[str]:
-        stored = self._store.rules() if self._store is not None else frozenset[str]()
-        return stored | self._session_rules
+        return self._store.rules() | self._session.rules()
 
     def tool_rules(self, tool: Tool, config: ServerConfig) -> list[str]:
         """Return the rules that count here and now for calls of a tool, sorted."""
@@ -258,53 +250,37 @@ class Policy:
         )  # fmt: skip
         if answer.choice not in ("session", "always"):
             return
-        store = self._store if answer.choice == "always" else None
-        if store is not None and store.path is not None:
-            try:
-                if rules is None:
-                    store.approve(tool.server, tool.name, tool_definition(tool, config))
-                else:
-                    store.add_rules(rules)
-                self._session.pop((tool.server, tool.name), None)
-                return  # not here too: it ends when it is revoked
-            except OSError:
-                self._remember_for_session(tool, config, rules)
-                raise
-        self._remember_for_session(tool, config, rules)
+        store = self._store if answer.choice == "always" else self._session
+        try:
+            self._remember(store, tool, config, rules)
+        except OSError:
+            self._remember(self._session, tool, config, rules)
+            raise
+        if store is not self._session:  # in one place only: it ends when it is revoked
+            subject = f"{tool.server} · {tool.name}"
+            self._session.revoke(StoredApproval(SESSION_FOLDER, "tool", subject))
+
+    def _remember(
+        self, store: ApprovalStore, tool: Tool, config: ServerConfig, rules: Sequence[str] | None
+    ) -> None:
+        if rules is None:
+            store.approve(tool.server, tool.name, tool_definition(tool, config))
+        else:
+            store.add_rules(rules)
 
     def allow_rule(self, rule: str) -> None:
         """Give a rule for good, or for this process where nothing is stored; raises OSError."""
-        if self._store is not None and self._store.path is not None:
-            self._store.add_rules([rule])
-        else:
-            self._session_rules.add(rule)
-
-    def _remember_for_session(
-        self, tool: Tool, config: ServerConfig, rules: Sequence[str] | None
-    ) -> None:
-        if rules is None:
-            self._session[tool.server, tool.name] = tool_definition(tool, config)
-        else:
-            self._session_rules.update(rules)
+        self._store.add_rules([rule])
 
     # --- looking at it, and taking it back ---
 
     def approvals(self) -> list[StoredApproval]:
-        session = [StoredApproval(SESSION_FOLDER, "rule", r) for r in sorted(self._session_rules)]
-        session += [
-            StoredApproval(SESSION_FOLDER, "tool", f"{server} · {tool}")
-            for server, tool in self._session
-        ]
-        return session + (self._store.approvals() if self._store is not None else [])
+        stored = [] if self._store is self._session else self._store.approvals()
+        return self._session.approvals() + stored
 
     def revoke(self, approval: StoredApproval) -> None:
-        if approval.folder != SESSION_FOLDER:
-            assert self._store is not None
-            self._store.revoke(approval)
-            return
-        self._session_rules.discard(approval.subject)
-        server, _, tool = approval.subject.partition(" · ")
-        self._session.pop((server, tool), None)
+        store = self._session if approval.folder == SESSION_FOLDER else self._store
+        store.revoke(approval)
 
     def log_decision(
         self, tool: Tool, arguments: str, decision: str, by: str, **details: str

@@ -68,32 +68,22 @@ def named_hosts(text: str) -> set[str]:
     return hosts - {""}
 
 
-@dataclass(frozen=True, slots=True)
-class Leak:
-    """A call that could send off what was read."""
-
-    reason: str
-    """The question's reason, as the predicate of a sentence about the call."""
-    rules: tuple[str, ...] | None
-    """The rules that would allow it; None: an approval of the tool would."""
-
-
 def find_leak(
     tool: Tool, config: ServerConfig, arguments: dict[str, Any], exposure: Exposure
-) -> Leak | None:
-    """Return what a call could send off, and where to; None if it cannot."""
+) -> tuple[str, tuple[str, ...] | None] | None:
+    """Return what a call could send off and where to, as the predicate of a sentence about it, and the
+    rules that would allow it (None: an approval of the tool would). None if it sends nothing off."""
     if not may_send(tool, config) or ("sends" not in tool.labels and not _has_address(arguments)):
         return None
     # A server's own results may be sent back to it.
     read = describe_read(exposure, except_for=tool.server)
     if config.builtin is None or not config.builtin.knows_destinations:
-        return Leak(f"it {read}", None) if read else None
+        return (f"it {read}", None) if read else None
     host = config.builtin.destination(tool.name, arguments) if read else None
     if host is None or host in exposure.hosts:
         return None
-    return Leak(
-        f"it {read}: neither you nor a link named this address of {host}", (host_rule(host),)
-    )
+    reason = f"it {read}: neither you nor a link named this address of {host}"
+    return reason, (host_rule(host),)
 
 
 def describe_read(exposure: Exposure, except_for: str = "") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from agent.util import private_files
 from tools.builtin_server import ToolError
 from tools.config.named_files import NamedFiles, module_files
 from tools.run_later import key_paths, root_paths
-from tools.sandbox.changes import SNAPSHOT_SECONDS, compare, take_snapshot
 from tools.sandbox.protection import move_aside, protect
 from tools.sandbox.repositories import RepositoryFinder, configured_files, disarm
 
@@ -22,7 +22,15 @@ RUN_LATER = (
     "a server or an approval rule names it, so no command can create it; the files tools can"
 )
 SETTINGS = "other programs run what it says, so no command can create it; the files tools can"
+REPOSITORY = "a repository that makes git run programs can be created only with changes_git"
 IMPORTED = "a server's Python would import it, so no command can create it; the files tools can"
+
+SNAPSHOT_SECONDS = 0.04
+"""Time for one look at a folder; a larger one is not compared."""
+MAX_LISTED_PATHS = 50
+
+Snapshot = dict[str, tuple[int, int, int]]
+"""Change time (ns), inode and size by path."""
 
 
 class RootGuard:
@@ -103,12 +111,12 @@ class CommandGuard:
                 self._refuse(setting, SETTINGS)
         if not self._changes_git:
             for repository in sorted(repositories):
-                self._disarm(repository)
+                self._refuse(repository, REPOSITORY, disarm)
         self.changes = {"unknown": "there are too many files to compare"}
         if self._before is not None:
             after = take_snapshot(root, self._guard.snapshot_seconds)
             if after is not None:
-                self.changes = compare(self._before, after).summary()
+                self.changes = _compare(self._before, after)
 
     def _settings(self, paths: Iterable[Path]) -> set[Path]:
         """Return paths of `run_later`, without git's own if the command may change git's data."""
@@ -119,28 +127,17 @@ class CommandGuard:
             if path.is_relative_to(self._guard.root) and _is_missing(path):
                 yield path
 
-    def _refuse(self, path: Path, why: str) -> None:
-        """Rename a file or folder that a command has created and that would be used later."""
+    def _refuse(
+        self, path: Path, why: str, rename: Callable[[Path], Path | None] = move_aside
+    ) -> None:
+        """Rename what a command has created and that would be used later; ``rename``: how, None: it
+        may stay."""
         name = _quoted_path(self._guard.root, path)
         try:
-            moved = Path(move_aside(str(path)))
+            if (moved := rename(path)) is not None:
+                self.notes.append(f"[{name} is now {moved.name}: {why}]")
         except OSError as error:
             self.notes.append(f"[{name} should not be used: it could not be renamed: {error}]")
-            return
-        self.notes.append(f"[{name} is now {moved.name}: {why}]")
-
-    def _disarm(self, repository: Path) -> None:
-        path = _quoted_path(self._guard.root, repository)
-        try:
-            moved = disarm(repository)
-        except OSError as error:
-            self.notes.append(f"[{path} should not be used: it could not be renamed: {error}]")
-            return
-        if moved is not None:
-            self.notes.append(
-                f"[{path} is now {moved.name}: a repository that makes git run programs can be"
-                " created only with changes_git]"
-            )
 
 
 def _forms(path: Path) -> set[Path]:
@@ -164,3 +161,38 @@ def _is_missing(path: Path) -> bool:
 
 def _quoted_path(root: Path, path: str | Path) -> str:
     return json.dumps(str(Path(path).relative_to(root)))
+
+
+def take_snapshot(root: Path, seconds: float) -> Snapshot | None:
+    """Look at all files below ``root`` but git's own; None if that takes longer than ``seconds``."""
+    deadline = time.monotonic() + seconds
+    files: Snapshot = {}
+    folders = [str(root)]
+    start = len(folders[0]) + 1
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if time.monotonic() > deadline:
+                        return None
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name != ".git":
+                            folders.append(entry.path)
+                        continue
+                    status = entry.stat(follow_symlinks=False)
+                    files[entry.path[start:]] = (status.st_ctime_ns, status.st_ino, status.st_size)
+        except OSError:
+            continue  # it may not be read, or is gone
+    return files
+
+
+def _compare(before: Snapshot, after: Snapshot) -> dict[str, Any]:
+    """Return the first MAX_LISTED_PATHS ``created``, ``modified`` and ``deleted``, sorted, and how many
+    there are in all (``total``)."""
+    kinds = {
+        "created": after.keys() - before.keys(),
+        "modified": {path for path in after.keys() & before.keys() if after[path] != before[path]},
+        "deleted": before.keys() - after.keys(),
+    }
+    listed = {kind: sorted(paths)[:MAX_LISTED_PATHS] for kind, paths in kinds.items() if paths}
+    return {**listed, "total": sum(map(len, kinds.values()))}

@@ -64,7 +64,7 @@ class Protection:
             replaced.append(path)
             with contextlib.suppress(OSError):
                 if os.path.lexists(path):
-                    move_aside(path)
+                    move_aside(Path(path))
                 Path(path).symlink_to(target)
         return replaced
 
@@ -101,15 +101,14 @@ def protect(root: Path, paths: Iterable[Path], keys: Iterable[Path] = ()) -> Pro
     )
 
 
-def move_aside(path: str) -> str:
+def move_aside(path: Path) -> Path:
     """Rename a file or folder so that nothing uses it; return its new path. Raises OSError."""
-    folder = Path(path).parent
+    folder = path.parent
     folder.chmod(stat.S_IMODE(folder.stat().st_mode) | 0o300)  # whatever a command has made of it
     number = 0
     while os.path.lexists(new := f"{path}.refused{number or ''}"):
         number += 1
-    os.rename(path, new)  # noqa: PTH104
-    return new
+    return path.rename(new)
 
 
 def _steps(root: Path, path: Path) -> dict[str, os.stat_result]:

@@ -178,10 +178,10 @@ def disarm(repository: Path) -> Path | None:
     bare = repository.name.casefold() != ".git"
     with contextlib.suppress(OSError):
         if not repository.is_symlink() and os.path.lexists(repository / "HEAD"):
-            head = move_aside(f"{repository}/HEAD")
+            head = move_aside(repository / "HEAD")
             if bare:
-                return Path(head)
-    return None if bare else Path(move_aside(str(repository)))
+                return head
+    return None if bare else move_aside(repository)
 
 
 def _is_inert(repository: Path) -> bool:

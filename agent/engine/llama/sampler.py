@@ -58,9 +58,7 @@ _NOTHING_ALLOWED = "The answer's grammar allows nothing any more: simplify it."
 class Penalties:
     """One generation's penalties and biases: OpenAI's presence_penalty, frequency_penalty, logit_bias
     (https://platform.openai.com/docs/api-reference/completions/create), and llama.cpp's repeat_penalty
-    (llama_sampler_init_penalties). A token that has a bias or was generated has a slot n:
-    ``_tokens[n]`` int64 is its id, ``_offsets[n]`` float32 is added to its logit, ``_generated[n]``
-    bool says which. The arrays have spare slots at the end."""
+    (llama_sampler_init_penalties)."""
 
     def __init__(self, sampling: Sampling, prompt: Sequence[int], vocabulary_size: int) -> None:
         """Biases of ids that are not in the vocabulary are ignored."""
@@ -68,20 +66,19 @@ class Penalties:
         self._frequency = sampling.frequency_penalty
         self._repeat = sampling.repeat_penalty
         self._recent = deque(prompt[-REPEAT_WINDOW_TOKENS:], REPEAT_WINDOW_TOKENS)
-        biases = dict(pair for pair in sampling.logit_bias if 0 <= pair[0] < vocabulary_size)
-        self._slots = {token: slot for slot, token in enumerate(biases)}
-        self._tokens = np.array([*biases], np.int64)
-        self._offsets = np.array([*biases.values()], np.float32)
-        self._generated = np.zeros(len(biases), np.bool_)
+        biases = sampling.logit_bias
+        self._offsets = {token: bias for token, bias in biases if 0 <= token < vocabulary_size}
+        """By token id: what is added to its logit."""
+        self._generated: set[int] = set()
 
     @contextmanager
     def applied(self, logits: Logits) -> Iterator[None]:
         """Change the logits, (vocabulary,) float32, in place; they are restored afterwards."""
-        tokens = self._tokens[: len(self._slots)]
+        tokens = np.fromiter(self._offsets, np.int64, len(self._offsets))
         recent = np.fromiter(self._recent, np.int64) if self._repeat != 1 else tokens[:0]
         before, earlier = logits[tokens], logits[recent]
         logits[recent] = np.where(earlier > 0, earlier / self._repeat, earlier * self._repeat)
-        logits[tokens] += self._offsets[: len(tokens)]
+        logits[tokens] += np.fromiter(self._offsets.values(), np.float32, len(tokens))
         try:
             yield
         finally:
@@ -90,21 +87,10 @@ class Penalties:
 
     def record(self, token: int) -> None:
         self._recent.append(token)
-        if not (self._presence or self._frequency):
-            return
-        slot = self._slots.setdefault(token, len(self._slots))
-        if slot == len(self._tokens):
-            self._grow()
-        self._tokens[slot] = token
-        is_repeat = self._generated[slot]
-        self._offsets[slot] -= self._frequency if is_repeat else self._frequency + self._presence
-        self._generated[slot] = True
-
-    def _grow(self) -> None:
-        more = max(REPEAT_WINDOW_TOKENS, len(self._tokens))
-        self._tokens = np.append(self._tokens, np.zeros(more, np.int64))
-        self._offsets = np.append(self._offsets, np.zeros(more, np.float32))
-        self._generated = np.append(self._generated, np.zeros(more, np.bool_))
+        if self._presence or self._frequency:
+            penalty = self._frequency + (0 if token in self._generated else self._presence)
+            self._offsets[token] = self._offsets.get(token, 0.0) - penalty
+            self._generated.add(token)
 
 
 class Sampler:

@@ -1,22 +1,35 @@
-"""The local engine: llama.cpp in a thread of this process runs any GGUF that it can load."""
+"""The local engine: llama.cpp runs any GGUF that it can load, in a thread of this process that loads
+the model, runs all generations, and frees the model."""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import logging
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from agent.engine.forced_tokens import ForcedTokens
-from agent.engine.llama.disk_cache import DiskCacheOptions
+from agent.engine.llama import disk_cache
+from agent.engine.llama.disk_cache import DiskCache, DiskCacheOptions
 from agent.engine.llama.token_stream import TokenStream
-from agent.engine.llama.worker import EngineWorker
-from agent.engine.placement.placement import Placement
-from agent.engine.protocol import EngineError, Request
+from agent.engine.placement.placement import MAX_DRAFT_TOKENS, Placement, ThreadCounts
+from agent.engine.protocol import EngineBusyError, EngineError, OutOfMemoryError, Request
 
 if TYPE_CHECKING:
-    from agent.engine.placement.placement import ThreadCounts
+    from agent.engine.llama.model import LlamaModel
+    from agent.engine.llama.step_loop import StepLoop
+
+log = logging.getLogger(__name__)
+
+MAX_QUEUED_REQUESTS = 64
+"""Requests that may wait for a free sequence; more are refused."""
 
 
 class LlamaEngine:
@@ -39,9 +52,9 @@ class LlamaEngine:
         self.context_length = self.placement.context
         self.threads = threads
         """Measured by the last load; the next load uses them again."""
-        self._path = Path(path)
-        self._disk_cache = disk_cache
-        self._draft = draft
+        self.path = Path(path)
+        self.disk_cache = disk_cache
+        self.draft = draft
         self._worker: EngineWorker | None = None
 
     @property
@@ -61,7 +74,7 @@ class LlamaEngine:
                     self._worker = None
             raise
         self.context_length = loaded.model.context_length
-        self.threads = worker.threads
+        self.threads = loaded.threads
 
     def _start(self, progress: Callable[[float], None] | None) -> EngineWorker:
         loop = asyncio.get_running_loop()
@@ -71,9 +84,7 @@ class LlamaEngine:
                 with suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(progress, done)
 
-        worker = EngineWorker(
-            self._path, self.placement, self.threads, report, self._disk_cache, self._draft
-        )
+        worker = EngineWorker(self, report)
         worker.start()
         return worker
 
@@ -102,3 +113,177 @@ class LlamaEngine:
 
 def _are_in_vocabulary(ids: Sequence[int], size: int) -> bool:
     return not ids or 0 <= min(ids) <= max(ids) < size
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedWorker:
+    """The results of a load."""
+
+    model: LlamaModel
+    loop: StepLoop
+    threads: ThreadCounts
+    models: Sequence[LlamaModel]
+    """The model, and its draft model if it has one."""
+
+    def abort(self) -> None:
+        for model in self.models:
+            model.abort()
+
+
+class EngineWorker(threading.Thread):
+    """One model's thread, from its load to its end. All public members are safe from any thread."""
+
+    def __init__(self, engine: LlamaEngine, progress: Callable[[float], None]) -> None:
+        super().__init__(name="llama.cpp", daemon=True)
+        self.loaded: Future[LoadedWorker] = Future()
+        """The results of the load, or an EngineError."""
+        self.loaded.set_running_or_notify_cancel()
+        self._engine, self._placement = engine, engine.placement
+        self._progress = progress
+        self._percent = -1
+        self._inbox: SimpleQueue[tuple[Request, TokenStream] | None] = SimpleQueue()
+        self._max_unfinished = engine.placement.sequences + MAX_QUEUED_REQUESTS
+        self.unfinished = 0
+        """Requests that have not ended, without background ones."""
+        self._count_lock = threading.Lock()
+        self._shutting_down = False
+        atexit.register(self._at_exit)
+
+    @property
+    def ready(self) -> bool:
+        return self.loaded.done() and self.loaded.exception() is None
+
+    def submit(self, request: Request, stream: TokenStream) -> None:
+        """Queue a request, whose output goes to its stream. Raises EngineBusyError."""
+        if not request.background:
+            with self._count_lock:
+                if self.unfinished >= self._max_unfinished and not request.continues_turn:
+                    raise EngineBusyError(
+                        f"{self.unfinished} requests are being served: try again later."
+                    )
+                self.unfinished += 1
+            loaded = self.loaded.result()
+            if loaded.loop.runs_background:
+                loaded.abort()
+        self._inbox.put((request, stream))
+
+    def interrupt(self, stream: TokenStream) -> None:
+        """Abort the native call that works for `stream`, which was cancelled."""
+        if stream.begun:
+            self.loaded.result().abort()
+        self._inbox.put(None)
+
+    def shut_down(self) -> None:
+        """Cancel all generations, abort a load, free everything and end the thread."""
+        self._shutting_down = True
+        if self.ready:
+            self.loaded.result().abort()
+        self._inbox.put(None)
+
+    def _at_exit(self) -> None:
+        self.shut_down()
+        if self.is_alive():  # there may have been no memory to start it
+            self.join(timeout=5)
+
+    def run(self) -> None:
+        try:
+            loaded = self._load()
+        except Exception as error:
+            # llama.cpp's threads need memory too.
+            if isinstance(error, MemoryError) or "can't start new thread" in str(error):
+                path = self._engine.path
+                error = OutOfMemoryError(f"There is not enough memory to load {path}.")
+            self.loaded.set_exception(error)
+        else:
+            self.loaded.set_result(loaded)
+            try:
+                while not self._shutting_down:
+                    loaded.loop.run_step()
+            finally:
+                try:
+                    loaded.loop.close()
+                finally:
+                    for model in loaded.models:
+                        model.close()
+        atexit.unregister(self._at_exit)
+
+    def _load(self) -> LoadedWorker:
+        try:  # imported here, since this loads the native library
+            from agent.engine.llama.draft_model import Drafting, DraftModel
+            from agent.engine.llama.model import LlamaModel
+            from agent.engine.llama.processor import usable_cores
+            from agent.engine.llama.speculation import DraftPlanner
+            from agent.engine.llama.step_loop import StepLoop
+            from agent.engine.llama.thread_tuning import measure_threads
+        except (ImportError, OSError, RuntimeError) as error:
+            raise EngineError(
+                f"llama.cpp cannot be loaded ({error}): install llama-cpp-python again."
+            ) from error
+        engine = self._engine
+        model = LlamaModel(engine.path, self._placement, self._on_progress)
+        models = [model]
+        try:
+            sequences = self._placement.sequences
+            max_drafted = min(MAX_DRAFT_TOKENS, model.ubatch - sequences)
+            lookup, draft_model = None, None
+            if self._placement.speculation != "off":
+                lookup = DraftPlanner(max_drafted)
+            if engine.draft is not None and model.can_save_ranges:
+                draft = self._load_draft(engine.draft, model.vocabulary_size)
+                models.append(draft)
+                draft_model = DraftModel(draft, sequences, max_drafted)
+            drafting = Drafting(lookup, draft_model) if lookup or draft_model else None
+            disk = self._open_disk_cache() if model.can_save_ranges else None
+            loop = StepLoop(model, sequences, self._inbox, self._on_ended, disk, drafting)
+            threads = engine.threads or measure_threads(model)
+            for each in models:
+                each.set_threads(threads.decode, threads.prefill)
+                if engine.threads is None and not self._placement.gpu_layers:
+                    each.balance_threads(threads, usable_cores())
+        except BaseException:
+            for each in models:
+                each.close()
+            raise
+        log.info("%s loaded, %s", engine.path, threads)
+        return LoadedWorker(model, loop, threads, models)
+
+    def _load_draft(self, path: Path, vocabulary_size: int) -> LlamaModel:
+        from agent.engine.llama.model import LlamaModel
+
+        placement = self._placement.draft or replace(self._placement, speculation="off")
+        model = LlamaModel(path, placement, lambda done: not self._shutting_down)
+        reason = ""
+        if model.vocabulary_size != vocabulary_size:
+            reason = f"it has {model.vocabulary_size:,} tokens and the model {vocabulary_size:,}"
+        elif not model.can_save_ranges:
+            reason = "it has recurrent layers"
+        if reason:
+            model.close()
+            raise EngineError(f"{path} cannot be the draft model: {reason}.")
+        log.info("%s loaded, the draft model", path)
+        return model
+
+    def _open_disk_cache(self) -> DiskCache | None:
+        if (options := self._engine.disk_cache) is None:
+            return None
+        import llama_cpp
+
+        try:
+            limit = disk_cache.byte_limit(options)
+            version = llama_cpp.__version__
+            name = disk_cache.fingerprint(self._engine.path, self._placement, version)
+        except OSError as error:
+            log.warning("the prefix cache on disk is not used: %s", error)
+            return None
+        return DiskCache(options.folder / name, limit) if limit > 0 else None
+
+    def _on_ended(self, request: Request) -> None:
+        if not request.background:
+            with self._count_lock:
+                self.unfinished -= 1
+
+    def _on_progress(self, done: float) -> bool:
+        if (percent := int(done * 100)) != self._percent:
+            self._percent = percent
+            self._progress(done)
+        return not self._shutting_down

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -114,8 +113,8 @@ class LlamaModel:
         """Whether a part of a sequence can be copied or removed: a recurrent state has no parts."""
         if self.can_save_ranges:  # a recurrent state that was half updated cannot be restored
             # strlen is the callback: a Python one would take the GIL for each node.
-            libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
-            params.abort_callback = ctypes.cast(libc.strlen, lib.ggml_abort_callback)
+            strlen = ctypes.CDLL(None).strlen
+            params.abort_callback = ctypes.cast(strlen, lib.ggml_abort_callback)
             params.abort_callback_data = ctypes.cast(self._abort_flag, ctypes.c_void_p)
         self._context = lib.llama_init_from_model(self._model, params)
         if not self._context:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
-from agent.engine.llama.wakeup import LoopWakeup
 from agent.engine.protocol import Finished, Logprob, Prefill, Tokens
 
 WAKEUP_INTERVAL_SECONDS = 0.002
@@ -16,6 +18,37 @@ UNREAD_INTERVAL_SECONDS = 0.2
 """The same for a stream that is not read live."""
 IMMEDIATE_WAKEUPS = 8
 """First tokens that each wake the reader at once: the first text comes after a header."""
+_write_holding_gil = ctypes.PyDLL(None).write
+_write_holding_gil.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
+_write_holding_gil.restype = ctypes.c_ssize_t
+
+
+class LoopWakeup:
+    """Makes an event loop call back; made and closed in the loop's thread. ``call_soon_threadsafe``
+    gives up the GIL, and its caller then waits for the loop, 100 µs a token; a function of ctypes.PyDLL
+    keeps it until the caller's next long native call
+    (https://docs.python.org/3/library/ctypes.html#ctypes.PyDLL)."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+        self._loop, self._callback = loop, callback
+        self._read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        os.set_blocking(self._write_fd, False)
+        loop.add_reader(self._read_fd, self._on_readable)
+
+    def wake(self) -> None:
+        """Have the loop call back soon; safe from any thread, but not at the same time as `close`."""
+        _write_holding_gil(self._write_fd, b"!", 1)
+
+    def _on_readable(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._read_fd, 64)
+        self._callback()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._read_fd)
+        os.close(self._read_fd)
+        os.close(self._write_fd)
 
 
 class TokenStream:

@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from agent.engine.llama.worker import MAX_QUEUED_REQUESTS
+from agent.engine.llama.engine import MAX_QUEUED_REQUESTS
 from agent.engine.protocol import EngineError
 from agent.server.input.token_memo import pretokenise
 from agent.server.responses import request_planner

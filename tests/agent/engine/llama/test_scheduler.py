@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.engine.llama.engine import LlamaEngine
+from agent.engine.llama.engine import MAX_QUEUED_REQUESTS, LlamaEngine
 from agent.engine.llama.model import LlamaModel
 from agent.engine.llama.prefix_cache import PrefixCache
 from agent.engine.llama.scheduler import (
@@ -16,7 +16,6 @@ from agent.engine.llama.scheduler import (
     Scheduler,
 )
 from agent.engine.llama.token_stream import TokenStream
-from agent.engine.llama.worker import MAX_QUEUED_REQUESTS
 from agent.engine.placement.placement import Placement, ThreadCounts
 from agent.engine.protocol import EngineBusyError, Prefill, Request, Tokens
 from tests.support.engines import (

@@ -25,7 +25,6 @@ from agent.engine.protocol import (
 )
 from agent.engine.remote.backends import CompletionChunk, Json, error_message
 from agent.engine.remote.client import HealthProblem, RemoteClient, describe_error
-from agent.engine.remote.event_stream import read_events
 from agent.engine.remote.replicas import Replica, Replicas
 from agent.errors import AgentError
 
@@ -260,7 +259,7 @@ class RemoteGeneration:
                         f"HTTP {response.status_code}: {error_message(text)}"
                     )
                 raise client.refusal(response.status_code, text)
-            messages = _read_messages(response, client)
+            messages = read_messages(response, client)
             async for message in messages:
                 self._heard_at = time.monotonic()
                 chunk = client.backend.parse_chunk(message)
@@ -353,18 +352,19 @@ class RemoteGeneration:
         )
 
 
-async def _read_messages(response: httpx2.Response, client: RemoteClient) -> AsyncIterator[Json]:
+async def read_messages(response: httpx2.Response, client: RemoteClient) -> AsyncIterator[Json]:
     """Yield the JSON objects of an event stream, or the single one of a plain answer. Raises for an
     error among them: EngineError where the request is at fault, else ServerUnavailableError."""
     if "json" in response.headers.get("content-type", ""):
         yield json.loads(await response.aread())
         return
-    async for event in read_events(response.aiter_bytes()):
+    response.headers["content-type"] = "text/event-stream"  # some proxies do not pass it on
+    async for event in httpx2.EventSource(response, max_event_size=None):
         data = event.data.strip()
         if not data or data == "[DONE]":
             continue
         message = json.loads(data)
-        if event.type == "error" or "error" in message:
+        if event.event == "error" or "error" in message:
             # vLLM and llama-server have the HTTP code in different places.
             error = message.get("error")
             code = error.get("code") if isinstance(error, dict) else message.get("code")

@@ -15,10 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.engine.llama.batch import Batch, BatchSpan
-from agent.engine.llama.bindings import kv_type_number, lib, log_errors, logged_reason
+from agent.engine.llama.bindings import (
+    ggml_function,
+    kv_type_number,
+    lib,
+    log_errors,
+    logged_reason,
+)
 from agent.engine.llama.thread_balance import ThreadBalance
 from agent.engine.placement import gguf_header
-from agent.engine.placement.devices import cpu_expert_overrides
 from agent.engine.placement.placement import Placement, ThreadCounts
 from agent.engine.protocol import EngineError, OutOfMemoryError
 
@@ -74,7 +79,7 @@ class LlamaModel:
             )
             params.tensor_split = (ctypes.c_float * len(shares))(*shares)
         if placement.cpu_experts:
-            expert_overrides = cpu_expert_overrides(placement.cpu_experts)
+            expert_overrides = _cpu_expert_overrides(placement.cpu_experts)
             params.tensor_buft_overrides = ctypes.cast(expert_overrides, ctypes.c_void_p)
         if overrides := _vocabulary_overrides(path):
             params.kv_overrides = overrides
@@ -253,6 +258,21 @@ class LlamaModel:
         if self._model:
             lib.llama_model_free(self._model)
         self._context = self._model = None
+
+
+class _BufferTypeOverride(ctypes.Structure):
+    """llama.h's llama_model_tensor_buft_override: the buffer type of tensors that match a pattern."""
+
+    _fields_ = [("pattern", ctypes.c_char_p), ("type", ctypes.c_void_p)]
+
+
+def _cpu_expert_overrides(layers: int) -> ctypes.Array[_BufferTypeOverride]:
+    """The model parameter that leaves the first layers' experts in memory (--n-cpu-moe)."""
+    overrides = (_BufferTypeOverride * 2)()  # the second, empty, ends the list
+    numbers = "|".join(map(str, range(layers)))
+    overrides[0].pattern = rf"^blk\.({numbers})\.ffn_.*_exps\.".encode()
+    overrides[0].type = ggml_function("ggml_backend_cpu_buffer_type", ctypes.c_void_p)()
+    return overrides
 
 
 def _check_file(path: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 DeviceKind = Literal["cpu", "gpu", "igpu", "accel", "meta"]
 """A device's type, as ggml's enum ggml_backend_dev_type numbers them."""
@@ -30,50 +30,24 @@ class Device:
         return self.kind == "igpu" or self.name.startswith(("Metal", "MTL"))
 
 
-def ggml_function(name: str, result: Any, *arguments: Any) -> Any:
-    """Return a C function of ggml with its types; the first call loads the library."""
-    from agent.engine.llama import bindings  # here, since it loads the native library
-
-    return bindings.ggml_function(name, result, *arguments)
-
-
 def list_devices() -> list[Device]:
     """List all devices in the order in which llama.cpp takes them."""
+    from agent.engine.llama.bindings import ggml_function  # here, since it loads the native library
+
     count = ggml_function("ggml_backend_dev_count", ctypes.c_size_t)
     get = ggml_function("ggml_backend_dev_get", ctypes.c_void_p, ctypes.c_size_t)
-    return [_device(ctypes.c_void_p(get(i))) for i in range(count())]
-
-
-def _device(handle: ctypes.c_void_p) -> Device:
-    def query(name: str, result: Any) -> Any:
-        return ggml_function(name, result, ctypes.c_void_p)(handle)
-
-    free, total = ctypes.c_size_t(), ctypes.c_size_t()
     size = ctypes.POINTER(ctypes.c_size_t)
     memory = ggml_function("ggml_backend_dev_memory", None, ctypes.c_void_p, size, size)
-    memory(handle, ctypes.byref(free), ctypes.byref(total))
-    return Device(
-        name=query("ggml_backend_dev_name", ctypes.c_char_p).decode(errors="replace"),
-        description=query("ggml_backend_dev_description", ctypes.c_char_p).decode(errors="replace"),
-        kind=_DEVICE_KINDS[query("ggml_backend_dev_type", ctypes.c_int)],
-        free=free.value,
-        total=total.value,
-    )
-
-
-class _BufferTypeOverride(ctypes.Structure):
-    """llama.h's llama_model_tensor_buft_override: the buffer type of tensors that match a pattern."""
-
-    _fields_ = [("pattern", ctypes.c_char_p), ("type", ctypes.c_void_p)]
-
-
-def cpu_expert_overrides(layers: int) -> ctypes.Array[_BufferTypeOverride]:
-    """The model parameter that leaves the first layers' experts in memory (--n-cpu-moe)."""
-    overrides = (_BufferTypeOverride * 2)()  # the second, empty, ends the list
-    numbers = "|".join(map(str, range(layers)))
-    overrides[0].pattern = rf"^blk\.({numbers})\.ffn_.*_exps\.".encode()
-    overrides[0].type = ggml_function("ggml_backend_cpu_buffer_type", ctypes.c_void_p)()
-    return overrides
+    name = ggml_function("ggml_backend_dev_name", ctypes.c_char_p, ctypes.c_void_p)
+    description = ggml_function("ggml_backend_dev_description", ctypes.c_char_p, ctypes.c_void_p)
+    kind = ggml_function("ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)
+    devices = []
+    for handle in map(get, range(count())):
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        memory(handle, ctypes.byref(free), ctypes.byref(total))
+        texts = (text(handle).decode(errors="replace") for text in (name, description))
+        devices.append(Device(*texts, _DEVICE_KINDS[kind(handle)], free.value, total.value))
+    return devices
 
 
 def free_memory(cgroup_root: Path = CGROUP_ROOT) -> int:

@@ -48,7 +48,7 @@ def used() -> tuple[set[str], set[tuple[str, str]], set[str]]:
             match node:
                 case ast.Attribute(ast.Name("lib" | "libggml") | ast.Attribute(attr="_lib"), name):
                     names.add(name)
-                case ast.Call(ast.Name("ggml_function" | "query"), [ast.Constant(str(name)), *_]):
+                case ast.Call(ast.Name("ggml_function"), [ast.Constant(str(name)), *_]):
                     functions.add(name)
                 case ast.FunctionDef():
                     fields |= struct_fields(node)

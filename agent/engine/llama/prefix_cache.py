@@ -27,19 +27,14 @@ prefix (the same system prompt)? If it cuts off at most REWIND_LIMIT_TOKENS toke
   history), it is the next turn and continues in place. Else it gets a free sequence, into which the
   shared prefix is copied, and the other conversation loses nothing. Drafts of a prompt that is
   being typed replace each other in place, so they may cut off DRAFT_REWIND_LIMIT_TOKENS.
-- Below MIN_REUSE_TOKENS neither a checkpoint nor waiting for another prompt's prefix is worth it.
 - The scheduler saves checkpoints before the last token of a prompt (the next turn comes back
   there), where prompts diverge (`AcquiredSequence.shared_prefix`: others will diverge there too)
   and each CHECKPOINT_INTERVAL_TOKENS. More than MAX_CHECKPOINTS are thinned out evenly; the first and
   last stay.
 
-Where the likeliest tokens at an earlier position are looked up, the prompt goes back there without
-being the next turn of a conversation (`agent.engine.protocol.Request.auxiliary`). It is computed in the
-spare sequence, `PrefixCache.acquire_spare`, so that the conversation's own stays as it is.
-
 What a sequence holds is also written to disk while the engine idles, and read back where a prompt
-begins like that (`agent.engine.llama.disk_cache`): `PrefixCache.save_step` and `RestoreJob` do one
-segment at a time, which bounds the wait of requests.
+begins like that (`agent.engine.llama.disk_cache`): `PrefixCache.save_step` and `KvSequence.restore` do
+one segment at a time, which bounds the wait of requests.
 
 The C functions are llama_memory_* and llama_state_seq_* of
 https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h.
@@ -263,8 +258,8 @@ class PrefixCache:
         return AcquiredSequence(target, cached, max(shared.values()))
 
     def acquire_spare(self, prompt: list[int]) -> AcquiredSequence:
-        """Return the spare sequence for a job with `prompt`; conversations' sequences stay unchanged.
-        There is one, which must not be busy; what it has is there until it is needed otherwise."""
+        """Return the spare sequence for a job with `prompt`, an auxiliary one; conversations' sequences
+        stay unchanged. It must not be busy; what it has is there until it is needed otherwise."""
         reusable = {s: s.reusable(count) for s, count in self._shared(prompt).items()}
         source = max(reusable, key=lambda s: (reusable[s], s is self._spare))
         cached = self._take(self._spare, source, reusable[source], len(prompt))

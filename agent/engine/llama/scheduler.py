@@ -74,11 +74,6 @@ class GenerationJob:
         return len(self.ids) - self.generated
 
     @property
-    def seq_id(self) -> int:
-        assert self.sequence is not None
-        return self.sequence.seq_id
-
-    @property
     def position(self) -> int:
         return len(self.sequence.ids) if self.sequence else 0
 

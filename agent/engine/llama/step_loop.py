@@ -163,9 +163,10 @@ class StepLoop:
         drafted = sum(map(len, drafts))
         spans = []
         for (job, count), draft in zip(shares, drafts, strict=True):
+            assert job.sequence is not None
             start, is_last = job.position, count == job.remaining
             ids = job.ids[start : start + count] + draft
-            spans.append(BatchSpan(job.seq_id, ids, start, is_last + len(draft)))
+            spans.append(BatchSpan(job.sequence.seq_id, ids, start, is_last + len(draft)))
             if len(shares) > 1:
                 job.stream.flush()
         outcome = self._model.decode(spans)

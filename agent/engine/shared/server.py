@@ -72,8 +72,9 @@ class EngineServer:
     def stop(self) -> None:
         """End generations of other programs; later requests wait for `close`."""
         self._stopping = True
-        if self._path is not None and self._is_own_socket(self._path):
-            self._path.unlink(missing_ok=True)
+        with suppress(OSError):
+            if self._path is not None and self._path.stat().st_ino == self._inode:
+                self._path.unlink()
         for cancel in self._cancels:
             cancel()
 
@@ -89,11 +90,6 @@ class EngineServer:
         if self._clients:
             await asyncio.wait(self._clients)
         self._server = None
-
-    def _is_own_socket(self, path: Path) -> bool:
-        with suppress(OSError):
-            return path.stat().st_ino == self._inode
-        return False
 
     async def _on_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -32,19 +32,6 @@ def check_grammar(lark: str) -> str | None:
             return f"it takes more than {GRAMMAR_CPU_SECONDS} s or too much memory to compile"
 
 
-class _ByteTokenizer:
-    """A vocabulary of single bytes: the cost of compiling hardly depends on the vocabulary."""
-
-    is_tokenizer_wrapper = True
-    bos_token_id = None
-    eos_token_id = 256
-    special_token_ids = (256,)
-    tokens = (*(bytes([byte]) for byte in range(256)), b"<|end|>")
-
-    def __call__(self, text: str) -> list[int]:
-        return list(text.encode())
-
-
 def _main() -> int:
     import resource
 
@@ -52,7 +39,8 @@ def _main() -> int:
     resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE_BYTES, MAX_ADDRESS_SPACE_BYTES))
     from llguidance import LLMatcher, LLTokenizer
 
-    tokenizer = LLTokenizer(_ByteTokenizer(), slices=[])  # type: ignore[arg-type]
+    # The cost of compiling hardly depends on the vocabulary: that of single bytes will do.
+    tokenizer = LLTokenizer("byte", slices=[])
     lark = LLMatcher.grammar_from_lark(sys.stdin.read())
     matcher = LLMatcher(tokenizer, lark, log_level=0)
     if not matcher.is_error():

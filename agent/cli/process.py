@@ -29,9 +29,9 @@ def run_guarded(command: Callable[[], object]) -> None:
     provide_home()
     try:
         process.raise_at_interrupt()
-        with process.exiting_at_once(signal.SIGTERM, signal.SIGHUP):
-            _require_files()
-            command()
+        process.exit_at_once_on(signal.SIGTERM, signal.SIGHUP)
+        _require_files()
+        command()
     except KeyboardInterrupt:
         sys.exit(process.EXIT_CANCELLED)
     except BrokenPipeError:

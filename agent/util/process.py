@@ -8,8 +8,7 @@ import os
 import signal
 import sys
 import termios
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INCOMPLETE = 0, 1, 2, 3, 4
@@ -38,32 +37,18 @@ def exit_on_signals() -> None:
     install(_exit_at_once)
 
 
-def exit_at_once_on(*numbers: int) -> dict[int, Any]:
+def exit_at_once_on(*numbers: int) -> None:
     """Let these signals end the process with their exit codes, where their handlers are the default
-    ones; return these."""
-    defaults = (signal.SIG_DFL, signal.default_int_handler)
-    before = {n: handler for n in numbers if (handler := signal.getsignal(n)) in defaults}
-    for number in before:
-        signal.signal(number, _exit_at_once)
-    return before
+    ones; ignored signals stay so."""
+    for number in numbers:
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, _exit_at_once)
 
 
 def raise_at_interrupt() -> None:
     """Let Ctrl-C raise KeyboardInterrupt again after `exit_at_once_on`."""
     if signal.getsignal(signal.SIGINT) is _exit_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@contextmanager
-def exiting_at_once(*numbers: int) -> Iterator[None]:
-    """Let these signals end the process with their exit codes meanwhile; ignored ones stay so."""
-    before = exit_at_once_on(*numbers)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is _exit_at_once:
-                signal.signal(number, handler)
 
 
 def _exit_at_once(number: int, _: object) -> None:

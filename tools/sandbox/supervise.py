@@ -12,7 +12,6 @@ from __future__ import annotations
 import _socket
 import contextlib
 import ctypes
-import importlib.util
 import json
 import os
 import resource
@@ -41,6 +40,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 def main() -> None:
     """Run the command, watch it, and end everything with it."""
     limits, command = json.loads(sys.argv[1]), sys.argv[2:]
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
     disk = DiskWatch(limits)
     if sys.platform == "linux":
         # PR_SET_CHILD_SUBREAPER: orphans of the command become children of this process.
@@ -54,7 +54,9 @@ def main() -> None:
     attributes = channel = None
     if limits["read_only"] is not None:
         here, channel = _socket.socketpair()
-        attributes = load("attributes").AttributeCalls(here, limits)
+        from tools.sandbox.attributes import AttributeCalls
+
+        attributes = AttributeCalls(here, limits)
     control, links = limits["control"], None
     if limits["hosts"]:
         import socket
@@ -97,16 +99,6 @@ def main() -> None:
     os._exit(code)
 
 
-def load(name: str) -> Any:
-    """Import a module by its place: nothing else of ours can be imported."""
-    file = f"{os.path.dirname(os.path.abspath(__file__))}/{name}.py"  # noqa: PTH100, PTH120
-    spec = importlib.util.spec_from_file_location(os.path.basename(name), file)  # noqa: PTH119
-    assert spec is not None and spec.loader is not None
-    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def limit_processes(processes: int) -> None:
     """Let the kernel refuse processes before the machine has none left; for root it does not. It counts
     the user's threads everywhere, so that a limit without room to spare would refuse a command's own
@@ -128,8 +120,7 @@ def serve_network(limits: dict[str, Any], link: Any) -> None:
     the sandbox's network (``confine.py`` sends it before the command begins)."""
     import socket
 
-    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
-    proxy = importlib.import_module("tools.sandbox.proxy")
+    from tools.sandbox.proxy import NetworkProxy
 
     def report(contact: dict[str, object]) -> None:
         os.write(limits["control"], (json.dumps(contact) + "\n").encode())
@@ -137,7 +128,7 @@ def serve_network(limits: dict[str, Any], link: Any) -> None:
     with link:
         descriptors = socket.recv_fds(link, 1, 1)[1]
     if descriptors:
-        proxy.NetworkProxy(limits["hosts"], report).run(socket.socket(fileno=descriptors[0]))
+        NetworkProxy(limits["hosts"], report).run(socket.socket(fileno=descriptors[0]))
 
 
 def watch(child: int, limits: dict[str, Any], disk: DiskWatch, wake_reader: int) -> tuple[int, str]:
@@ -198,10 +189,11 @@ class DiskWatch:
 
     def measure_home(self) -> None:
         """Count what is in the home until that is too much, in a thread of its own."""
-        folder_limits = load("../../agent/util/folder_limits")
+        from agent.util.folder_limits import measure_folder
+
         while not self._home_problem:
             began = time.monotonic()
-            usage = folder_limits.measure_folder(self._home, self._bytes, self._files, 0)
+            usage = measure_folder(self._home, self._bytes, self._files, 0)
             if usage.entries > self._files:
                 self._home_problem = f"more than {self._files:,} files in its home"
             elif usage.bytes > self._bytes:

@@ -65,7 +65,7 @@ def confirm_project_servers(launch: LaunchOptions) -> LaunchOptions:
     if project is None or not project.digest:
         return launch
     approvals = ApprovalStore(user_paths().approvals, root.resolve())
-    if project.is_trusted(approvals) or not project.startable or not can_ask():
+    if approvals.trusts_servers(project.digest) or not project.startable or not can_ask():
         return launch
     commands = project.command_lines()
     if sum(map(len, commands)) > MAX_COMMAND_CHARACTERS:

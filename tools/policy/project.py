@@ -51,10 +51,6 @@ class ProjectConfig:
     def startable(self) -> bool:
         return any(server.enabled and not server.problem for server in self.servers)
 
-    def is_trusted(self, store: ApprovalStore) -> bool:
-        """Return whether the person has agreed to the servers as they are now."""
-        return store.trusts_servers(self.digest)
-
 
 def find_project(root: Path, env: Mapping[str, str] = os.environ) -> ProjectConfig | None:
     """Read the project file of a folder; None: no servers. A broken one is a server with a problem."""
@@ -96,13 +92,14 @@ def approved_servers(
     ``trust``: the person has just agreed, or to those with this digest. Raises ConfigError."""
     if project is None:
         return []
-    trust = trust is True or (bool(trust) and trust == project.digest)
-    if trust and not project.is_trusted(store):
+    is_trusted = store.trusts_servers(project.digest)
+    if not is_trusted and (trust is True or (trust and trust == project.digest)):
         try:
             store.trust_servers(project.digest)
+            is_trusted = True
         except OSError as error:
             raise ConfigError(f"{store.path} cannot be written: {error.strerror}") from error
-    if trust or project.is_trusted(store):
+    if is_trusted:
         return project.servers
     return [
         replace(server, problem=f"{UNTRUSTED}: {_in_a_line(server.command_line)} ({project.path})")

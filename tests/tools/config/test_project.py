@@ -64,6 +64,6 @@ def test_trust_counts_for_one_digest_only(tmp_path: Path) -> None:
     changed = make_project(tmp_path, {"a": {"command": "evil"}})
     store = ApprovalStore(None, tmp_path)
     (refused,) = approved_servers(changed, store, trust=original.digest)
-    assert refused.problem is not None and not changed.is_trusted(store)
+    assert refused.problem is not None and not store.trusts_servers(changed.digest)
     (agreed,) = approved_servers(original, store, trust=original.digest)
-    assert agreed.problem is None and original.is_trusted(store)
+    assert agreed.problem is None and store.trusts_servers(original.digest)

@@ -40,13 +40,14 @@ def list_devices() -> list[Device]:
     memory = ggml_function("ggml_backend_dev_memory", None, ctypes.c_void_p, size, size)
     name = ggml_function("ggml_backend_dev_name", ctypes.c_char_p, ctypes.c_void_p)
     description = ggml_function("ggml_backend_dev_description", ctypes.c_char_p, ctypes.c_void_p)
-    kind = ggml_function("ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)
+    kind_number = ggml_function("ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)
     devices = []
     for handle in map(get, range(count())):
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         memory(handle, ctypes.byref(free), ctypes.byref(total))
-        texts = (text(handle).decode(errors="replace") for text in (name, description))
-        devices.append(Device(*texts, _DEVICE_KINDS[kind(handle)], free.value, total.value))
+        texts = [text(handle).decode(errors="replace") for text in (name, description)]
+        kind = _DEVICE_KINDS[kind_number(handle)]
+        devices.append(Device(texts[0], texts[1], kind, free.value, total.value))
     return devices
 
 

@@ -10,9 +10,9 @@ import pytest
 from starlette.responses import Response
 
 from agent.engine.protocol import EngineBusyError, EngineError, Request, Tokens, Waiting
+from agent.engine.remote.client import RemoteTiming
 from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.engine import RemoteEngine
-from agent.engine.remote.client import RemoteTiming
 from agent.engine.remote.replicas import MIN_BUSY_GENERATIONS
 from agent.formats.harmony.format import HarmonyFormat
 from tests.support.engines import read_generation

@@ -10,7 +10,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -51,26 +51,30 @@ Check = tuple[str, State, str]
 """Name, state, and the finding or what to do."""
 
 
-def main(model: str | None = None, *, bench: bool = False, verbose: bool = False) -> int:
-    """Print all checks and return the exit code: 0 nothing is wrong, 2 there is no such model."""
+def main(name: str | None = None, *, bench: bool = False, verbose: bool = False) -> int:
+    """Print all checks and return the exit code: 0 nothing is wrong, 2 there is no such model.
+    ``verbose``: list what llama.cpp was built for."""
     paths = user_paths()
+    model: Model | None = None
+    usable: list[Callable[[Paths], Iterator[Check]]] = []
+    if is_readable := not _settings_problem(paths):
+        model, missing = _resolve(name, paths)
+
+        def models(paths: Paths) -> Iterator[Check]:
+            yield from _models(paths, model, missing, bench, verbose)
+
+        usable = [models, _builtin_tools]
     wrong = unused = 0
-    checks = ModelChecks(paths, model, bench, verbose)
-
-    def models(paths: Paths) -> Iterator[Check]:
-        yield from checks.run()
-
-    usable = () if _settings_problem(paths) else (models, _builtin_tools)
     for group in (_python, _surroundings, _vocabulary, *usable, _files):
-        for name, state, text in _guarded(group, paths):
+        for label, state, text in _guarded(group, paths):
             wrong += state == "WRONG"
             unused += state in ("unused", "limited")
-            start = f"{state:{STATE_WIDTH}}  {name:14} "
+            start = f"{state:{STATE_WIDTH}}  {label:14} "
             echo_row(start + text, len(start))
     problems = f"{wrong} problem{'' if wrong == 1 else 's'} found; see the lines marked WRONG."
     more = "; the lines marked unused or limited say what could be better" if unused else ""
     echo(problems if wrong else f"No problems found{more}.")
-    if checks.model_missing:
+    if is_readable and model is None:
         return EXIT_USAGE  # as of every command
     return EXIT_FAILED if wrong else EXIT_DONE
 
@@ -191,81 +195,69 @@ def _files(paths: Paths) -> Iterator[Check]:
         yield path.name, "ok" if path.exists() else "none", f"{path}{about}"
 
 
-@dataclass
-class ModelChecks:
-    """Checks llama.cpp, the devices and one model on this machine."""
+def _resolve(name: str | None, paths: Paths) -> tuple[Model | None, str]:
+    try:
+        return resolve_model(name, paths), ""
+    except (EngineError, UserError) as error:
+        return None, str(error)
 
-    paths: Paths
-    name: str | None
-    """A model's name; None: the default model."""
-    bench: bool = False
-    verbose: bool = False
-    """Whether to list what llama.cpp was built for."""
-    model_missing: bool = False
-    """Set by `run` where there is no such model."""
 
-    def run(self) -> Iterator[Check]:
-        """Yield the checks, the processor first: where llama.cpp crashes, no other call is safe."""
-        yield from self._listed_models()
-        model, problem = self._resolved()
-        loader = ModelLoader(model, self.paths) if model else None
-        plan, refusal = self._planned(loader) if loader else (None, None)
-        result = self._probed(plan)
-        yield from _processor(result)
-        if result.plain is None:
-            return
-        yield from _devices(self.verbose)
-        if model is None or loader is None:
-            self.model_missing = True
-            yield "chosen model", "WRONG", problem
-            return
-        if model.endpoint is not None:
-            for endpoint in model.endpoint.replicas():
-                one = replace(loader, model=replace(model, endpoint=endpoint))
-                ok, finding = asyncio.run(_check_remote(one))
-                yield "chosen model", _state(ok), finding
-            return
-        if model.path is not None:
-            try:
-                memory_estimate.read_model_sizes(model.path)
-            except EngineError as error:
-                yield "chosen model", "WRONG", str(error)
-                return
-        yield "chosen model", "ok", f"{model.name}, {model.path or 'built in'}"
-        if refusal is not None:
-            yield "placement", "WRONG", refusal
-            return
-        yield "placement", "ok", _describe_placement(loader, plan)
-        if self.bench:
-            from agent.models.benchmark import measure
-
-            yield "speed", "ok", asyncio.run(measure(loader, plan))
-
-    def _listed_models(self) -> Iterator[Check]:
-        from agent.models.listing import list_models
-
-        rows = list_models(self.paths)
-        yield from (("model", *_describe_row(row)) for row in rows if row.source != "hub")
-        if names := ", ".join(row.name for row in rows if row.source == "hub"):
-            yield "models", "available", f"{names}; agent models pull NAME downloads one"
-
-    def _resolved(self) -> tuple[Model | None, str]:
+def _models(
+    paths: Paths, model: Model | None, missing: str, bench: bool, verbose: bool
+) -> Iterator[Check]:
+    """Check llama.cpp, the devices and one model; ``missing``: why there is none. The processor comes
+    first: where llama.cpp crashes, no other call is safe."""
+    yield from _listed_models(paths)
+    loader = None if model is None else ModelLoader(model, paths)
+    plan, refusal = _plan(loader) if loader else (None, None)
+    types = plan.weight_types if plan else EMBEDDED_TENSOR_TYPES
+    cached = None if bench else cpu_probe.cached_result(paths.cache, types)
+    result = cached or asyncio.run(cpu_probe.probe(paths.cache, types))
+    yield from _processor(result)
+    if result.plain is None:
+        return
+    yield from _devices(verbose)
+    if model is None or loader is None:
+        yield "chosen model", "WRONG", missing
+        return
+    if model.endpoint is not None:
+        for endpoint in model.endpoint.replicas():
+            one = replace(loader, model=replace(model, endpoint=endpoint))
+            ok, finding = asyncio.run(_check_remote(one))
+            yield "chosen model", _state(ok), finding
+        return
+    if model.path is not None:
         try:
-            return resolve_model(self.name, self.paths), ""
-        except (EngineError, UserError) as error:
-            return None, str(error)
-
-    def _planned(self, loader: ModelLoader) -> tuple[PlacementPlan | None, str | None]:
-        try:
-            loader.draft_path()
-            return loader.plan(), None
+            memory_estimate.read_model_sizes(model.path)
         except EngineError as error:
-            return None, str(error)
+            yield "chosen model", "WRONG", str(error)
+            return
+    yield "chosen model", "ok", f"{model.name}, {model.path or 'built in'}"
+    if refusal is not None:
+        yield "placement", "WRONG", refusal
+        return
+    yield "placement", "ok", _describe_placement(loader, plan)
+    if bench:
+        from agent.models.benchmark import measure
 
-    def _probed(self, plan: PlacementPlan | None) -> ProbeResult:
-        types = plan.weight_types if plan else EMBEDDED_TENSOR_TYPES
-        cached = None if self.bench else cpu_probe.cached_result(self.paths.cache, types)
-        return cached or asyncio.run(cpu_probe.probe(self.paths.cache, types))
+        yield "speed", "ok", asyncio.run(measure(loader, plan))
+
+
+def _listed_models(paths: Paths) -> Iterator[Check]:
+    from agent.models.listing import list_models
+
+    rows = list_models(paths)
+    yield from (("model", *_describe_row(row)) for row in rows if row.source != "hub")
+    if names := ", ".join(row.name for row in rows if row.source == "hub"):
+        yield "models", "available", f"{names}; agent models pull NAME downloads one"
+
+
+def _plan(loader: ModelLoader) -> tuple[PlacementPlan | None, str | None]:
+    try:
+        loader.draft_path()
+        return loader.plan(), None
+    except EngineError as error:
+        return None, str(error)
 
 
 async def _check_remote(loader: ModelLoader) -> tuple[bool, str]:

@@ -87,9 +87,7 @@ class ModelLoader:
         from agent.tiny import expand
 
         try:
-            return expand.ensure(
-                self.paths.cache, lambda done, total: on_progress(done / max(total, 1))
-            )
+            return expand.ensure(self.paths.cache, on_progress)
         except OSError as error:
             raise EngineError(
                 f"The embedded model cannot be written to {self.paths.cache}"

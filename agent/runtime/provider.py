@@ -1,31 +1,40 @@
-"""Decides where the model goes, and makes its engine: another program's, or one that is loaded here."""
+"""Decides where the model goes, and makes its engine: another program's of the same person, or one that
+is loaded here, which others may use then."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from operator import index
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from agent.engine.placement.placement import Placement
-from agent.engine.protocol import Engine, EngineError, OutOfMemoryError
+from agent.engine.protocol import Constraint, Engine, EngineError, OutOfMemoryError
+from agent.formats.constraints import ArgumentGaps, ConstrainableFormat, constraint_of
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
 from agent.models.loader import ModelLoader
 from agent.runtime.idle import TypingPause
-from agent.runtime.sharing import EngineSharing
 
 if TYPE_CHECKING:
     from agent.engine.placement.planner import PlacementPlan
     from agent.engine.shared.engine import SharedEngine
+    from agent.engine.shared.server import EngineServer
     from agent.formats.markup.format import MarkupFormat
 
 log = logging.getLogger(__name__)
 
 MAX_LOAD_ATTEMPTS = 4
 """Loads with ever less on the GPUs and ever shorter contexts, where the memory does not suffice."""
+SEARCH_AGAIN_SECONDS = 10.0
+"""TTL of a negative result when looking for another process's engine."""
 
 
 class EngineProvider:
@@ -34,13 +43,22 @@ class EngineProvider:
     def __init__(
         self,
         loader: ModelLoader,
-        sharing: EngineSharing,
         typing_pause: TypingPause,
+        *,
+        serves_engine: bool,
+        own_engine: bool,
         warm_up: Callable[[], None],
+        on_use: Callable[[], None],
     ) -> None:
-        """``warm_up``: prepares what a first tool call needs."""
-        self.loader, self.sharing = loader, sharing
-        self.typing_pause, self._warm_up = typing_pause, warm_up
+        """``warm_up``: prepares what a first tool call needs. ``on_use``: called when a generation for
+        another program begins or ends."""
+        self.loader, self.typing_pause, self._warm_up = loader, typing_pause, warm_up
+        self._serves_engine, self._own_engine, self._on_use = serves_engine, own_engine, on_use
+        self._server: EngineServer | None = None
+        self.served_generations = 0
+        """Generations that run for other programs."""
+        self._searched_at = -math.inf
+        """When no other program had the model, by the monotonic clock."""
         self.format: Format | None = None
         """The format of the model that was loaded last, or is being loaded; None before the first."""
         self.placement_plan: PlacementPlan | None = None
@@ -57,7 +75,7 @@ class EngineProvider:
         self.loader = replace(self.loader, model=model, context=context)
         self.context_length, self.knows_context = context or model.context, context is not None
         self.placement_plan, self.is_placed, self.other_format = None, False, None
-        self.sharing.search_again()
+        self._searched_at = -math.inf
 
     def note_loaded(self, engine: Engine) -> None:
         self.context_length, self.knows_context = engine.context_length, True
@@ -97,25 +115,40 @@ class EngineProvider:
         if (shared := await self._find_shared()) is not None:
             return shared
         socket = self.loader.shared_socket
-        if self.sharing.own_engine or socket is None:
+        if self._own_engine or socket is None:
             return await self._load_and_serve(report, warm_up)
-        async with self.sharing.loading_alone(socket):
+        from agent.engine.shared.load_lock import load_lock
+
+        async with load_lock(socket, self._serves_engine):  # no other program loads it meanwhile
+            self._searched_at = -math.inf
             if (shared := await self._find_shared()) is not None:
                 return shared
             return await self._load_and_serve(report, warm_up)
 
     async def _find_shared(self) -> SharedEngine | None:
-        async def load_own() -> Engine:
+        """The engine of another program of this person that has loaded the model."""
+        loader = self.loader
+        socket = loader.shared_socket
+        # Not `Path.exists`: the folder may be another user's, whose environment was kept by sudo.
+        if self._own_engine or socket is None or not os.path.exists(socket):  # noqa: PTH110
+            return None
+        if time.monotonic() < self._searched_at + SEARCH_AGAIN_SECONDS:
+            return None
+        # Most programs load a model themselves.
+        from agent.engine.shared.engine import find_shared_engine
+
+        async def load_own() -> Engine:  # once the other program is gone
             engine = await self.provide()
             self.is_placed = False
             return engine
 
-        loader = self.loader
-        engine = await self.sharing.find(loader.shared_socket, loader.context, load_own)
-        if engine is not None:
-            create = loader.create_engine
-            _, create_format = await asyncio.to_thread(create, Placement(), lambda done: None)
-            self.format = await asyncio.to_thread(create_format)
+        engine = await find_shared_engine(socket, loader.context, load_own)
+        if engine is None:
+            self._searched_at = time.monotonic()
+            return None
+        create = loader.create_engine
+        _, create_format = await asyncio.to_thread(create, Placement(), lambda done: None)
+        self.format = await asyncio.to_thread(create_format)
         return engine
 
     async def _load_and_serve(self, report: _ProgressReport, warm_up: bool) -> Engine:
@@ -124,11 +157,47 @@ class EngineProvider:
             await self._plan()
         own = await self._load_with_retries(report, warm_up)
         try:
-            await self.sharing.serve(own, self.format, self.loader.shared_socket)
+            if self._serves_engine and (socket := self.loader.shared_socket) is not None:
+                await self._serve(own, socket)
         except BaseException:
-            await self.sharing.close(own)  # it is not shared yet
+            await self.close(own)  # it is not shared yet
             raise
         return own
+
+    async def _serve(self, engine: Engine, socket: Path) -> None:
+        """Let other programs of this person use the engine."""
+        from agent.engine.forced_tokens import SPEC_FIELD, ForcedTokens
+        from agent.engine.shared.server import EngineServer
+
+        form = self.format
+
+        def make_constraint(spec: Mapping[str, Any]) -> Constraint:
+            if SPEC_FIELD in spec:
+                return ForcedTokens([*map(index, spec[SPEC_FIELD])])
+            assert isinstance(form, ConstrainableFormat)
+            return constraint_of(form, spec)
+
+        def watch_gaps(spec: Mapping[str, Any]) -> Callable[[], dict[str, str]]:
+            if SPEC_FIELD in spec:
+                return dict
+            assert isinstance(form, ConstrainableFormat)
+            return ArgumentGaps(form, spec).new
+
+        def on_use(begins: bool) -> None:
+            self.served_generations += 1 if begins else -1
+            self._on_use()
+
+        self._server = EngineServer(engine, make_constraint, on_use, watch_gaps)
+        if not await self._server.start(socket):
+            self._server = None
+
+    async def close(self, engine: Engine) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop()
+        await engine.close()
+        if server is not None:
+            await server.close()
 
     async def _load_with_retries(self, report: _ProgressReport, warm_up: bool) -> Engine:
         for attempt in range(1, MAX_LOAD_ATTEMPTS + 1):

@@ -25,7 +25,6 @@ from agent.models.loader import ModelLoader
 from agent.runtime.idle import IdleTimers, TypingPause
 from agent.runtime.prefetch import Prefetcher
 from agent.runtime.provider import EngineProvider
-from agent.runtime.sharing import EngineSharing
 from agent.util import gc_tuning
 from tools.mcp.host import Host
 from tools.policy.approvals import Policy
@@ -106,10 +105,14 @@ class Runtime:
         self._wrap_generation = wrap_generation
         self.prefetcher = Prefetcher(self._generate)
         self.typing_pause = TypingPause()
-        self._sharing = EngineSharing(
-            serves_engine=serves_engine, own_engine=own_engine, on_use=self.restart_idle_timers
+        self.provider = EngineProvider(
+            loader,
+            self.typing_pause,
+            serves_engine=serves_engine,
+            own_engine=own_engine,
+            warm_up=self._warm_up,
+            on_use=self.restart_idle_timers,
         )
-        self.provider = EngineProvider(loader, self._sharing, self.typing_pause, self._warm_up)
         self.idle_timers = IdleTimers(
             unload=self.unload,
             warm_up=self._warm_up,
@@ -175,7 +178,7 @@ class Runtime:
             await callback()
         if (loaded := self.loaded) is not None:
             self.loaded = None
-            await self._sharing.close(loaded.engine)
+            await self.provider.close(loaded.engine)
 
     # --- generations ---
 
@@ -239,9 +242,9 @@ class Runtime:
 
     def restart_idle_timers(self) -> None:
         """Begin to wait for idle time, where a model is loaded and no turn runs."""
-        if self._sharing.running:
+        if self.provider.served_generations:
             self.idle_timers.cancel()
-        if self.running_turns or self._sharing.running or self.loaded is None:
+        if self.running_turns or self.provider.served_generations or self.loaded is None:
             return
         self.idle_timers.restart(
             keep_alive=self.keep_alive,
@@ -282,11 +285,11 @@ class Runtime:
         """Free the model's memory until the next turn; does nothing while a turn runs."""
         async with self._lock:
             loaded = self.loaded
-            if self.running_turns or self._sharing.running or loaded is None:
+            if self.running_turns or self.provider.served_generations or loaded is None:
                 return
             self.loaded, self.asleep = None, loaded
             self.prefetcher.cancel()
-            await self._sharing.close(loaded.engine)
+            await self.provider.close(loaded.engine)
             log.info("%s was unloaded", self.model.name)
 
     async def switch(self, model: Model, *, context: int | None = None) -> None:

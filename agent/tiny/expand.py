@@ -20,8 +20,8 @@ from agent.util import private_files
 
 CORE = Path(__file__).with_name("core.xz")
 """The shipped core: shape and tensors, see `agent.tiny.train.packing.write_core`."""
-Progress = Callable[[int, int], None]
-"""Called with the per cent that are done, and 100."""
+Progress = Callable[[float], None]
+"""Called with the share that is done, 0 to 1."""
 HASHED_END_BYTES = 1 << 16
 """Bytes at either end of the file that the cheap check hashes."""
 FILE_MTIME_NS = 1_600_000_000_000_000_000
@@ -53,63 +53,42 @@ def _hash_ends(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _matches_record(path: Path, record: Path) -> bool:
+def _is_intact(path: Path, record: Path) -> bool:
     try:
-        record_fields = json.loads(record.read_text())
-        return bool(
-            path.stat().st_size == record_fields["size"]
-            and path.stat().st_mtime_ns == record_fields["mtime_ns"]
-            and _hash_ends(path) == record_fields["ends"]
-        )
-    except (OSError, ValueError, KeyError, TypeError):
+        return path.stat().st_mtime_ns == FILE_MTIME_NS and record.read_text() == _hash_ends(path)
+    except (OSError, ValueError):
         return False
 
 
-def ensure(
-    cache: Path,
-    progress: Progress | None = None,
-    write: Callable[[Path, bytes, Progress], None] | None = None,
-) -> Path:
+def ensure(cache: Path, report: Progress = lambda done: None) -> Path:
     """Return the model's GGUF below ``cache``, written now if it is missing or damaged; two callers
-    each rename a file of their own. ``write``: expands a packed core. Raises OSError."""
+    each rename a file of their own. Raises OSError."""
     packed = CORE.read_bytes()
     path = cache / f"tiny-{hashlib.sha256(packed).hexdigest()[:12]}.gguf"
-    record = path.with_suffix(".json")
-    if _matches_record(path, record):
+    record = path.with_suffix(".ends")
+    if _is_intact(path, record):
         return path
-    report = progress or (lambda done, total: None)
-    report(0, 100)
+    report(0.0)
     try:
         private_files.make_folder(cache)
         handle, name = tempfile.mkstemp(prefix=path.stem, suffix=".partial", dir=cache)
         os.close(handle)
         partial = Path(name)
         try:
-            (write or write_gguf)(partial, packed, report)
-            report(90, 100)
-            with partial.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            ends = _hash_ends(partial)
+            write_gguf(partial, packed, report)
+            report(0.9)
             # One stamp for all: of two callers at once, either's record fits either's file.
             os.utime(partial, ns=(FILE_MTIME_NS, FILE_MTIME_NS))
-            status = partial.stat()
-            record_fields = {
-                "sha256": digest,
-                "size": status.st_size,
-                "ends": ends,
-                "mtime_ns": status.st_mtime_ns,
-            }
+            ends = _hash_ends(partial)
             partial.replace(path)
-            note = partial.with_suffix(".note")
-            note.write_text(json.dumps(record_fields))
-            note.replace(record)
+            private_files.write_text(record, ends)
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:
         raise OSError(
             error.errno, f"cannot write the embedded model into {cache}: {error.strerror}"
         ) from error
-    report(100, 100)
+    report(1.0)
     return path
 
 
@@ -119,6 +98,6 @@ def write_gguf(path: Path, packed: bytes, report: Progress) -> None:
     with ThreadPoolExecutor(1, "expand") as pool:  # unpacking takes another core, and no GIL
         unpacking = pool.submit(read_core, packed)
         signs = embedding_rows.bits()
-        report(25, 100)
+        report(0.25)
         shape, tensors = unpacking.result()
-    gguf.write(path, shape, tensors, lambda percent: report(percent, 100), signs)
+    gguf.write(path, shape, tensors, report, signs)

@@ -149,18 +149,16 @@ def write(
     path: Path,
     shape: dict[str, Any],
     tensors: dict[str, Array],
-    on_percent: Callable[[int], None],
-    signs: npt.NDArray[np.uint8] | None = None,
+    report: Callable[[float], None],
+    signs: npt.NDArray[np.uint8],
 ) -> None:
-    """Write the file. ``tensors``: layers, and the trained rows under ``rows.*``. ``on_percent``: gets
-    the per cent done. ``signs``: `embedding_rows.bits`, if they are computed already."""
+    """Write the file. ``tensors``: layers, and the trained rows under ``rows.*``. ``report``: gets the
+    share that is done. ``signs``: `embedding_rows.bits`."""
     writer = ArrayWriter(path, "gpt-oss")
     add_metadata(writer, shape)
     add_tokenizer(writer)
-    on_percent(40)
+    report(0.4)
     q4 = gguf.GGMLQuantizationType.Q4_0
-    if signs is None:
-        signs = embedding_rows.bits()
     for name, key, output in (("token_embd", "in", False), ("output", "out", True)):
         data = table_q4(signs, output)
         data[tensors["rows.ids"]] = tensors[f"rows.{key}"]
@@ -172,7 +170,7 @@ def write(
             writer.add_tensor(name, data, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
         else:
             writer.add_tensor(name, data)
-    on_percent(70)
+    report(0.7)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

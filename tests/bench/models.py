@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from agent.engine.placement.placement import DEFAULT_SEQUENCES, Placement
-from agent.tiny import expand, gguf
+from agent.tiny import embedding_rows, expand, gguf
 from tests.bench import CACHE, GPU_LAYERS, large_gguf, progress
 
 _SHAPE = os.environ.get("AGENT_BENCH_SHAPE", "large")
@@ -36,7 +36,8 @@ def endless_model() -> Path:
         shape, tensors = expand.read_core(core)
         out = tensors["rows.out"].copy()
         out[np.isin(tensors["rows.ids"], STOP_IDS)] = 0
-        gguf.write(path, shape, tensors | {"rows.out": out}, lambda percent: None)
+        tensors |= {"rows.out": out}
+        gguf.write(path, shape, tensors, lambda done: None, embedding_rows.bits())
 
     return _write_once(f"endless-{hashlib.sha256(core).hexdigest()[:12]}.gguf", write)
 

@@ -48,7 +48,7 @@ def model_cache(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
     expanded = pytest_cache.mkdir("tiny") if pytest_cache else cache
     gguf = expand.ensure(expanded)
     if expanded != cache:
-        for file in (gguf, gguf.with_suffix(".json")):
+        for file in (gguf, gguf.with_suffix(".ends")):
             (cache / file.name).symlink_to(file)
     (cache / "vocabulary").mkdir()
     (cache / "vocabulary" / RANKS_FILE).write_bytes(vocabulary.ranks())

@@ -1,7 +1,6 @@
 """The embedded model's file: written once, found again, repaired, the same everywhere."""
 
 import hashlib
-import json
 import os
 import threading
 from dataclasses import dataclass
@@ -21,28 +20,30 @@ class FakeWriter:
 
     def __call__(self, path: Path, packed: bytes, report: expand.Progress) -> None:
         self.calls += 1
-        report(50, 100)
+        report(0.5)
         path.write_bytes(hashlib.sha256(packed).digest() * 10_000)
 
 
 @pytest.fixture
-def writer() -> FakeWriter:
-    return FakeWriter()
+def writer(monkeypatch: pytest.MonkeyPatch) -> FakeWriter:
+    fake = FakeWriter()
+    monkeypatch.setattr(expand, "write_gguf", fake)
+    return fake
 
 
 def test_ensure_second_call_finds_file(tmp_path: Path, writer: FakeWriter) -> None:
-    steps: list[tuple[int, int]] = []
+    steps: list[float] = []
     folder = tmp_path / "new" / "folder"
-    first = expand.ensure(folder, lambda done, total: steps.append((done, total)), writer)
-    again = expand.ensure(folder, lambda done, total: steps.append((0, 0)), writer)
+    first = expand.ensure(folder, steps.append)
+    again = expand.ensure(folder, steps.append)
     assert first == again
     assert writer.calls == 1
-    assert steps == [(0, 100), (50, 100), (90, 100), (100, 100)]
+    assert steps == [0.0, 0.5, 0.9, 1.0]
 
 
 def test_ensure_file_name_has_hash_of_core(tmp_path: Path, writer: FakeWriter) -> None:
     core = hashlib.sha256(expand.CORE.read_bytes()).hexdigest()
-    assert expand.ensure(tmp_path, write=writer).name == f"tiny-{core[:12]}.gguf"
+    assert expand.ensure(tmp_path).name == f"tiny-{core[:12]}.gguf"
 
 
 @pytest.mark.parametrize(
@@ -51,9 +52,9 @@ def test_ensure_file_name_has_hash_of_core(tmp_path: Path, writer: FakeWriter) -
 def test_ensure_damaged_file_is_written_again(
     tmp_path: Path, writer: FakeWriter, harm: str
 ) -> None:
-    path = expand.ensure(tmp_path, write=writer)
+    path = expand.ensure(tmp_path)
     original = path.read_bytes()
-    record = path.with_suffix(".json")
+    record = path.with_suffix(".ends")
     match harm:
         case "truncated":
             os.truncate(path, 1000)
@@ -67,24 +68,25 @@ def test_ensure_damaged_file_is_written_again(
             record.unlink()
         case _:
             record.write_text("[1, 2")
-    assert expand.ensure(tmp_path, write=writer).read_bytes() == original
+    assert expand.ensure(tmp_path).read_bytes() == original
     assert writer.calls == 2
 
 
 def test_ensure_leaves_only_file_and_record(tmp_path: Path, writer: FakeWriter) -> None:
-    path = expand.ensure(tmp_path, write=writer)
-    assert {p.name for p in tmp_path.iterdir()} == {path.name, path.with_suffix(".json").name}
-    record = json.loads(path.with_suffix(".json").read_text())
-    assert record["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    path = expand.ensure(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {path.name, path.with_suffix(".ends").name}
 
 
-def test_ensure_failed_write_leaves_nothing(tmp_path: Path) -> None:
+def test_ensure_failed_write_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def write(path: Path, packed: bytes, report: expand.Progress) -> None:
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr(expand, "write_gguf", write)
     with pytest.raises(OSError, match="cannot write the embedded model"):
-        expand.ensure(tmp_path, write=write)
+        expand.ensure(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -92,7 +94,7 @@ def test_ensure_concurrent_callers_get_complete_file(tmp_path: Path, writer: Fak
     contents: list[bytes] = []
 
     def call() -> None:
-        contents.append(expand.ensure(tmp_path, write=writer).read_bytes())
+        contents.append(expand.ensure(tmp_path).read_bytes())
 
     callers = [threading.Thread(target=call) for _ in range(8)]
     for caller in callers:
@@ -106,7 +108,7 @@ def test_ensure_concurrent_callers_get_complete_file(tmp_path: Path, writer: Fak
 def test_ensure_unwritable_cache_raises(tmp_path: Path, writer: FakeWriter) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match="cannot write the embedded model"):
-        expand.ensure(tmp_path / "file" / "cache", write=writer)
+        expand.ensure(tmp_path / "file" / "cache")
 
 
 def test_shipped_files_are_under_11_megabytes() -> None:

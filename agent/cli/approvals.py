@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,21 +13,9 @@ from agent.cli.options import flag
 from agent.config.paths import user_paths
 from agent.errors import UserError
 from agent.util.sanitize import echo, sanitize
+from tools.policy.approval_store import ApprovalStore, StoredApproval
 
-if TYPE_CHECKING:
-    from tools.policy.approval_store import ApprovalStore, StoredApproval
-
-app = typer.Typer(
-    help="List and revoke what you allowed for good (A, always, in the app's questions).\n\n"
-    "Approvals count in the folder where you gave them. A rule says what it allows:"
-    ' "run git status …" is every command that begins so; "run make test" is that command and no'
-    ' other; "write DIR/…" is files in DIR and below; "open HOST" is pages of that host. Options'
-    " that run or write something else (find -exec, sort -o) are never part of a rule that ends in …"
-    " and ask again. Other tools are allowed one by one, until their definition changes.",
-    epilog="Examples: agent approvals list  ·  agent approvals revoke 1f2e3d4c",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("list", epilog="Example: agent approvals list --json | jq -r '.[].allows'")
@@ -98,6 +85,4 @@ def _line(approval: StoredApproval) -> str:
 
 
 def _store() -> ApprovalStore:
-    from tools.policy.approval_store import ApprovalStore
-
     return ApprovalStore(user_paths().approvals, Path.cwd().resolve())

@@ -27,17 +27,12 @@ from agent.config.settings import (
     settings_file,
 )
 from agent.errors import UserError
+from agent.models.resolve import default_name, lasting_name
 from agent.util import private_files
 from agent.util.programs import find_program, require_program
 from agent.util.sanitize import echo, sanitize
 
-app = typer.Typer(
-    help="Show and change the settings of config.toml.\n\n"
-    "Options on the command line take precedence over them, and they over models.toml.",
-    epilog="Examples: agent config show  ·  agent config set effort high  ·  agent config edit",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
+app = typer.Typer(rich_markup_mode=None)
 FALLBACK_EDITORS = ("nano", "vi")
 """Tried where neither VISUAL nor EDITOR is set."""
 
@@ -86,8 +81,6 @@ def set_(
     value: str = typer.Argument(metavar="VALUE", help="Quotes are not needed."),
 ) -> None:
     """Change one setting; the rest of the file, comments too, stays as it is."""
-    from agent.models.resolve import lasting_name
-
     name = FORMER_NAMES.get(name, name)
     if name not in DEFAULTS:
         raise UserError(f"There is no setting {name}; agent config show lists them.")
@@ -182,7 +175,6 @@ def _text(value: Any) -> str:
 
 def _default_model(paths: Paths) -> str | None:
     from agent.engine.protocol import EngineError
-    from agent.models.resolve import default_name
 
     try:
         return default_name(paths)

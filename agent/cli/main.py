@@ -6,23 +6,22 @@ import difflib
 import os
 import re
 import sys
+from collections.abc import MutableMapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 import typer.core
+import typer.main
 
 from agent.cli import trust
-from agent.cli.approvals import app as approvals_app
 from agent.cli.completion import (
     COMPLETION_VARIABLE,
     complete_client,
     complete_model,
     name_app_command,
 )
-from agent.cli.config import app as config_app
-from agent.cli.mcp import mcp_app
-from agent.cli.models import app as models_app
 from agent.cli.options import (
     AliasOption,
     ContextOption,
@@ -39,7 +38,6 @@ from agent.cli.options import (
     takes_launch_options,
 )
 from agent.cli.process import require_app_terminal
-from agent.cli.sessions import app as sessions_app
 from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths
 from agent.errors import UserError
@@ -58,6 +56,25 @@ if TYPE_CHECKING:
 
     from agent.runtime.runtime import Runtime
     from tui.session import Serving
+
+
+class LateGroup(typer.core.TyperGroup):
+    """A group whose commands are in the module of its name, imported when they are asked for."""
+
+    _loaded: MutableMapping[str, Any] | None = None
+
+    @property
+    def commands(self) -> MutableMapping[str, Any]:
+        if self._loaded is None:
+            module = import_module(f"agent.cli.{self.name}")
+            group = typer.main.get_command(module.app)
+            assert isinstance(group, typer.core.TyperGroup)
+            self._loaded = group.commands
+        return self._loaded
+
+    @commands.setter
+    def commands(self, none: MutableMapping[str, Any]) -> None:
+        """Ignore what typer has found, as nothing is registered."""
 
 
 class ProgramGroup(typer.core.TyperGroup):
@@ -84,11 +101,46 @@ PROGRAM_OPTIONS = (
 )  # fmt: skip
 """Options of the program itself; any other one without a command belongs to the app."""
 PROMPT_COMMANDS = ("agent chat", "agent run")
-app.add_typer(models_app, name="models")
-app.add_typer(sessions_app, name="sessions")
-app.add_typer(mcp_app, name="mcp")
-app.add_typer(approvals_app, name="approvals")
-app.add_typer(config_app, name="config")
+
+
+def _add_group(name: str, *, help: str, epilog: str) -> None:
+    group = typer.Typer(cls=LateGroup, help=help, epilog=epilog, no_args_is_help=True)
+    app.add_typer(group, name=name)
+
+
+_add_group(
+    "models",
+    help="List, download and remove models.",
+    epilog="Example: agent models pull gpt-oss-20b",
+)
+_add_group(
+    "sessions",
+    help="List, show, replay, rename, delete, fork and export conversations.",
+    epilog="IDs may be shortened, as the list shows them. Example: agent sessions show 3bc06fe5",
+)
+_add_group(
+    "mcp",
+    help="Add, remove, list, inspect and try MCP servers.\n\n"
+    "Yours are in mcp.json in the config folder; a folder's own in its .mcp.json.",
+    epilog="Examples: agent mcp add time -- uvx mcp-server-time  ·  agent mcp import"
+    '  ·  agent mcp call time get_current_time \'{"timezone":"Europe/Rome"}\'',
+)
+_add_group(
+    "approvals",
+    help="List and revoke what you allowed for good (A, always, in the app's questions).\n\n"
+    "Approvals count in the folder where you gave them. A rule says what it allows:"
+    ' "run git status …" is every command that begins so; "run make test" is that command and no'
+    ' other; "write DIR/…" is files in DIR and below; "open HOST" is pages of that host. Options'
+    " that run or write something else (find -exec, sort -o) are never part of a rule that ends in …"
+    " and ask again. Other tools are allowed one by one, until their definition changes.",
+    epilog="Examples: agent approvals list  ·  agent approvals revoke 1f2e3d4c",
+)
+_add_group(
+    "config",
+    help="Show and change the settings of config.toml.\n\n"
+    "Options on the command line take precedence over them, and they over models.toml.",
+    epilog="Examples: agent config show  ·  agent config set effort high  ·  agent config edit",
+)
 
 
 def _print_version(requested: bool) -> None:

@@ -21,14 +21,7 @@ from agent.config.launch import LaunchOptions
 from agent.errors import UserError
 from agent.server.http.options import DEFAULT_HOST
 
-mcp_app = typer.Typer(
-    help="Add, remove, list, inspect and try MCP servers.\n\n"
-    "Yours are in mcp.json in the config folder; a folder's own in its .mcp.json.",
-    epilog="Examples: agent mcp add time -- uvx mcp-server-time  ·  agent mcp import"
-    '  ·  agent mcp call time get_current_time \'{"timezone":"Europe/Rome"}\'',
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
+app = typer.Typer(rich_markup_mode=None)
 NameArgument = Annotated[
     str,
     typer.Argument(
@@ -53,7 +46,7 @@ RootOption = Annotated[
 ]
 
 
-@mcp_app.command("list", epilog="Example: agent mcp list --root ~/project")
+@app.command("list", epilog="Example: agent mcp list --root ~/project")
 def list_servers(
     root: RootOption = Path(), trust_project: TrustOption = False, as_json: JsonOption = False
 ) -> None:
@@ -63,7 +56,7 @@ def list_servers(
     raise typer.Exit(mcp_actions.list_servers(root, trust_project, as_json=as_json))
 
 
-@mcp_app.command(
+@app.command(
     epilog="Examples: agent mcp add git -- uvx mcp-server-git --repository .  ·  "
     "agent mcp add web https://example.org/mcp --header 'Authorization: Bearer ${TOKEN}'"
 )
@@ -119,7 +112,7 @@ def add(
     raise typer.Exit(code)
 
 
-@mcp_app.command(epilog="Example: agent mcp search github")
+@app.command(epilog="Example: agent mcp search github")
 def search(
     words: list[str] = typer.Argument(metavar="WORDS…"),
     limit: int = typer.Option(20, min=1, max=100, metavar="N", help="Servers to list."),
@@ -132,7 +125,7 @@ def search(
     mcp_registry.search(words, registry, limit, as_json=as_json)
 
 
-@mcp_app.command(epilog="Example: agent mcp remove git")
+@app.command(epilog="Example: agent mcp remove git")
 def remove(name: NameArgument) -> None:
     """Remove a server from your mcp.json."""
     from agent.cli import mcp_actions
@@ -140,7 +133,7 @@ def remove(name: NameArgument) -> None:
     mcp_actions.remove(name)
 
 
-@mcp_app.command("import", epilog="Example: agent mcp import --yes")
+@app.command("import", epilog="Example: agent mcp import --yes")
 def import_servers(
     yes: bool = flag("--yes", "-y", help="Do not ask for confirmation."),
 ) -> None:
@@ -150,7 +143,7 @@ def import_servers(
     raise typer.Exit(mcp_actions.import_servers(yes))
 
 
-@mcp_app.command(epilog="Example: agent mcp inspect git")
+@app.command(epilog="Example: agent mcp inspect git")
 def inspect(
     name: NameArgument,
     root: RootOption = Path(),
@@ -163,9 +156,7 @@ def inspect(
     raise typer.Exit(mcp_actions.inspect(name, root, trust_project, as_json=as_json))
 
 
-@mcp_app.command(
-    epilog='Example: agent mcp call time get_current_time \'{"timezone":"Europe/Rome"}\''
-)
+@app.command(epilog='Example: agent mcp call time get_current_time \'{"timezone":"Europe/Rome"}\'')
 def call(
     name: NameArgument,
     tool: str = typer.Argument(metavar="TOOL"),
@@ -188,7 +179,7 @@ def call(
     )
 
 
-@mcp_app.command(
+@app.command(
     epilog="Examples: agent mcp login web  ·  agent mcp login https://example.org/mcp --device"
 )
 def login(
@@ -215,7 +206,7 @@ def login(
     raise typer.Exit(code)
 
 
-@mcp_app.command(epilog="Example: agent mcp logout web")
+@app.command(epilog="Example: agent mcp logout web")
 def logout(name: ServerArgument, root: RootOption = Path()) -> None:
     """Log out: delete a server's tokens."""
     from agent.cli import mcp_login
@@ -223,7 +214,7 @@ def logout(name: ServerArgument, root: RootOption = Path()) -> None:
     mcp_login.logout(name, root)
 
 
-@mcp_app.command(
+@app.command(
     epilog="Examples: agent mcp serve --model gpt-oss-20b --tools python  ·  "
     "claude mcp add gpt-oss -- agent mcp serve  ·  agent mcp serve --http --port 8090"
 )

@@ -6,9 +6,10 @@ import json
 import shutil
 import sys
 import tomllib
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,22 +17,23 @@ from agent.cli.completion import complete_model
 from agent.cli.options import flag
 from agent.cli.trust import can_ask
 from agent.config.paths import Paths, user_paths
+from agent.config.settings import save_setting
+from agent.engine.placement.planner import format_bytes
+from agent.engine.protocol import EngineError
 from agent.errors import UserError, user_errors
+from agent.models import hub, resolve
+from agent.models.catalog import Model, find_entry, load_catalog, pulled_folder
+from agent.models.discovery import discover, matching
+from agent.models.download import estimate_pull, find_pullable
+from agent.models.download import pull as download
+from agent.models.hub import Quantisation
+from agent.models.listing import estimate_row, list_models
+from agent.models.machine import inspect_machine
+from agent.models.resolve import resolve_model
 from agent.util import private_files
 from agent.util.sanitize import echo, echo_row, sanitize
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from agent.models.catalog import Model
-    from agent.models.hub import Quantisation
-
-app = typer.Typer(
-    help="List, download and remove models.",
-    epilog="Example: agent models pull gpt-oss-20b",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
+app = typer.Typer(rich_markup_mode=None)
 Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete_model)]
 
 
@@ -44,9 +46,6 @@ def list_(
     A star marks the default. Each is fast, usable or slow on this machine (from 20 and 4 tokens a
     second on), or too big for its free memory.
     """
-    from agent.models.listing import estimate_row, list_models
-    from agent.models.machine import inspect_machine
-
     rows, machine = list_models(user_paths()), inspect_machine()
     fits = [estimate_row(row, machine) for row in rows]
     if as_json:
@@ -70,8 +69,6 @@ def _line(text: str) -> str:
 
 
 def _format_size(size: int | None) -> str:
-    from agent.engine.placement.planner import format_bytes
-
     return "–" if size is None else format_bytes(size)
 
 
@@ -92,10 +89,7 @@ def show(
 
     The example is a thought, a message and a call. A model whose calls cannot be parsed gets no tools.
     """
-    from agent.engine.protocol import EngineError
-    from agent.models.catalog import find_entry, load_catalog
     from agent.models.details import describe_messages, describe_model
-    from agent.models.resolve import resolve_model
 
     paths = user_paths()
     with user_errors(EngineError):
@@ -123,10 +117,6 @@ def pull(
     An interrupted download resumes. If another program has the model on this machine, that file is
     offered instead. A repository's model is added to models.toml: --model NAME runs it.
     """
-    from agent.models import hub
-    from agent.models.download import estimate_pull, find_pullable
-    from agent.models.download import pull as download
-
     repository = hub.parse_repository(name)
     if repository is not None:
         model = _choose_from_repository(*repository)
@@ -149,9 +139,6 @@ def pull(
 
 def _choose_from_repository(repo: str, name: str | None) -> Model:
     """Return the named, chosen or best quantisation. Raises UserError, EngineError."""
-    from agent.models import hub
-    from agent.models.machine import inspect_machine
-
     paths = user_paths()
     quantisations = hub.list_quantisations(repo)
     if name is not None:
@@ -192,9 +179,6 @@ def search(
     A star marks the quantisation that agent models pull takes on this machine. Whether calls of tools
     can be parsed is known where the hub has the chat template.
     """
-    from agent.models import hub
-    from agent.models.machine import inspect_machine
-
     repositories = hub.search_repositories(" ".join(words), limit)
     if as_json:
         echo(json.dumps([asdict(repository) for repository in repositories], indent=2))
@@ -222,10 +206,6 @@ def _format_sizes(quantisations: Sequence[Quantisation]) -> str:
 
 def _offer_discovered(name: str) -> Path | None:
     """Offer another program's copy of the model; its file if the person takes it. Raises UserError."""
-    from agent.models.catalog import load_catalog, pulled_folder
-    from agent.models.discovery import matching
-    from agent.models.download import find_pullable
-
     paths = user_paths()
     model = find_pullable(name)
     if model.installed:
@@ -271,8 +251,6 @@ def remove(
     name: Name, yes: bool = flag("--yes", "-y", help="Do not ask for confirmation.")
 ) -> None:
     """Delete a downloaded model; other programs' files stay."""
-    from agent.models.catalog import pulled_folder
-
     paths = user_paths()
     model = _require_entry(name, paths)
     folder = pulled_folder(model, paths)
@@ -322,10 +300,6 @@ def default(
     name: str | None = typer.Argument(None, metavar="[NAME|PATH]", autocompletion=complete_model),
 ) -> None:
     """Print or set the default model."""
-    from agent.config.settings import save_setting
-    from agent.engine.protocol import EngineError
-    from agent.models import resolve
-
     paths = user_paths()
     with user_errors(EngineError):
         if name is not None:
@@ -335,10 +309,6 @@ def default(
 
 def _require_entry(name: str, paths: Paths) -> Model:
     """The entry of models.toml with this name or alias; where there is none, UserError says why."""
-    from agent.engine.protocol import EngineError
-    from agent.models.catalog import find_entry, load_catalog
-    from agent.models.discovery import discover
-
     with user_errors(EngineError):
         catalog = load_catalog(paths)
         if (model := find_entry(catalog, name)) is not None:

@@ -5,30 +5,25 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from agent.cli.completion import complete_session
 from agent.cli.options import expand, flag
 from agent.cli.process import require_app_terminal
+from agent.cli.render import JsonLinesRenderer, Renderer, TerminalRenderer
 from agent.config.paths import user_paths
 from agent.errors import UserError, user_errors
+from agent.store.conversations import Store, StoreError, delete_conversation
+from agent.store.export import FORMATS, ExportRecord, local_time, markdown, summary_json
 from agent.store.lookup import SHORT_ID_LENGTH, short_id
+from agent.store.records import title_from
 from agent.util import private_files
 from agent.util.sanitize import echo, sanitize
 from agent.util.user_files import refuse_link
 
-if TYPE_CHECKING:
-    from agent.store.conversations import Store
-    from agent.store.export import ExportRecord
-
-app = typer.Typer(
-    help="List, show, replay, rename, delete, fork and export conversations.",
-    epilog="IDs may be shortened, as the list shows them. Example: agent sessions show 3bc06fe5",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
+app = typer.Typer(rich_markup_mode=None)
 
 SessionId = Annotated[
     str,
@@ -43,8 +38,6 @@ def list_(
     as_json: bool = flag("--json", help="Print a JSON array, with whole ids."),
 ) -> None:
     """List all conversations, the latest first."""
-    from agent.store.export import local_time, summary_json
-
     store = _open_store()
     summaries = store.summaries()
     _report_damage(store)
@@ -69,8 +62,6 @@ def show(
     context: bool = flag("--context", help="Show the tokens in the context instead, by kind."),
 ) -> None:
     """Show a conversation as text."""
-    from agent.store.export import markdown
-
     store = _open_store()
     record = _load_record(store, session)
     if context:
@@ -114,7 +105,6 @@ def replay(
 
 
 async def _replay(store: Store, record: ExportRecord, speed: float, *, as_json: bool) -> None:
-    from agent.cli.render import JsonLinesRenderer, Renderer, TerminalRenderer
     from agent.store.replay import TurnReplay
 
     for turn in record.turns:
@@ -143,8 +133,6 @@ def export(
     ),
 ) -> None:
     """Export a conversation to a file or stdout."""
-    from agent.store.export import FORMATS
-
     text = FORMATS[form](_load_record(_open_store(), session))
     if output is None:
         echo(text, end="")
@@ -184,8 +172,6 @@ def delete(
     yes: bool = flag("--yes", "-y", help="Do not ask for confirmation."),
 ) -> None:
     """Delete conversations; their branches keep what they share."""
-    from agent.store.conversations import delete_conversation
-
     store = _open_store()
     names = list(dict.fromkeys(_find(store, session) for session in sessions))
     if not yes:
@@ -207,8 +193,6 @@ def rename(
     title: str = typer.Argument(metavar="TITLE", help="The new title, one line."),
 ) -> None:
     """Rename a conversation."""
-    from agent.store.records import title_from
-
     if not title_from(title):
         raise UserError("The title is empty.")
     store = _open_store()
@@ -216,15 +200,11 @@ def rename(
 
 
 def _open_store() -> Store:
-    from agent.store.conversations import Store, StoreError
-
     with user_errors(StoreError):
         return Store(user_paths().store)
 
 
 def _find(store: Store, session: str) -> str:
-    from agent.store.conversations import StoreError
-
     try:
         return store.find(session)
     except StoreError as error:
@@ -233,8 +213,6 @@ def _find(store: Store, session: str) -> str:
 
 def _load_record(store: Store, session: str) -> ExportRecord:
     """A conversation without its damaged parts, which are named on stderr. Raises UserError."""
-    from agent.store.export import ExportRecord
-
     name = _find(store, session)
     summary, turns = store.summary(name), store.turns(name)
     if summary is None:

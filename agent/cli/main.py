@@ -58,18 +58,23 @@ if TYPE_CHECKING:
     from tui.session import Serving
 
 
-class LateGroup(typer.core.TyperGroup):
-    """A group whose commands are in the module of its name, imported when they are asked for."""
+SPREAD_GROUPS = {"mcp": ("mcp", "mcp_edit", "mcp_login")}
+"""Groups of commands that are in several modules; any other is in the module of its name."""
 
-    _loaded: MutableMapping[str, Any] | None = None
+
+class LateGroup(typer.core.TyperGroup):
+    """A group whose commands are in modules that are imported when they are asked for."""
+
+    _loaded: dict[str, Any] | None = None
 
     @property
     def commands(self) -> MutableMapping[str, Any]:
         if self._loaded is None:
-            module = import_module(f"agent.cli.{self.name}")
-            group = typer.main.get_command(module.app)
-            assert isinstance(group, typer.core.TyperGroup)
-            self._loaded = group.commands
+            self._loaded = {}
+            for module in SPREAD_GROUPS.get(str(self.name), (self.name,)):
+                group = typer.main.get_command(import_module(f"agent.cli.{module}").app)
+                assert isinstance(group, typer.core.TyperGroup)
+                self._loaded |= group.commands
         return self._loaded
 
     @commands.setter

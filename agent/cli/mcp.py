@@ -1,14 +1,21 @@
-"""`agent mcp …`: parses the commands, whose docstrings are their help texts; `mcp_actions` performs
-them. It is imported late, as the MCP client does not belong to ``--help``."""
+"""`agent mcp …`: lists, inspects and calls MCP servers, and is one; `mcp_edit` and `mcp_login` have the
+commands that change something. The docstrings are the help texts."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from agent.cli import login_prompt
 from agent.cli.completion import complete_server
+from agent.cli.mcp_forms import FormAnswers
+from agent.cli.mcp_json import inspection_object, print_json, result_object, server_object
 from agent.cli.options import (
     HostOption,
     PortOption,
@@ -17,9 +24,19 @@ from agent.cli.options import (
     flag,
     takes_launch_options,
 )
+from agent.cli.trust import can_ask
 from agent.config.launch import LaunchOptions
-from agent.errors import UserError
+from agent.config.paths import user_paths
+from agent.errors import UserError, user_errors
 from agent.server.http.options import DEFAULT_HOST
+from agent.util.process import EXIT_DONE, EXIT_FAILED
+from agent.util.sanitize import echo
+from tools.config.servers import ConfigError, ServerConfig
+from tools.factory import ToolboxOptions, build_toolbox
+from tools.mcp.host import Host
+from tools.results import protocol_failure
+from tools.sanitize import clean_line, clean_text
+from tools.types import Prompt, Resource, ServerState, Tool
 
 app = typer.Typer(rich_markup_mode=None)
 NameArgument = Annotated[
@@ -29,21 +46,57 @@ NameArgument = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-DEFAULT_REGISTRY = "https://registry.modelcontextprotocol.io"
-RegistryOption = Annotated[
-    str, typer.Option(envvar="AGENT_MCP_REGISTRY", metavar="URL", help="The registry's address.")
-]
-ServerArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME|URL",
-        help="A name from agent mcp list, or the URL of a server.",
-        autocompletion=complete_server,
-    ),
-]
 RootOption = Annotated[
     Path, typer.Option(callback=expand, metavar="DIR", help="Also read this folder's .mcp.json.")
 ]
+MAX_RESULT_CHARS, MAX_PIPED_CHARS = 32_000, 1 << 30
+"""Characters of a result on a terminal, and in a pipe: no message of a server is longer."""
+
+
+def create_host(root: Path, trust: bool, max_result_chars: int = MAX_RESULT_CHARS) -> Host:
+    """A host of the person's servers and those of ``root``; nothing is connected yet."""
+    paths = user_paths()
+    if not root.is_dir():
+        raise UserError(f"--root: {root} is not a folder.")
+    with user_errors(ConfigError, ending="."):
+        return build_toolbox(
+            ToolboxOptions(
+                root=root,
+                max_result_chars=max_result_chars,
+                results_folder=paths.cache / "results",
+                server_homes=paths.cache / "mcp",
+                user_config=paths.mcp_json,
+                approvals_file=paths.approvals,
+                credentials_file=paths.credentials,
+                own_folders=paths.folders,
+                trust_project=trust,
+            )
+        ).host
+
+
+def require_config(host: Host, name: str) -> ServerConfig:
+    """Return the settings of a server; raises UserError if there is none of this name."""
+    config = host.server_config(name)
+    if config is None:
+        known = ", ".join(configured_names(host)) or "none"
+        raise UserError(f"There is no server {name!r}; known: {known}.")
+    return config
+
+
+def configured_names(host: Host) -> list[str]:
+    """The servers of the configuration files, without the built-in ones."""
+    names = [state.name for state in host.server_states()]
+    return [n for n in names if (config := host.server_config(n)) and config.builtin is None]
+
+
+def run_with(host: Host, work: Callable[[Host], Awaitable[int]]) -> int:
+    async def run() -> int:
+        try:
+            return await work(host)
+        finally:
+            await host.close()
+
+    return asyncio.run(run())
 
 
 @app.command("list", epilog="Example: agent mcp list --root ~/project")
@@ -51,96 +104,43 @@ def list_servers(
     root: RootOption = Path(), trust_project: TrustOption = False, as_json: JsonOption = False
 ) -> None:
     """Connect to every server and show its state."""
-    from agent.cli import mcp_actions
+    host = create_host(root, trust_project)
 
-    raise typer.Exit(mcp_actions.list_servers(root, trust_project, as_json=as_json))
+    async def work(host: Host) -> int:
+        names = configured_names(host)
+        for name in names:
+            host.connect(name)
+        width = max(map(len, names), default=0)
+        async for name in host.iter_started(names):
+            if not as_json:
+                echo(_status_line(state_of(host, name), require_config(host, name), width))
+        states = [state for state in host.server_states() if state.name in names]
+        if as_json:
+            print_json([server_object(s, require_config(host, s.name)) for s in states])
+        elif not states:
+            echo("No server is configured: agent mcp add NAME -- COMMAND, or agent mcp import.")
+        return EXIT_FAILED if any(state.status == "failed" for state in states) else EXIT_DONE
 
-
-@app.command(
-    epilog="Examples: agent mcp add git -- uvx mcp-server-git --repository .  ·  "
-    "agent mcp add web https://example.org/mcp --header 'Authorization: Bearer ${TOKEN}'"
-)
-def add(
-    name: str = typer.Argument(metavar="NAME", help="The server's name."),
-    command: list[str] | None = typer.Argument(
-        None, metavar="COMMAND ARGS… | URL", help="The command and its arguments, after --."
-    ),
-    *,
-    from_registry: str | None = typer.Option(
-        None,
-        "--from",
-        metavar="REGISTRY-ID[@VERSION]",
-        help="Add a server of the registry (agent mcp search); shows what it runs, and asks.",
-    ),
-    remote: bool = flag("--remote", help="With --from: its address, not its package."),
-    yes: bool = flag("--yes", "-y", help="With --from: do not ask for confirmation."),
-    registry: RegistryOption = DEFAULT_REGISTRY,
-    env: list[str] | None = typer.Option(
-        None, metavar="KEY=VALUE", help="Environment variable of the command (repeatable)."
-    ),
-    header: list[str] | None = typer.Option(
-        None, metavar="'KEY: VALUE'", help="HTTP header for the URL (repeatable)."
-    ),
-    transport: str | None = typer.Option(
-        None, metavar="http|sse", help="Transport of the URL; default: the one that works."
-    ),
-    cwd: Path | None = typer.Option(None, metavar="DIR", help="Folder that the command runs in."),
-    force: bool = flag("--force", help="Replace a server of the same name."),
-    sandbox: bool = flag("--sandbox", help="Start the command in the sandbox."),
-) -> None:
-    """Add a server to your mcp.json; ${VAR} is stored as written and looked up at its start."""
-    from agent.cli import mcp_actions, mcp_registry
-
-    if from_registry is None:
-        mcp_actions.add(
-            name,
-            command or [],
-            env or [],
-            header or [],
-            transport=transport,
-            cwd=cwd,
-            force=force,
-            sandbox=sandbox,
-        )
-        return
-    if command or transport or cwd or sandbox:
-        raise UserError("--from takes no COMMAND, --transport, --cwd or --sandbox.")
-    settings = mcp_actions.env_and_headers(env or [], header or [])
-    code = mcp_registry.add(
-        name, from_registry, registry, remote=remote, settings=settings, force=force, yes=yes
-    )
-    raise typer.Exit(code)
+    raise typer.Exit(run_with(host, work))
 
 
-@app.command(epilog="Example: agent mcp search github")
-def search(
-    words: list[str] = typer.Argument(metavar="WORDS…"),
-    limit: int = typer.Option(20, min=1, max=100, metavar="N", help="Servers to list."),
-    registry: RegistryOption = DEFAULT_REGISTRY,
-    as_json: JsonOption = False,
-) -> None:
-    """Search the MCP registry; agent mcp add NAME --from ID adds one."""
-    from agent.cli import mcp_registry
-
-    mcp_registry.search(words, registry, limit, as_json=as_json)
+def state_of(host: Host, name: str) -> ServerState:
+    return next(state for state in host.server_states() if state.name == name)
 
 
-@app.command(epilog="Example: agent mcp remove git")
-def remove(name: NameArgument) -> None:
-    """Remove a server from your mcp.json."""
-    from agent.cli import mcp_actions
+def _status_line(state: ServerState, config: ServerConfig, width: int) -> str:
+    summary = clean_line(config.command_line)
+    if state.status == "ready":
+        summary = f"{len(state.tools)} tools  MCP {state.protocol}  {summary}"
+    elif state.error:
+        summary = _indented(state.error)
+    origin = "  (this folder's)" if config.from_project else ""
+    return f"{clean_text(state.name):{width}}  {state.status:8}  {summary}{origin}"
 
-    mcp_actions.remove(name)
 
-
-@app.command("import", epilog="Example: agent mcp import --yes")
-def import_servers(
-    yes: bool = flag("--yes", "-y", help="Do not ask for confirmation."),
-) -> None:
-    """Import the servers of Claude, Codex, Cursor, VS Code and others; shows them and asks."""
-    from agent.cli import mcp_actions
-
-    raise typer.Exit(mcp_actions.import_servers(yes))
+def _indented(text: str) -> str:
+    """Indent all lines but the first: only this program's own begin at the margin."""
+    return "\n  ".join(text.splitlines())
 
 
 @app.command(epilog="Example: agent mcp inspect git")
@@ -151,9 +151,45 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """Show a server's tools, resources and prompts, and its stderr."""
-    from agent.cli import mcp_actions
+    host = create_host(root, trust_project)
+    require_config(host, name)
 
-    raise typer.Exit(mcp_actions.inspect(name, root, trust_project, as_json=as_json))
+    async def work(host: Host) -> int:
+        host.connect(name)
+        await host.wait_started({name})
+        state, config = state_of(host, name), require_config(host, name)
+        tools = [tool for tool in host.tools() if tool.server == name]
+        lists = state.status == "ready" and not config.builtin
+        resources = await host.content.resources(name) if lists else []
+        prompts = await host.content.prompts(name) if lists else []
+        if as_json:
+            server = server_object(state, config)
+            print_json(inspection_object(server, tools, resources, prompts, state.stderr))
+        else:
+            echo(_status_line(state, config, len(name)))
+            if state.protocol_reason:
+                echo(f"MCP {state.protocol}: {state.protocol_reason}")
+            _print_offers(tools, resources, prompts)
+            if state.stderr:
+                echo(f"\nLast on its stderr:\n  {_indented(state.stderr)}")
+        return EXIT_DONE if state.status == "ready" else EXIT_FAILED
+
+    raise typer.Exit(run_with(host, work))
+
+
+def _print_offers(
+    tools: Sequence[Tool], resources: Sequence[Resource], prompts: Sequence[Prompt]
+) -> None:
+    for tool in tools:
+        description = " ".join(tool.description.split())
+        only = " (only reads)" if tool.read_only else ""
+        echo(f"\n{clean_text(tool.name)}{only}: {description}")
+        echo(f"  {json.dumps(tool.parameters, ensure_ascii=False)}")
+    for resource in resources:
+        echo(f"\nresource {clean_text(resource.uri)}  {resource.name}")
+    for prompt in prompts:
+        names = ", ".join(f"{key}{'' if required else '?'}" for key, required in prompt.arguments)
+        echo(f"\nprompt {clean_text(prompt.name)}({names})  {prompt.description}")
 
 
 @app.command(epilog='Example: agent mcp call time get_current_time \'{"timezone":"Europe/Rome"}\'')
@@ -172,46 +208,65 @@ def call(
     as_json: JsonOption = False,
 ) -> None:
     """Call one tool and print its result, in full if piped; exit code 1 if it fails."""
-    from agent.cli import mcp_actions
+    forms = FormAnswers(answer or [])
+    try:
+        values = json.loads(arguments)
+    except ValueError as error:
+        raise UserError(f"The arguments are not valid JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise UserError("The arguments must be one JSON object.")
+    piped = as_json or not (sys.stdout and sys.stdout.isatty())
+    host = create_host(root, trust_project, MAX_PIPED_CHARS if piped else MAX_RESULT_CHARS)
+    require_config(host, name)
 
-    raise typer.Exit(
-        mcp_actions.call(name, tool, arguments, answer or [], root, trust_project, as_json=as_json)
-    )
+    on_login = login_prompt.ask_login if can_ask() else None
+    shown: list[str] = []
+
+    def print_output(stream: str, text: str) -> None:
+        shown.append(text)
+        echo(clean_text(text), file=sys.stderr)
+
+    async def work(host: Host) -> int:
+        host.connect(name)
+        await host.wait_started({name})
+        if on_login and await host.offer_login(name, on_login):
+            await host.wait_started({name})
+        definition = next((t for t in host.tools() if (t.server, t.name) == (name, tool)), None)
+        if definition is None:
+            why = _missing_tool_reason(state_of(host, name), tool)
+            result = protocol_failure(f"the server {name} {why}", -32602)
+        else:
+            result = await host.call(
+                definition,
+                values,
+                on_progress=_print_progress,
+                on_output=print_output,
+                on_elicitation=forms.answer,
+                on_login=on_login,
+            )
+        failed = result.failed or forms.problem is not None
+        if forms.problem is not None:
+            echo(f"agent: {forms.problem}", file=sys.stderr)
+        if as_json:
+            print_json(result_object(result))
+        elif piped or not sys.stderr.isatty() or "".join(shown).strip() != result.text.strip():
+            echo(result.model_text, file=sys.stderr if failed else sys.stdout)
+        return EXIT_FAILED if failed else EXIT_DONE
+
+    raise typer.Exit(run_with(host, work))
 
 
-@app.command(
-    epilog="Examples: agent mcp login web  ·  agent mcp login https://example.org/mcp --device"
-)
-def login(
-    name: ServerArgument,
-    scope: list[str] | None = typer.Option(
-        None, metavar="SCOPE", help="Ask for this scope as well (repeatable)."
-    ),
-    browser: bool = typer.Option(True, help="Open the login page, or only print its address."),
-    device: bool = flag(
-        "--device", help="Log in on any machine with a code, where the server can."
-    ),
-    root: RootOption = Path(),
-    trust_project: TrustOption = False,
-) -> None:
-    """Log in to an HTTP server in the browser; its tokens are stored for later runs.
-
-    With the browser on another machine, paste the address that it ends at.
-    """
-    from agent.cli import mcp_login
-
-    code = mcp_login.login(
-        name, root, trust_project, scopes=scope or [], browser=browser, device=device
-    )
-    raise typer.Exit(code)
+def _missing_tool_reason(state: ServerState, tool: str) -> str:
+    if state.status == "disabled":
+        return "is disabled"
+    if state.status == "failed" and state.error:
+        return state.error
+    return f"has no tool {tool!r}: it has {', '.join(state.tools) or 'none'}"
 
 
-@app.command(epilog="Example: agent mcp logout web")
-def logout(name: ServerArgument, root: RootOption = Path()) -> None:
-    """Log out: delete a server's tokens."""
-    from agent.cli import mcp_login
-
-    mcp_login.logout(name, root)
+def _print_progress(progress: float, total: float | None, message: str | None) -> None:
+    of = f"/{total:g}" if total is not None else ""
+    echo(f"… {progress:g}{of} {clean_text(message or '')}", file=sys.stderr)
 
 
 @app.command(

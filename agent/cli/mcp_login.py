@@ -1,12 +1,17 @@
-"""Performs `agent mcp login` and `logout`; the functions return exit codes and raise UserError."""
+"""`agent mcp login` and `logout`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from agent.cli.completion import complete_server
 from agent.cli.login_prompt import terminal_dialog
-from agent.cli.mcp_actions import configured_names, create_host, require_config, run_with
+from agent.cli.mcp import RootOption, configured_names, create_host, require_config, run_with
+from agent.cli.options import TrustOption, flag
 from agent.config.paths import user_paths
 from agent.errors import UserError
 from agent.util.process import EXIT_DONE, EXIT_FAILED
@@ -16,12 +21,37 @@ from tools.mcp.credentials import CredentialStore
 from tools.mcp.host import Host
 from tools.mcp.login import LoginError
 
+app = typer.Typer(rich_markup_mode=None)
+ServerArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|URL",
+        help="A name from agent mcp list, or the URL of a server.",
+        autocompletion=complete_server,
+    ),
+]
 
+
+@app.command(
+    epilog="Examples: agent mcp login web  ·  agent mcp login https://example.org/mcp --device"
+)
 def login(
-    name: str, root: Path, trust: bool, *, scopes: list[str], browser: bool, device: bool
-) -> int:
-    """Log in to a server over HTTP with OAuth, by its name or URL. ``scopes``: further ones."""
-    host = create_host(root, trust)
+    name: ServerArgument,
+    scope: list[str] | None = typer.Option(
+        None, metavar="SCOPE", help="Ask for this scope as well (repeatable)."
+    ),
+    browser: bool = typer.Option(True, help="Open the login page, or only print its address."),
+    device: bool = flag(
+        "--device", help="Log in on any machine with a code, where the server can."
+    ),
+    root: RootOption = Path(),
+    trust_project: TrustOption = False,
+) -> None:
+    """Log in to an HTTP server in the browser; its tokens are stored for later runs.
+
+    With the browser on another machine, paste the address that it ends at.
+    """
+    host = create_host(root, trust_project)
     config = _find_server(host, name)
     if config.problem or not config.enabled:
         # Its headers may hold what only a server that someone agreed to should see.
@@ -32,14 +62,14 @@ def login(
     async def work(host: Host) -> int:
         dialog = terminal_dialog(browser=browser, device=device)
         try:
-            await host.log_in(config.name, dialog, scopes=scopes)
+            await host.log_in(config.name, dialog, scopes=scope or [])
         except LoginError as error:
             echo(f"agent: {error}", file=sys.stderr)
             return EXIT_FAILED
         echo(f"Logged in to {name}.")
         return EXIT_DONE
 
-    return run_with(host, work)
+    raise typer.Exit(run_with(host, work))
 
 
 def _find_server(host: Host, name: str) -> ServerConfig:
@@ -55,7 +85,9 @@ def _find_server(host: Host, name: str) -> ServerConfig:
     return config
 
 
-def logout(name: str, root: Path) -> None:
+@app.command(epilog="Example: agent mcp logout web")
+def logout(name: ServerArgument, root: RootOption = Path()) -> None:
+    """Log out: delete a server's tokens."""
     from tools.mcp.oauth import log_out
 
     config = _find_server(create_host(root, trust=False), name)

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NoReturn
 
 IMPORTED = (
-    *("agent.cli.main", "agent.cli.run", "agent.cli.mcp_actions", "agent.models.loader"),
+    *("agent.cli.main", "agent.cli.run", "agent.cli.mcp", "agent.models.loader"),
     *("agent.engine.llama.engine", "agent.engine.scripted", "agent.formats.harmony.format"),
     *("tools.mcp.host", "mcp", "openai_harmony", "llama_cpp", "numpy"),
 )

@@ -31,7 +31,7 @@ class Setting(NamedTuple):
     """Other ways to set it: options of the command line, variables, commands of the app."""
 
 
-def _one_of(*words: str) -> FieldSpec:
+def _choice(*words: str) -> FieldSpec:
     *most, last = (f'"{word}"' for word in words)
     return FieldSpec(f"{', '.join(most)} or {last}", words.__contains__)
 
@@ -52,7 +52,7 @@ SETTINGS = {
         "`--model`, `agent models default`",
     ),
     "effort": Setting(
-        _one_of("low", "medium", "high"),
+        _choice("low", "medium", "high"),
         "medium",
         "how much the model reasons",
         "`--effort`, `/effort`",
@@ -100,19 +100,19 @@ SETTINGS = {
         "`agent models cache`",
     ),
     "compact": Setting(
-        _one_of("auto", "off"),
+        _choice("auto", "off"),
         "auto in the app",
         "shorten and summarise a full context, or never",
         "`--compact`, `--no-compact`",
     ),
     "view": Setting(
-        _one_of("panes", "conversation"),
+        _choice("panes", "conversation"),
         "panes",
         "how the app shows a turn that runs",
         "F2, `/view`",
     ),
     "probability_scale": Setting(
-        _one_of("green-red", "blue-orange"),
+        _choice("green-red", "blue-orange"),
         "green-red",
         "the colours of tokens by probability",
         "`/probs`",

@@ -210,14 +210,6 @@ def _compacts(launch: LaunchOptions, settings: Settings, default: bool) -> bool:
     return default if settings.compact is None else settings.compact == "auto"
 
 
-def expand_model(name: str) -> Path:
-    """Path of a model's GGUF; the embedded model is expanded first. Raises UserError."""
-    paths = user_paths()
-    with user_errors(EngineError):
-        model = resolve.resolve_model(name, paths)
-        return ModelLoader(model, paths).gguf_path(lambda fraction: None)
-
-
 def _script_path(engine: str | None) -> Path | None:
     """The file of ``--engine script:FILE``, once it was read without an error. Raises UserError."""
     if engine is None:

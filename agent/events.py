@@ -378,10 +378,21 @@ class Response(WireModel):
 # --- official events ---
 
 
-class OfficialEvent(WireModel):
+class BaseEvent(WireModel):
+    """Base of the events, each of which names its ``type`` in its class statement."""
+
+    type: str = ""
+
+    def __init_subclass__(cls, type: str = "", **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if type:  # pydantic, which reads the fields after this, tells the events apart by it
+            cls.__annotations__["type"] = f"Literal[{type!r}]"
+            cls.type = type
+
+
+class OfficialEvent(BaseEvent):
     """An event of the Responses API; the turn numbers it."""
 
-    type: str  # first, here too: it is the first key of every line
     sequence_number: int = -1
 
 
@@ -391,54 +402,40 @@ class ResponseEvent(OfficialEvent):
     response: Response
 
 
-class ResponseCreated(ResponseEvent):
+class ResponseCreated(ResponseEvent, type="response.created"):
     """First official event of every response; its output is still empty."""
 
-    type: Literal["response.created"] = "response.created"
 
-
-class ResponseQueued(ResponseEvent):
+class ResponseQueued(ResponseEvent, type="response.queued"):
     """Second official event of a background response: the engine has not begun with it yet."""
 
-    type: Literal["response.queued"] = "response.queued"
 
-
-class ResponseInProgress(ResponseEvent):
+class ResponseInProgress(ResponseEvent, type="response.in_progress"):
     """Second official event (third of a background response): the response is being worked on."""
 
-    type: Literal["response.in_progress"] = "response.in_progress"
 
-
-class ResponseCompleted(ResponseEvent):
+class ResponseCompleted(ResponseEvent, type="response.completed"):
     """Last event of a response that ended by itself; holds all of it."""
 
-    type: Literal["response.completed"] = "response.completed"
 
-
-class ResponseIncomplete(ResponseEvent):
+class ResponseIncomplete(ResponseEvent, type="response.incomplete"):
     """Last event of a response that was cut off or cancelled; holds what there is."""
 
-    type: Literal["response.incomplete"] = "response.incomplete"
 
-
-class ResponseFailed(ResponseEvent):
+class ResponseFailed(ResponseEvent, type="response.failed"):
     """Last event of a response that failed; ``response.error`` says why."""
 
-    type: Literal["response.failed"] = "response.failed"
 
-
-class OutputItemAdded(OfficialEvent):
+class OutputItemAdded(OfficialEvent, type="response.output_item.added"):
     """Opens an item; every other event of the item comes after it."""
 
-    type: Literal["response.output_item.added"] = "response.output_item.added"
     output_index: int
     item: Item
 
 
-class OutputItemDone(OfficialEvent):
+class OutputItemDone(OfficialEvent, type="response.output_item.done"):
     """Closes an item and holds its final form; nothing of the item comes after it."""
 
-    type: Literal["response.output_item.done"] = "response.output_item.done"
     output_index: int
     item: Item
 
@@ -453,241 +450,193 @@ class ItemEvent(OfficialEvent):
 Part = Annotated[ReasoningText | OutputText, Field(discriminator="type")]
 
 
-class ContentPartAdded(ItemEvent):
+class ContentPartAdded(ItemEvent, type="response.content_part.added"):
     """Opens a part of a reasoning or message item, before its first delta."""
 
-    type: Literal["response.content_part.added"] = "response.content_part.added"
     content_index: int = 0
     part: Part
 
 
-class ContentPartDone(ItemEvent):
+class ContentPartDone(ItemEvent, type="response.content_part.done"):
     """Closes a part and holds its final form, after its text's done."""
 
-    type: Literal["response.content_part.done"] = "response.content_part.done"
     content_index: int = 0
     part: Part
 
 
-class ReasoningTextDelta(ItemEvent):
+class ReasoningTextDelta(ItemEvent, type="response.reasoning_text.delta"):
     """The next piece of a reasoning text."""
 
-    type: Literal["response.reasoning_text.delta"] = "response.reasoning_text.delta"
     content_index: int = 0
     delta: str
 
 
-class ReasoningTextDone(ItemEvent):
+class ReasoningTextDone(ItemEvent, type="response.reasoning_text.done"):
     """A reasoning text is complete; after its last delta."""
 
-    type: Literal["response.reasoning_text.done"] = "response.reasoning_text.done"
     content_index: int = 0
     text: str
 
 
-class ReasoningSummaryPartAdded(ItemEvent):
+class ReasoningSummaryPartAdded(ItemEvent, type="response.reasoning_summary_part.added"):
     """Opens a part of the summary; the parts come one after the other, among the reasoning's deltas."""
 
-    type: Literal["response.reasoning_summary_part.added"] = "response.reasoning_summary_part.added"
     summary_index: int
     part: SummaryText
 
 
-class ReasoningSummaryTextDelta(ItemEvent):
+class ReasoningSummaryTextDelta(ItemEvent, type="response.reasoning_summary_text.delta"):
     """The next piece of the open part."""
 
-    type: Literal["response.reasoning_summary_text.delta"] = "response.reasoning_summary_text.delta"
     summary_index: int
     delta: str
 
 
-class ReasoningSummaryTextDone(ItemEvent):
+class ReasoningSummaryTextDone(ItemEvent, type="response.reasoning_summary_text.done"):
     """The text of the open part is complete; after its last delta."""
 
-    type: Literal["response.reasoning_summary_text.done"] = "response.reasoning_summary_text.done"
     summary_index: int
     text: str
 
 
-class ReasoningSummaryPartDone(ItemEvent):
+class ReasoningSummaryPartDone(ItemEvent, type="response.reasoning_summary_part.done"):
     """Closes a part and holds its final form, after its text's done."""
 
-    type: Literal["response.reasoning_summary_part.done"] = "response.reasoning_summary_part.done"
     summary_index: int
     part: SummaryText
     status: Literal["incomplete"] | None = Field(default=None, exclude_if=_absent)
     """Set where the reasoning was cut off within the part."""
 
 
-class OutputTextDelta(ItemEvent):
+class OutputTextDelta(ItemEvent, type="response.output_text.delta"):
     """The next piece of a message's text, with log probabilities on request."""
 
-    type: Literal["response.output_text.delta"] = "response.output_text.delta"
     content_index: int = 0
     delta: str
     logprobs: list[dict[str, Any]] = Field(default_factory=list)
 
 
-class OutputTextAnnotationAdded(ItemEvent):
+class OutputTextAnnotationAdded(ItemEvent, type="response.output_text.annotation.added"):
     """A source that the text cites; after the text's last delta, before its done."""
 
-    type: Literal["response.output_text.annotation.added"] = "response.output_text.annotation.added"
     content_index: int = 0
     annotation_index: int
     annotation: dict[str, Any]
 
 
-class OutputTextDone(ItemEvent):
+class OutputTextDone(ItemEvent, type="response.output_text.done"):
     """A message's text is complete; after its last delta and its annotations."""
 
-    type: Literal["response.output_text.done"] = "response.output_text.done"
     content_index: int = 0
     text: str
     logprobs: list[dict[str, Any]] = Field(default_factory=list)
 
 
-class FunctionCallArgumentsDelta(ItemEvent):
+class FunctionCallArgumentsDelta(ItemEvent, type="response.function_call_arguments.delta"):
     """The next piece of the JSON arguments of a call that the client runs."""
 
-    type: Literal["response.function_call_arguments.delta"] = (
-        "response.function_call_arguments.delta"
-    )
     delta: str
 
 
-class FunctionCallArgumentsDone(ItemEvent):
+class FunctionCallArgumentsDone(ItemEvent, type="response.function_call_arguments.done"):
     """The arguments of such a call are complete and valid JSON."""
 
-    type: Literal["response.function_call_arguments.done"] = "response.function_call_arguments.done"
     name: str
     arguments: str
 
 
-class McpCallInProgress(ItemEvent):
+class McpCallInProgress(ItemEvent, type="response.mcp_call.in_progress"):
     """An MCP call was opened; directly after its ``output_item.added``."""
 
-    type: Literal["response.mcp_call.in_progress"] = "response.mcp_call.in_progress"
 
-
-class McpCallArgumentsDelta(ItemEvent):
+class McpCallArgumentsDelta(ItemEvent, type="response.mcp_call_arguments.delta"):
     """The next piece of an MCP call's JSON arguments."""
 
-    type: Literal["response.mcp_call_arguments.delta"] = "response.mcp_call_arguments.delta"
     delta: str
 
 
-class McpCallArgumentsDone(ItemEvent):
+class McpCallArgumentsDone(ItemEvent, type="response.mcp_call_arguments.done"):
     """The arguments are whole; the tool runs after this and before completed or failed."""
 
-    type: Literal["response.mcp_call_arguments.done"] = "response.mcp_call_arguments.done"
     arguments: str
 
 
-class McpCallCompleted(ItemEvent):
+class McpCallCompleted(ItemEvent, type="response.mcp_call.completed"):
     """The tool's result is there; directly before its ``output_item.done``."""
 
-    type: Literal["response.mcp_call.completed"] = "response.mcp_call.completed"
 
-
-class McpCallFailed(ItemEvent):
+class McpCallFailed(ItemEvent, type="response.mcp_call.failed"):
     """The call failed or was refused; directly before its ``output_item.done``."""
 
-    type: Literal["response.mcp_call.failed"] = "response.mcp_call.failed"
 
-
-class McpListToolsInProgress(ItemEvent):
+class McpListToolsInProgress(ItemEvent, type="response.mcp_list_tools.in_progress"):
     """A server's tools are being listed; directly after its ``output_item.added``."""
 
-    type: Literal["response.mcp_list_tools.in_progress"] = "response.mcp_list_tools.in_progress"
 
-
-class McpListToolsCompleted(ItemEvent):
+class McpListToolsCompleted(ItemEvent, type="response.mcp_list_tools.completed"):
     """The list is there; directly before its ``output_item.done``."""
 
-    type: Literal["response.mcp_list_tools.completed"] = "response.mcp_list_tools.completed"
 
-
-class McpListToolsFailed(ItemEvent):
+class McpListToolsFailed(ItemEvent, type="response.mcp_list_tools.failed"):
     """The server could not list its tools; directly before its ``output_item.done``."""
 
-    type: Literal["response.mcp_list_tools.failed"] = "response.mcp_list_tools.failed"
 
-
-class CustomToolCallInputDelta(ItemEvent):
+class CustomToolCallInputDelta(ItemEvent, type="response.custom_tool_call_input.delta"):
     """The next piece of a custom tool's input, which is free text."""
 
-    type: Literal["response.custom_tool_call_input.delta"] = "response.custom_tool_call_input.delta"
     delta: str
 
 
-class CustomToolCallInputDone(ItemEvent):
+class CustomToolCallInputDone(ItemEvent, type="response.custom_tool_call_input.done"):
     """A custom tool's input is complete."""
 
-    type: Literal["response.custom_tool_call_input.done"] = "response.custom_tool_call_input.done"
     input: str
 
 
-class CodeInterpreterCallInProgress(ItemEvent):
+class CodeInterpreterCallInProgress(ItemEvent, type="response.code_interpreter_call.in_progress"):
     """A call of ``code_interpreter`` was opened; directly after its ``output_item.added``."""
 
-    type: Literal["response.code_interpreter_call.in_progress"] = (
-        "response.code_interpreter_call.in_progress"
-    )
 
-
-class CodeInterpreterCallCodeDelta(ItemEvent):
+class CodeInterpreterCallCodeDelta(ItemEvent, type="response.code_interpreter_call_code.delta"):
     """The next piece of the code."""
 
-    type: Literal["response.code_interpreter_call_code.delta"] = (
-        "response.code_interpreter_call_code.delta"
-    )
     delta: str
 
 
-class CodeInterpreterCallCodeDone(ItemEvent):
+class CodeInterpreterCallCodeDone(ItemEvent, type="response.code_interpreter_call_code.done"):
     """The code is complete; it runs after this."""
 
-    type: Literal["response.code_interpreter_call_code.done"] = (
-        "response.code_interpreter_call_code.done"
-    )
     code: str
 
 
-class CodeInterpreterCallInterpreting(ItemEvent):
+class CodeInterpreterCallInterpreting(
+    ItemEvent, type="response.code_interpreter_call.interpreting"
+):
     """The code runs now."""
 
-    type: Literal["response.code_interpreter_call.interpreting"] = (
-        "response.code_interpreter_call.interpreting"
-    )
 
-
-class CodeInterpreterCallCompleted(ItemEvent):
+class CodeInterpreterCallCompleted(ItemEvent, type="response.code_interpreter_call.completed"):
     """The code has run; directly before its ``output_item.done``."""
 
-    type: Literal["response.code_interpreter_call.completed"] = (
-        "response.code_interpreter_call.completed"
-    )
 
-
-class WebSearchCallInProgress(ItemEvent):
+class WebSearchCallInProgress(ItemEvent, type="response.web_search_call.in_progress"):
     """A use of the browser was opened; directly after its ``output_item.added``."""
 
-    type: Literal["response.web_search_call.in_progress"] = "response.web_search_call.in_progress"
 
-
-class WebSearchCallSearching(ItemEvent):
+class WebSearchCallSearching(ItemEvent, type="response.web_search_call.searching"):
     """The search or the page load runs now."""
 
-    type: Literal["response.web_search_call.searching"] = "response.web_search_call.searching"
 
-
-class WebSearchCallCompleted(ItemEvent):
+class WebSearchCallCompleted(ItemEvent, type="response.web_search_call.completed"):
     """The page is there; directly before its ``output_item.done``."""
-
-    type: Literal["response.web_search_call.completed"] = "response.web_search_call.completed"
 
 
 # --- agent.* events ---
+
+
+class AgentEvent(BaseEvent):
+    """An event that the Responses API does not have."""
+
 
 MAX_SUMMARY_PATHS = 5
 """Paths that the line about a command's changes names."""
@@ -702,10 +651,9 @@ class ServerStatus(WireModel):
     error: str | None = None
 
 
-class AgentStart(WireModel):
+class AgentStart(AgentEvent, type="agent.start"):
     """The first line of ``--json-events``: what is about to answer, and with which tools."""
 
-    type: Literal["agent.start"] = "agent.start"
     model: str
     context_length: int
     engine: str
@@ -713,30 +661,27 @@ class AgentStart(WireModel):
     mcp_servers: list[ServerStatus]
 
 
-class AgentLoad(WireModel):
+class AgentLoad(AgentEvent, type="agent.load"):
     """Progress of getting the model ready; ``done`` of ``total`` is 0…1000 (per mille)."""
 
-    type: Literal["agent.load"] = "agent.load"
     done: int
     total: int
 
 
-class AgentPrefill(WireModel):
+class AgentPrefill(AgentEvent, type="agent.prefill"):
     """Prompt tokens processed so far; ``cached`` of them were already in the engine's memory."""
 
-    type: Literal["agent.prefill"] = "agent.prefill"
     done: int
     total: int
     cached: int
 
 
-class AgentPrompt(WireModel):
+class AgentPrompt(AgentEvent, type="agent.prompt"):
     """Token ids that a generation read since the one before (the first: the whole prompt).
 
     Opt-in: comes before the generation's ``agent.prefill`` where a listener asked for token events.
     """
 
-    type: Literal["agent.prompt"] = "agent.prompt"
     ids: list[int]
 
 
@@ -756,13 +701,12 @@ class TokenProbability(WireModel):
     """The likeliest tokens, best first: id, logprob, probability."""
 
 
-class AgentTokens(WireModel):
+class AgentTokens(AgentEvent, type="agent.tokens"):
     """Token ids that the model wrote, in batches, each before the events that its ids become.
 
     Opt-in, like ``agent.prompt``.
     """
 
-    type: Literal["agent.tokens"] = "agent.tokens"
     ids: list[int]
     logprobs: list[TokenProbability | None] | None = Field(default=None, exclude_if=_absent)
     """One per id, where they were asked for (``token_probabilities``); None: not reported."""
@@ -770,38 +714,34 @@ class AgentTokens(WireModel):
     """Number of the turn's messages before this generation; in its first batch only."""
 
 
-class AgentReasoning(WireModel):
+class AgentReasoning(AgentEvent, type="agent.reasoning"):
     """A reasoning item is complete: its tokens without markup; before its text's done."""
 
-    type: Literal["agent.reasoning"] = "agent.reasoning"
     item_id: str
     tokens: int
 
 
-class AgentToolProgress(WireModel):
+class AgentToolProgress(AgentEvent, type="agent.tool_progress"):
     """A running tool's progress notification (MCP ``notifications/progress``)."""
 
-    type: Literal["agent.tool_progress"] = "agent.tool_progress"
     item_id: str
     progress: float
     total: float | None = None
     message: str | None = None
 
 
-class AgentToolOutputDelta(WireModel):
+class AgentToolOutputDelta(AgentEvent, type="agent.tool_output.delta"):
     """A running tool's partial output, before its result is known."""
 
-    type: Literal["agent.tool_output.delta"] = "agent.tool_output.delta"
     item_id: str
     stream: str
     delta: str
 
 
-class AgentFileChanges(WireModel):
+class AgentFileChanges(AgentEvent, type="agent.file_changes"):
     """Files that a command of the shell has created, modified and deleted, also one that failed; before
     its item is done."""
 
-    type: Literal["agent.file_changes"] = "agent.file_changes"
     item_id: str
     created: list[str] = Field(default_factory=list)
     """Paths from the root; of each kind the first."""
@@ -824,10 +764,9 @@ class AgentFileChanges(WireModel):
         return f"changed: {line}{f' (+{more} more)' if more else ''}"
 
 
-class AgentApprovalRequested(WireModel):
+class AgentApprovalRequested(AgentEvent, type="agent.approval.requested"):
     """A call waits for the person; between the call's arguments.done and its run."""
 
-    type: Literal["agent.approval.requested"] = "agent.approval.requested"
     item_id: str
     server: str
     tool: str
@@ -842,10 +781,9 @@ class AgentApprovalRequested(WireModel):
     null: the tool, with any arguments."""
 
 
-class AgentApprovalResolved(WireModel):
+class AgentApprovalResolved(AgentEvent, type="agent.approval.resolved"):
     """A call that waited was approved or refused, by a person, a rule or the end of the turn."""
 
-    type: Literal["agent.approval.resolved"] = "agent.approval.resolved"
     item_id: str
     decision: Literal["approved", "refused"]
     by: str
@@ -855,10 +793,9 @@ class AgentApprovalResolved(WireModel):
     """Why a person refused it; the model reads that too."""
 
 
-class AgentElicitationRequested(WireModel):
+class AgentElicitationRequested(AgentEvent, type="agent.elicitation.requested"):
     """A running tool's server asks the person: a form (its JSON Schema) or a page to visit."""
 
-    type: Literal["agent.elicitation.requested"] = "agent.elicitation.requested"
     item_id: str
     server: str
     message: str
@@ -866,38 +803,34 @@ class AgentElicitationRequested(WireModel):
     url: str | None = None
 
 
-class AgentElicitationResolved(WireModel):
+class AgentElicitationResolved(AgentEvent, type="agent.elicitation.resolved"):
     """A server's question was answered, declined or cancelled."""
 
-    type: Literal["agent.elicitation.resolved"] = "agent.elicitation.resolved"
     item_id: str
     action: Literal["accept", "decline", "cancel"]
     by: str
 
 
-class AgentRepair(WireModel):
+class AgentRepair(AgentEvent, type="agent.repair"):
     """The model's format was malformed at generated token ``at``; ``text`` is text that is in no item,
     or for ``answer_unfit`` and ``arguments_unfit`` the violation of the JSON Schema."""
 
-    type: Literal["agent.repair"] = "agent.repair"
     rule: str
     at: int
     text: str
     item_id: str | None = Field(default=None, exclude_if=_absent)
 
 
-class AgentSteered(WireModel):
+class AgentSteered(AgentEvent, type="agent.steered"):
     """A message of the person in the middle of the turn; the next generation reads it. It comes after
     the results of the calls before it."""
 
-    type: Literal["agent.steered"] = "agent.steered"
     text: str
 
 
-class AgentNotice(WireModel):
+class AgentNotice(AgentEvent, type="agent.notice"):
     """A sentence for the person, at any time before the terminal event."""
 
-    type: Literal["agent.notice"] = "agent.notice"
     level: Literal["info", "warning", "error"]
     message: str
 
@@ -906,10 +839,9 @@ MIN_SPEED_TOKENS = 10
 """Minimal number of tokens for a speed that is shown to people."""
 
 
-class AgentStats(WireModel):
+class AgentStats(AgentEvent, type="agent.stats"):
     """Measured speeds, just before the terminal event. Times in milliseconds."""
 
-    type: Literal["agent.stats"] = "agent.stats"
     prefill_tokens: int
     cached_tokens: int
     output_tokens: int
@@ -955,11 +887,10 @@ class ContextPart(WireModel):
     """A compaction spares it."""
 
 
-class AgentContext(WireModel):
+class AgentContext(AgentEvent, type="agent.context"):
     """The parts of the context after a generation of a person's turn, before ``agent.stats``: the
     prompt of the next generation. Not for turns of API clients."""
 
-    type: Literal["agent.context"] = "agent.context"
     context_length: int
     tokens: int
     """Tokens of the prompt: the sum of the parts."""

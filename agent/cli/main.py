@@ -37,7 +37,7 @@ from agent.cli.options import (
     flag,
     takes_launch_options,
 )
-from agent.cli.process import require_app_terminal
+from agent.cli.process import require_app_terminal, run_app
 from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths
 from agent.errors import UserError
@@ -263,8 +263,6 @@ def chat(
         raise UserError("--continue and --resume exclude each other.")
     require_app_terminal()
     launch = trust.confirm_folder(launch)
-    from agent.cli.app import run_app
-
     options = ServerOptions(
         host,
         port,

@@ -28,6 +28,7 @@ from agent.models.download import estimate_pull, find_pullable
 from agent.models.download import pull as download
 from agent.models.hub import Quantisation
 from agent.models.listing import estimate_row, list_models
+from agent.models.loader import ModelLoader
 from agent.models.machine import inspect_machine
 from agent.models.resolve import resolve_model
 from agent.util import private_files
@@ -75,9 +76,9 @@ def _format_size(size: int | None) -> str:
 @app.command("path", epilog="Example: agent models path tiny")
 def path(name: Name) -> None:
     """Print the path of a model's GGUF; the embedded one is expanded first."""
-    from agent.bootstrap import expand_model
-
-    echo(expand_model(name))
+    paths = user_paths()
+    with user_errors(EngineError):
+        echo(ModelLoader(resolve_model(name, paths), paths).gguf_path(lambda fraction: None))
 
 
 @app.command("show", epilog="Example: agent models show gpt-oss-20b")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
 import sys
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,10 +15,14 @@ import typer
 
 from agent.cli.completion import complete_session
 from agent.cli.options import expand, flag
-from agent.cli.process import require_app_terminal
+from agent.cli.parse import harmony_format
+from agent.cli.process import require_app_terminal, run_app
 from agent.cli.render import JsonLinesRenderer, Renderer, TerminalRenderer
+from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths
 from agent.errors import UserError, user_errors
+from agent.events import AgentContext
+from agent.formats.protocol import Format
 from agent.store.conversations import Store, StoreError, delete_conversation
 from agent.store.export import FORMATS, ExportRecord, local_time, markdown, summary_json
 from agent.store.lookup import SHORT_ID_LENGTH, short_id
@@ -25,6 +33,8 @@ from agent.util.user_files import refuse_link
 
 app = typer.Typer(rich_markup_mode=None)
 
+MAX_COLUMNS = 100
+"""Columns that the table of a context takes of a wider terminal."""
 SessionId = Annotated[
     str,
     typer.Argument(
@@ -65,9 +75,7 @@ def show(
     store = _open_store()
     record = _load_record(store, session)
     if context:
-        from agent.cli.context import context_table
-
-        for line in context_table(store, record):
+        for line in _context_table(store, record):
             echo(line)
         return
     facts = [record.summary.id, _turn_count(record.summary.turns)]
@@ -94,12 +102,7 @@ def replay(
     record = _load_record(store, session)
     if not (json_events or plain):
         require_app_terminal("add --plain")
-        from agent.cli.app import run_app
-        from agent.config.launch import LaunchOptions
-
         raise typer.Exit(run_app(LaunchOptions(), resume=record.summary.id, replay=speed))
-    import asyncio
-
     asyncio.run(_replay(store, record, speed, as_json=json_events))
     _report_damage(store)
 
@@ -229,3 +232,65 @@ def _report_damage(store: Store) -> None:
 
 def _turn_count(number: int) -> str:
     return f"{number} turn{'' if number == 1 else 's'}"
+
+
+def _context_table(store: Store, record: ExportRecord) -> Iterator[str]:
+    """The lines of a bar and a table, from the latest recorded turn. Raises UserError."""
+    from agent.turn import context_usage as usage
+
+    conversation = record.conversation
+    if conversation.vocabulary is None:
+        raise UserError("There are no messages yet.")
+    recorded = _latest_context(store, record)
+    header = [part for part in recorded.parts if part.kind in ("system", "developer", "tools")]
+    header = [part for part in header if part.entry is None]
+    form = _load_format(conversation.vocabulary)
+    context = usage.measure_context(form, conversation, header, recorded.context_length)
+
+    columns = min(MAX_COLUMNS, shutil.get_terminal_size().columns)
+    length = f" of {context.context_length:,}" if context.context_length else ""
+    yield f"{context.tokens:,}{length} tokens; /compact frees up to {context.compactable:,}"
+    widths = usage.bar_widths(context, columns)
+    bar = "".join(usage.BAR_MARKS[name] * count for name, count in widths.items())
+    yield bar.ljust(columns, usage.FREE_MARK)
+    marks = [f"{usage.BAR_MARKS[name]} {name}" for name in widths]
+    yield "  ".join([*marks, f"{usage.FREE_MARK} free"])
+    yield ""
+    if not header:
+        yield "Instructions and tools were not recorded."
+    prompts = {turn.start: turn.prompt for turn in record.turns}
+    whole = max(1, context.context_length or context.tokens)
+
+    def row(name: str, tokens: int, notes: str = "") -> str:
+        room = max(10, columns - 40)
+        cell = name if len(name) <= room else f"{name[: room - 1]}…"
+        return f"{cell:{room}}{tokens:>10,}{tokens / whole:>8.1%}  {notes}".rstrip()
+
+    for number, parts in groupby(context.parts, lambda part: part.turn):
+        group = list(parts)
+        if number is not None:
+            prompt = " ".join(prompts.get(group[0].entry, "").split())
+            tokens = sum(part.tokens for part in group)
+            yield row(f"{number} ❯ {prompt}", tokens, usage.turn_note(group))
+        for part in group:
+            name = "    " * (number is not None) + usage.part_name(part)
+            yield row(name, part.tokens, usage.part_note(part))
+
+
+def _latest_context(store: Store, record: ExportRecord) -> AgentContext:
+    for turn in reversed(record.turns):
+        for _, event in reversed(store.events(turn.response.id)):
+            if isinstance(event, AgentContext):
+                return event
+    return AgentContext(context_length=0, tokens=0, cached=0, compactable=0, parts=[])
+
+
+def _load_format(vocabulary: str) -> Format:
+    from agent.engine.protocol import EngineError
+    from agent.models.loader import ModelLoader
+    from agent.models.resolve import resolve_model
+
+    if vocabulary == "o200k_harmony":
+        return harmony_format()
+    with user_errors(EngineError):
+        return ModelLoader(resolve_model(vocabulary, user_paths()), user_paths()).create_format()

@@ -127,7 +127,7 @@ class Model:
     placement_request: PlacementRequest = field(default_factory=PlacementRequest)
     """The entry's settings of the placement in memory."""
     draft: str | None = None
-    """Name of the model that drafts tokens for it (`agent.models.draft`)."""
+    """Name of the model that drafts tokens for it (`agent.models.loader.resolve_draft`)."""
     loop_limits: LoopLimits | None = field(default_factory=LoopLimits)
     """When a reply that repeats itself is stopped; None: never."""
     hedge_below: float = 0.0

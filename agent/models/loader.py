@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.config.paths import Paths
+from agent.engine.placement import gguf_header
 from agent.engine.placement.placement import DEFAULT_SEQUENCES, Placement, ThreadCounts
 from agent.engine.protocol import Engine, EngineError
 from agent.engine.remote.endpoint import LOCAL_ENGINE, RemoteEndpoint
 from agent.engine.shared import wire
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
-from agent.models.draft import check_vocabulary, resolve_draft
+from agent.models.resolve import resolve_model
 
 # Imported where it is needed: none of the rest belongs before the first paint.
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ EMBEDDED_THREADS = ThreadCounts(1, 1)
 """One thread decodes hundreds of its tokens a second; measuring more would take too long."""
 RETRY_MEMORY_SHARE = 0.8
 """Factor on the GPUs' free memory for each load that ran out of memory."""
+
+NORMAL_TOKEN = 1
+"""LLAMA_TOKEN_TYPE_NORMAL of llama.h: a token of ordinary text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,3 +274,42 @@ class ModelLoader:
 
         ranks = tiny.ranks if path is None else encoding.ranks_from_gguf(path)
         return encoding.load_encoding(ranks, self.paths.cache / "vocabulary")
+
+
+def resolve_draft(model: Model, paths: Paths) -> Model | None:
+    """The draft model of a model's entry; None: it has none. Raises EngineError."""
+    if model.draft is None:
+        return None
+    try:
+        draft = resolve_model(model.draft, paths)
+    except EngineError as error:
+        raise EngineError(_cannot_draft(model, str(error))) from error
+    if draft.endpoint is not None:
+        raise EngineError(_cannot_draft(model, "It runs on a server."))
+    return draft
+
+
+def check_vocabulary(model: Model, path: Path, draft_path: Path) -> None:
+    """Compare the tokens of two GGUFs. Raises EngineError unless the same ids have the same texts."""
+    if path != draft_path and _tokens(path) != _tokens(draft_path):
+        raise EngineError(
+            _cannot_draft(model, "It has another vocabulary: name a smaller model of its family.")
+        )
+
+
+def _cannot_draft(model: Model, reason: str) -> str:
+    return f"{model.draft} cannot be the draft model of {model.name}. {reason}"
+
+
+def _tokens(path: Path) -> list[object]:
+    """The text of each id, without the names of special tokens, which are spelled variously."""
+    metadata = gguf_header.read_metadata(path, until="tokenizer.ggml.merges")
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    types = metadata.get("tokenizer.ggml.token_type")
+    if not isinstance(tokens, list):
+        return []
+    if not isinstance(types, list):
+        return [*tokens]
+    return [
+        token if kind == NORMAL_TOKEN else None for token, kind in zip(tokens, types, strict=False)
+    ]

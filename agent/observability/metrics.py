@@ -13,8 +13,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from agent import events as ev
+from agent.runtime.runtime import Runtime
 from agent.turn.context import RunningTurn
-from tools.mcp.host import Host
 
 if TYPE_CHECKING:  # it imports the HTTP client, which only a remote model needs
     from agent.engine.remote.replicas import Replica
@@ -27,14 +27,21 @@ CLIENT_SERVER_LABEL = "client"
 """Label of all MCP servers that requests bring: their names are unbounded."""
 
 
-class ReplicaCollector(Collector):
-    """Reads the state of the servers that run the model, whenever someone scrapes."""
+class StateCollector(Collector):
+    """Reads the state of the runtime and of the servers of the model whenever someone scrapes."""
 
-    def __init__(self, replicas: Callable[[], Sequence[Replica]]) -> None:
-        self._replicas = replicas
+    def __init__(self, runtime: Runtime, replicas: Callable[[], Sequence[Replica]]) -> None:
+        self._runtime, self._replicas = runtime, replicas
 
     def collect(self) -> Iterator[Metric]:
         gauge, counter = GaugeMetricFamily, CounterMetricFamily
+        turns, loaded = self._runtime.running_turns, self._runtime.loaded
+        about_turns = "Turns that have not ended, and requests that are being read."
+        yield gauge("agent_turns_running", about_turns, turns)
+        unfinished = loaded.engine.unfinished if loaded else 0
+        about_engine = "Generations that run or wait for a sequence of the engine."
+        yield gauge("agent_engine_requests", about_engine, unfinished)
+        yield gauge("agent_model_loaded", "1 while the model is in memory.", loaded is not None)
         kinds = (
             (gauge, "up", "1 while requests go to this server.", "is_usable"),
             (gauge, "running", "Generations on this server.", "running"),
@@ -51,19 +58,11 @@ class ReplicaCollector(Collector):
 
 
 class Metrics:
-    """Counts the turns that it follows, whichever interface they came through."""
+    """Counts the turns of a runtime, whichever interface they came through."""
 
-    def __init__(
-        self,
-        host: Host,
-        *,
-        turns_running: Callable[[], float],
-        engine_requests: Callable[[], float],
-        model_loaded: Callable[[], float],
-        replicas: Callable[[], Sequence[Replica]],
-    ) -> None:
-        """``host``: the MCP servers of this program. The rest are read whenever someone scrapes."""
-        self._host = host
+    def __init__(self, runtime: Runtime, replicas: Callable[[], Sequence[Replica]]) -> None:
+        """``replicas``: returns the states of the servers that run the model."""
+        self._host = runtime.host
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # unused descriptions
         self._registry = registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=registry)
@@ -92,22 +91,8 @@ class Metrics:
         )
         self._tools = latency("agent_tool_seconds", "One call of a tool.", ["server"])
         self._repairs = counter("agent_repairs", "Malformed markup that was mended.", ["rule"])
-        for name, description, value in (
-            (
-                "turns_running",
-                "Turns that have not ended, and requests that are being read.",
-                turns_running,
-            ),
-            (
-                "engine_requests",
-                "Generations that run or wait for a sequence of the engine.",
-                engine_requests,
-            ),
-            ("model_loaded", "1 while the model is in memory.", model_loaded),
-        ):
-            gauge = prometheus_client.Gauge(f"agent_{name}", description, registry=registry)
-            gauge.set_function(value)
-        registry.register(ReplicaCollector(replicas))
+        registry.register(StateCollector(runtime, replicas))
+        runtime.hub.subscribe(self.follow)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

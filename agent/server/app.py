@@ -66,7 +66,7 @@ def create_app(
     options = options or ServerOptions()
     options = replace(options, client_servers=options.client_servers or loopback_only)
     service = ResponseService(runtime, turn_defaults or TurnOptions(), options, store=store)
-    metrics = _new_metrics(runtime)
+    metrics = Metrics(runtime, lambda: replicas.all if (replicas := _replicas(runtime)) else [])
     encoder = SseEncoder(
         OPEN_RESPONSES_NAMES if options.reasoning_events == "open-responses" else None
     )
@@ -113,18 +113,6 @@ def _middleware(options: ServerOptions, loopback_only: bool, clients: Clients) -
 
 
 # --- routes about the server itself ---
-
-
-def _new_metrics(runtime: Runtime) -> Metrics:
-    metrics = Metrics(
-        runtime.host,
-        turns_running=lambda: runtime.running_turns,
-        engine_requests=lambda: runtime.loaded.engine.unfinished if runtime.loaded else 0,
-        model_loaded=lambda: runtime.loaded is not None,
-        replicas=lambda: replicas.all if (replicas := _replicas(runtime)) else [],
-    )
-    runtime.hub.subscribe(metrics.follow)
-    return metrics
 
 
 _ENDPOINTS = (

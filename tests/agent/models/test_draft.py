@@ -6,8 +6,7 @@ import pytest
 
 from agent.config.paths import Paths
 from agent.engine.protocol import EngineError
-from agent.models.draft import check_vocabulary, resolve_draft
-from agent.models.loader import ModelLoader
+from agent.models.loader import ModelLoader, check_vocabulary, resolve_draft
 from agent.models.resolve import resolve_model
 from tests.support.random_gguf import RandomShape, write_model
 

@@ -79,7 +79,7 @@ def create_runtime(
     script = _script_path(launch.engine)
     keep_alive_choices = (keep_alive, model.keep_alive, settings.keep_alive)
     trace = _trace(launch.trace)
-    cache_bytes, sequences = prefix_cache_bytes(settings), parallel or DEFAULT_SEQUENCES
+    cache_bytes, sequences = settings.prefix_cache_bytes, parallel or DEFAULT_SEQUENCES
     runtime = Runtime(
         ModelLoader(model, paths, script, launch.context, cache_bytes, sequences),
         tool_setup.host,
@@ -131,11 +131,6 @@ def _toolbox_options(
         trust_project=launch.trust_project,
         allow_home=launch.allow_home,
     )
-
-
-def prefix_cache_bytes(settings: Settings) -> int | None:
-    """Bytes that config.toml allows the prefix cache on disk; None: it does not say."""
-    return None if settings.prefix_cache is None else int(settings.prefix_cache * 1e9)
 
 
 def _warn_wrong_entries(paths: Paths) -> None:

@@ -105,12 +105,7 @@ class NextPrompt:
         if draft:
             conversation.add(loaded.format, User(draft))
         # Unsent text is not written to disk.
-        runtime.prefetch(
-            conversation.ids(),
-            head_tokens=len(conversation.header_ids),
-            affinity_tokens=conversation.affinity_tokens,
-            private=bool(draft),
-        )
+        runtime.prefetch(conversation, private=bool(draft))
 
     # --- its size and parts ---
 

@@ -65,7 +65,7 @@ def main(name: str | None = None, *, bench: bool = False, verbose: bool = False)
 
         usable = [models, _builtin_tools]
     wrong = unused = 0
-    for group in (_python, _surroundings, _vocabulary, *usable, _files):
+    for group in (_surroundings, _vocabulary, *usable, _files):
         for label, state, text in _guarded(group, paths):
             wrong += state == "WRONG"
             unused += state in ("unused", "limited")
@@ -98,12 +98,8 @@ def _state(ok: bool) -> State:
     return "ok" if ok else "WRONG"
 
 
-def _python(paths: Paths) -> Iterator[Check]:
-    version = platform.python_version()
-    yield "python", _state(sys.version_info >= (3, 11)), f"{version} at {sys.executable}"
-
-
 def _surroundings(paths: Paths) -> Iterator[Check]:
+    yield "python", "ok", f"{platform.python_version()} at {sys.executable}"
     hardware = Hardware()
     if hardware.wsl == 1:
         name = os.environ.get("WSL_DISTRO_NAME", "NAME")
@@ -158,10 +154,9 @@ def _builtin_tools(paths: Paths) -> Iterator[Check]:
 
 
 def _prefix_cache(paths: Paths) -> Check:
-    from agent.bootstrap import prefix_cache_bytes
     from agent.engine.llama import disk_cache
 
-    limit = prefix_cache_bytes(load_settings(paths))
+    limit = load_settings(paths).prefix_cache_bytes
     if limit == 0:
         return "prefix cache", "off", "prefix_cache in config.toml is 0"
     used = sum(stat.st_size for _, stat in disk_cache.cache_files(paths.prefix_cache))

@@ -147,12 +147,12 @@ def _choose_from_repository(repo: str, name: str | None) -> Model:
     if len(quantisations) == 1:
         return hub.hub_model(repo, quantisations[0], paths)
     machine = inspect_machine()
-    ratings = hub.rate_quantisations(repo, quantisations, machine)
-    best = hub.best_quantisation(quantisations, ratings)
+    best = hub.best_quantisation(repo, quantisations, machine)
     width = max(len(quantisation.name) for quantisation in quantisations)
     for each in quantisations:
         mark = "*" if each is best else " "
-        row = f"{mark} {each.name:{width}}  {_format_size(each.size):>8}  {ratings[each.name]}"
+        fit = hub.rate(repo, each, machine)
+        row = f"{mark} {each.name:{width}}  {_format_size(each.size):>8}  {fit}"
         echo(row, file=sys.stderr)
     if can_ask():
         answer = typer.prompt("Which one?", default=best.name if best else None, err=True)
@@ -189,9 +189,7 @@ def search(
     machine = inspect_machine()
     width = max(len(repository.id) for repository in repositories)
     for each in repositories:
-        best = hub.best_quantisation(
-            each.quantisations, hub.rate_quantisations(each.id, each.quantisations, machine)
-        )
+        best = hub.best_quantisation(each.id, each.quantisations, machine)
         fits = f"* {best.name} {_format_size(best.size)}" if best else "none fits"
         sizes = _format_sizes(each.quantisations)
         calls = {None: "", True: "  tools", False: "  no tools"}[each.parses_calls]

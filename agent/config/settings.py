@@ -209,6 +209,10 @@ class Settings:
     keys: KeyBindings = field(default_factory=KeyBindings)
     """The keys of the app's actions, and what is wrong with those of the file."""
 
+    @property
+    def prefix_cache_bytes(self) -> int | None:
+        return None if self.prefix_cache is None else int(self.prefix_cache * 1e9)
+
 
 def load_settings(paths: Paths) -> Settings:
     """Read config.toml, if there is one. `Settings.keys` has the wrong keys. Raises UserError."""

@@ -153,17 +153,15 @@ def _quantisation_name(stem: str) -> str:
     return match[0].lstrip("-_.").upper() if match else PurePosixPath(stem).name
 
 
-def rate_quantisations(
-    repo: str, quantisations: Sequence[Quantisation], machine: Machine
-) -> dict[str, FitEstimate]:
-    return {q.name: estimate_fit(f"{repo} {q.file}", q.size, machine) for q in quantisations}
+def rate(repo: str, quantisation: Quantisation, machine: Machine) -> FitEstimate:
+    return estimate_fit(f"{repo} {quantisation.file}", quantisation.size, machine)
 
 
 def best_quantisation(
-    quantisations: Sequence[Quantisation], ratings: dict[str, FitEstimate]
+    repo: str, quantisations: Sequence[Quantisation], machine: Machine
 ) -> Quantisation | None:
     """The first of `PREFERRED` that fits in memory, else the largest that fits; None if none does."""
-    fitting = [q for q in quantisations if ratings[q.name].fits]
+    fitting = [q for q in quantisations if rate(repo, q, machine).fits]
     by_name = {q.name: q for q in fitting}
     preferred = (by_name[name] for name in PREFERRED if name in by_name)
     return next(preferred, fitting[-1] if fitting else None)
@@ -210,8 +208,8 @@ def find_model(name: str, paths: Paths) -> Model:
     quantisations = list_quantisations(repo)
     if quant is not None:
         return hub_model(repo, named_quantisation(repo, quantisations, quant), paths)
-    ratings = rate_quantisations(repo, quantisations, inspect_machine())
-    return hub_model(repo, best_quantisation(quantisations, ratings) or quantisations[0], paths)
+    best = best_quantisation(repo, quantisations, inspect_machine())
+    return hub_model(repo, best or quantisations[0], paths)
 
 
 def register(model: Model, paths: Paths) -> None:

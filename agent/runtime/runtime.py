@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from agent.conversation.conversation import Conversation
 from agent.conversation.summary import SummaryCache
 from agent.engine.grammars import ANY_OBJECT
 from agent.engine.protocol import Engine, EngineError, Generation, Request
@@ -198,26 +199,20 @@ class Runtime:
             return generation
         return self._wrap_generation(generation, request, loaded.format)
 
-    def prefetch(
-        self,
-        ids: list[int],
-        *,
-        head_tokens: int = 0,
-        affinity_tokens: int = 0,
-        private: bool = False,
-    ) -> None:
-        """Put the beginning of the next prompt into the engine's memory, in the background.
+    def prefetch(self, conversation: Conversation, *, private: bool = False) -> None:
+        """Put the beginning of a conversation's next prompt into the engine's memory meanwhile.
 
         It takes the place of what was prefetched before; nothing happens while no model is loaded.
-        ``head_tokens``, ``affinity_tokens``, ``private``: as in `agent.engine.protocol.Request`.
+        ``private``: as in `agent.engine.protocol.Request`.
         """
+        ids = conversation.ids()
         if self.loaded is not None and ids:
             request = Request(
                 ids,
                 max_tokens=0,
                 background=True,
-                head_tokens=head_tokens,
-                affinity_tokens=affinity_tokens,
+                head_tokens=len(conversation.header_ids),
+                affinity_tokens=conversation.affinity_tokens,
                 private=private,
             )
             self.prefetcher.start(request)

@@ -216,13 +216,7 @@ class Turn:
         if (is_over and self._interface.prefetches) or (
             self._job is not None and self._job.prefetches
         ):
-            conversation = self.conversation
-            self.runtime.prefetch(
-                conversation.ids(),
-                head_tokens=len(conversation.header_ids),
-                affinity_tokens=conversation.affinity_tokens,
-                private=self.options.private,
-            )
+            self.runtime.prefetch(self.conversation, private=self.options.private)
 
     async def _end(self, status: ev.Status, error: ev.ResponseError | None = None) -> None:
         context, prepared, conversation = self.context, self._prepared, self.conversation

@@ -87,21 +87,19 @@ class TitleWriter:
         session, before = self._app.session, await self.untitled()
         if (loaded := session.runtime.loaded) is None or before is None:
             return
-        prompt = session.next_prompt.branch(loaded.format).ids()
-        affinity = conversation.affinity_tokens
+        prompt = session.next_prompt.branch(loaded.format)
         try:
             title = await write_title(
                 loaded.format,
                 session.runtime.generate,
-                prompt,
+                prompt.ids(),
                 session.options.sampling,
-                affinity_tokens=affinity,
+                affinity_tokens=prompt.affinity_tokens,
             )
         except EngineError as error:
             log.info("no title was written: %s", error)
             return
-        head = len(conversation.header_ids)
-        session.runtime.prefetch(prompt, head_tokens=head, affinity_tokens=affinity)
+        session.runtime.prefetch(prompt)
         if title:
             name = conversation.id
             await session.storage.write(lambda store: store.replace_title(name, before, title))

@@ -92,7 +92,7 @@ def test_best_quantisation_fits_in_memory(memory: float, expected: str | None) -
         hub.Quantisation(name, f"{name}.gguf", int(size * GB)) for name, size in sizes.items()
     ]
     machine = Machine(int(memory * GB), 0, shares_memory=False, bandwidth=40e9)
-    best = hub.best_quantisation(choices, hub.rate_quantisations("o/r", choices, machine))
+    best = hub.best_quantisation("o/r", choices, machine)
     assert (best and best.name) == expected
 
 

@@ -21,7 +21,7 @@ async def test_latest_prefetch_is_in_engine_memory(make_runtime: MakeRuntime) ->
     runtime = await make_runtime()
     prompt = list(range(1000, 1400))
     for length in (300, 350, 395):
-        runtime.prefetch(prompt[:length])
+        runtime.prefetch(Conversation("c", header_ids=prompt[:length]))
     await runtime.prefetcher.wait()
     assert await cached_tokens(runtime, prompt) == 395
 
@@ -42,5 +42,5 @@ async def test_finished_turn_is_prefetched_beside_another(make_runtime: MakeRunt
 async def test_prefetch_without_loaded_model_does_nothing(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime()
     await runtime.unload()
-    runtime.prefetch([1, 2, 3])
+    runtime.prefetch(Conversation("c", header_ids=[1, 2, 3]))
     assert not runtime.prefetcher.started

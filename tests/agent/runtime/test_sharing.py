@@ -358,7 +358,7 @@ async def test_socket_of_a_killed_program_costs_no_second_load(
 async def test_prefetch_does_not_load_the_model(new_runtime: NewRuntime) -> None:
     owner, client = await both(new_runtime)
     await owner.close()
-    client.prefetch([1, 2, 3])
+    client.prefetch(Conversation("c", header_ids=[1, 2, 3]))
     await client.prefetcher.wait()
     assert client.loaded is not None and isinstance(client.loaded.engine, SharedEngine)
     assert client.loaded.engine.own is None

@@ -47,7 +47,7 @@ def complete_model() -> Iterable[tuple[str, str]]:
 
 @_completer
 def complete_client() -> Iterable[tuple[str, str]]:
-    from agent.cli.launch_profiles import profiles
+    from agent.cli.launch import profiles
 
     for name, profile in profiles().items():
         yield name, profile.title

@@ -23,7 +23,7 @@ from agent.engine.protocol import EngineError
 from agent.errors import UserError, user_errors
 from agent.models import hub, resolve
 from agent.models.catalog import Model, find_entry, load_catalog, pulled_folder
-from agent.models.discovery import discover, matching
+from agent.models.discovery import discover, find_copy
 from agent.models.download import estimate_pull, find_pullable
 from agent.models.download import pull as download
 from agent.models.hub import Quantisation
@@ -211,10 +211,9 @@ def _offer_discovered(name: str) -> Path | None:
         if pulled_folder(model, paths) is None:
             raise UserError(f"models.toml says that {model.name} is the file {model.path}.")
         return None
-    copies = matching(model, load_catalog(paths))
-    if not copies:
+    copy = find_copy(model, load_catalog(paths))
+    if copy is None or copy.path is None:
         return None
-    copy = copies[0]
     offer = f"{copy.program} has {model.name} already: {copy.path} ({_format_size(copy.size)})."
     if not can_ask():
         raise UserError(
@@ -223,7 +222,6 @@ def _offer_discovered(name: str) -> Path | None:
         )
     if not typer.confirm(f"{offer} Use that file?", default=True, err=True):
         return None
-    assert copy.path is not None
     _use_file(paths, model, copy.path)
     return copy.path
 

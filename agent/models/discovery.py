@@ -55,12 +55,12 @@ def discover(catalog: dict[str, Model]) -> list[Model]:
     return models
 
 
-def matching(model: Model, catalog: dict[str, Model]) -> list[Model]:
-    return [
-        found
-        for found in discover(catalog)
-        if found.problem is None and found.path and _is_same(found.name, found.path, model)
-    ]
+def find_copy(model: Model, catalog: dict[str, Model]) -> Model | None:
+    """Another program's file of a model that can run here; None: there is none."""
+    for found in discover(catalog):
+        if found.problem is None and found.path and _is_same(found.name, found.path, model):
+            return found
+    return None
 
 
 def _is_same(name: str, path: Path, model: Model) -> bool:

@@ -63,7 +63,7 @@ def lasting_name(name: str, paths: Paths) -> str:
 
 
 def _not_installed(model: Model, catalog: dict[str, Model]) -> str:
-    for other in discovery.matching(model, catalog):
+    if (other := discovery.find_copy(model, catalog)) is not None:
         return (
             f"The model {model.name} is not installed, but {other.program} has it:"
             f" --model {other.name} runs that file."

@@ -21,7 +21,7 @@ from agent.formats.constraints import ArgumentGaps, ConstrainableFormat, constra
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
 from agent.models.loader import ModelLoader
-from agent.runtime.idle import TypingPause
+from agent.runtime.background import TypingPause
 
 if TYPE_CHECKING:
     from agent.engine.placement.planner import PlacementPlan

@@ -23,8 +23,7 @@ from agent.formats.constraints import ConstrainableFormat
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
 from agent.models.loader import ModelLoader
-from agent.runtime.idle import IdleTimers, TypingPause
-from agent.runtime.prefetch import Prefetcher
+from agent.runtime.background import IdleTimers, Prefetcher, TypingPause
 from agent.runtime.provider import EngineProvider
 from agent.util import gc_tuning
 from tools.mcp.host import Host

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agent.cli.launch_profiles import as_text, fields_of, filled, profiles
+from agent.cli.launch import as_text, fields_of, filled, profiles
 
 FIELDS = fields_of("http://127.0.0.1:5", "secret", "some-model", 32_768, "/tmp/folder")
 

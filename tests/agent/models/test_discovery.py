@@ -121,7 +121,7 @@ def test_ollama_gpt_oss_has_problem(paths: Paths, user_home: Path) -> None:
     with pytest.raises(EngineError, match="Ollama's own form"):
         resolve.resolve_model("gpt-oss:20b", paths)
     entries = catalog.load_catalog(paths)
-    assert not discovery.matching(entries["gpt-oss-20b"], entries)
+    assert not discovery.find_copy(entries["gpt-oss-20b"], entries)
 
 
 def test_discover_skips_other_and_incomplete_files(paths: Paths, user_home: Path) -> None:
@@ -195,12 +195,12 @@ def test_resolve_impossible_path_is_one_sentence(paths: Paths, user_home: Path, 
         ("Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL", "qwen3-coder-30b-a3b"),
     ],
 )
-def test_matching_compares_names_without_quantisation(
+def test_find_copy_compares_names_without_quantisation(
     paths: Paths, user_home: Path, name: str, same: str | None
 ) -> None:
     model(user_home / f".lmstudio/models/p/r/{name}.gguf")
     entries = catalog.load_catalog(paths)
-    assert [m.name for m in entries.values() if discovery.matching(m, entries)] == (
+    assert [m.name for m in entries.values() if discovery.find_copy(m, entries)] == (
         [same] if same else []
     )
     if same:

@@ -24,7 +24,7 @@ from agent.formats.constraints import ConstrainableFormat
 from agent.models import catalog
 from agent.models.catalog import Model
 from agent.models.loader import EMBEDDED_TENSOR_TYPES, ModelLoader
-from agent.runtime import idle
+from agent.runtime import background
 from agent.runtime.runtime import Runtime
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
@@ -156,7 +156,7 @@ async def test_without_keep_alive_model_stays_loaded(new_runtime: NewRuntime) ->
 async def test_idle_runtime_warms_up_tools_and_grammar(
     new_runtime: NewRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle, "WARM_UP_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(background, "WARM_UP_IDLE_SECONDS", 0.0)
     runtime = await new_runtime(tools="files")
     await runtime.ready()
     assert isinstance(runtime.format, ConstrainableFormat)
@@ -318,7 +318,7 @@ async def test_idle_runtime_probes_repacking(
     monkeypatch.setattr(
         "agent.engine.llama.model.uses_repacked_weights", lambda placement: False
     )  # as with AMX
-    monkeypatch.setattr(idle, "PROBE_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(background, "PROBE_IDLE_SECONDS", 0.0)
     runtime = await new_runtime()
     await runtime.ready()
     assert (
@@ -342,7 +342,7 @@ async def test_turn_cancels_probe(
     )  # as with AMX
     hanging = partial(cpu_probe.probe, arguments=("-c", "import signal; signal.pause()"))
     monkeypatch.setattr(cpu_probe, "probe", hanging)
-    monkeypatch.setattr(idle, "PROBE_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(background, "PROBE_IDLE_SECONDS", 0.0)
     runtime = await new_runtime()
     await runtime.ready()
     await wait_until(lambda: bool(children()))

@@ -11,8 +11,8 @@ from agent.config.launch import LaunchOptions
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.engine.protocol import Sampling
-from agent.runtime import idle
-from agent.runtime.idle import TypingPause
+from agent.runtime import background
+from agent.runtime.background import TypingPause
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from tests.support.runtimes import MakeRuntime
@@ -33,7 +33,7 @@ async def test_without_keys_nothing_waits(loading: asyncio.Future[None]) -> None
 async def test_waits_for_pause(
     loading: asyncio.Future[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(background, "PAUSE_SECONDS", 0.05)
     pause, began = TypingPause(), time.monotonic()
     pause.on_keystroke()
     await pause.wait(loading)
@@ -43,8 +43,8 @@ async def test_waits_for_pause(
 async def test_wait_is_bounded_once_loaded(
     loading: asyncio.Future[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle, "PAUSE_SECONDS", 3600.0)
-    monkeypatch.setattr(idle, "MAX_PAUSE_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(background, "PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(background, "MAX_PAUSE_WAIT_SECONDS", 0.05)
     pause = TypingPause()
     pause.on_keystroke()
     loading.set_result(None)
@@ -55,7 +55,7 @@ async def test_turn_does_not_wait_for_pause(
     model_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PAUSE_SECONDS", "MAX_PAUSE_WAIT_SECONDS"):
-        monkeypatch.setattr(idle, name, 3600.0)
+        monkeypatch.setattr(background, name, 3600.0)
     runtime = bootstrap.create_runtime(LaunchOptions(), tools="none")
     try:
         runtime.on_keystroke()
@@ -71,7 +71,7 @@ async def test_turn_does_not_wait_for_pause(
 async def test_load_after_a_turn_waits_for_pause(
     make_runtime: MakeRuntime, loading: asyncio.Future[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle, "PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(background, "PAUSE_SECONDS", 3600.0)
     runtime = await make_runtime()
     turn = Turn(runtime, Conversation("c"), [User("2+2")], OPTIONS)
     await turn.start().done()

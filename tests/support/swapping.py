@@ -3,7 +3,7 @@
 import contextlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,8 +14,6 @@ from tools.builtin.files.changes import UndoJournal
 from tools.builtin.files.reading import FileReader
 from tools.builtin.files.root_folder import RootFolder
 from tools.builtin_server import ToolError
-
-OpenFolder = Callable[[int, Sequence[str]], int]
 
 _ATTACK = """
 import ctypes, os, sys
@@ -42,12 +40,12 @@ def swapping(first: Path, second: Path) -> Iterator[None]:
             attacker.kill()
 
 
-def swap_attack(root: Path, work: Path, open_folder: OpenFolder, attempts: int) -> tuple[int, int]:
+def swap_attack(root: Path, work: Path, attempts: int) -> tuple[int, int]:
     """Use every tool of the files server on a folder that is exchanged with a link meanwhile.
 
     Returns the number of calls that got what is inside, and of those that the link led astray.
     """
-    folder = RootFolder(root, open_folder=open_folder)
+    folder = RootFolder(root)
     files, journal = FileReader(folder), UndoJournal(work, folder)
     new, patch = "*** Add File: d/a/p.txt\n+x", "*** Begin Patch\n{}\n*** End Patch"
 

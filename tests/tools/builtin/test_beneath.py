@@ -8,29 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.swapping import OpenFolder, swap_attack
-from tools.builtin.files import beneath, changes
+from tests.support.swapping import swap_attack
+from tools.builtin.files import changes
 from tools.builtin.files.changes import UndoJournal
 from tools.builtin.files.reading import FileReader
-from tools.builtin.files.root_folder import RootFolder
+from tools.builtin.files.root_folder import SEARCH_FLAGS, RootFolder, open_folder
 from tools.builtin_server import ToolError
 
 ATTEMPTS = 400
 """Rounds of the real attack: without the descriptors some of them get out."""
-
-
-@pytest.fixture(params=[beneath.open_by_openat2, beneath.open_by_walk])
-def open_folder(request: pytest.FixtureRequest) -> OpenFolder:
-    opener: OpenFolder = request.param
-    if opener is beneath.open_by_openat2:
-        fd = os.open("/", beneath.SEARCH_FLAGS)
-        try:
-            os.close(opener(fd, ()))
-        except (OSError, AttributeError):
-            pytest.skip("no openat2 here")
-        finally:
-            os.close(fd)
-    return opener
 
 
 @pytest.fixture
@@ -55,9 +41,9 @@ def open_below(root: Path) -> list[str]:
     return sorted(path for path in opened if path.startswith(str(root)))
 
 
-def test_open_folder_links_and_parents_refused(root: Path, open_folder: OpenFolder) -> None:
+def test_open_folder_links_and_parents_refused(root: Path) -> None:
     (root / "d" / "e").mkdir()
-    fd = os.open(root, beneath.SEARCH_FLAGS)
+    fd = os.open(root, SEARCH_FLAGS)
     before = open_below(root)
     try:
         inner = open_folder(fd, ("d", "e"))
@@ -74,15 +60,8 @@ def test_open_folder_links_and_parents_refused(root: Path, open_folder: OpenFold
         os.close(fd)
 
 
-def test_open_folder_kernel_without_openat2_walks(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(beneath, "OPENAT2_SYSCALL", 100_000)  # one that no kernel has
-    assert FileReader(RootFolder(root)).read("relative/f.txt") == "mine"
-
-
-def test_links_inside_root_followed(root: Path, tmp_path: Path, open_folder: OpenFolder) -> None:
-    folder = RootFolder(root, open_folder=open_folder)
+def test_links_inside_root_followed(root: Path, tmp_path: Path) -> None:
+    folder = RootFolder(root)
     files, journal = FileReader(folder), UndoJournal(tmp_path / "work", folder)
     for link in ("absolute", "relative", "link/../root/d"):
         assert files.read(f"{link}/f.txt") == "mine"
@@ -101,12 +80,12 @@ def test_links_inside_root_followed(root: Path, tmp_path: Path, open_folder: Ope
 
 @pytest.mark.parametrize("target", ["outside", "root/.git"])
 def test_folder_replaced_by_link_before_open_refused(
-    root: Path, tmp_path: Path, open_folder: OpenFolder, target: str
+    root: Path, tmp_path: Path, target: str
 ) -> None:
     """Each use of a path comes to the link that was put there after the path was looked at."""
     (root / "link").unlink()
     (root / "link").symlink_to(tmp_path / target)
-    folder = RootFolder(root, open_folder=open_folder)
+    folder = RootFolder(root)
     files, journal = FileReader(folder), UndoJournal(tmp_path / "work", folder)
     journal.make(changes.plan_write(folder, "d/undone.txt", "new"))
     real = folder.existing("d/f.txt")
@@ -133,9 +112,7 @@ def test_folder_replaced_by_link_before_open_refused(
     assert (attacked / "f.txt").read_text() == "secret"
 
 
-def test_swap_attack_never_leads_outside(
-    root: Path, tmp_path: Path, open_folder: OpenFolder
-) -> None:
+def test_swap_attack_never_leads_outside(root: Path, tmp_path: Path) -> None:
     (tmp_path / "outside" / "only outside").touch()
-    inside, outside = swap_attack(root, tmp_path / "work", open_folder, ATTEMPTS)
+    inside, outside = swap_attack(root, tmp_path / "work", ATTEMPTS)
     assert inside and outside == 0

@@ -1,5 +1,6 @@
 """Resolves the paths that a model names, and refuses those outside of one folder, also by links. The
-*real* path has no links, and is only ever opened beneath the root's descriptor (see `beneath`)."""
+*real* path has no links, and is only ever opened beneath the root's descriptor: whatever other
+processes do to the path meanwhile, each component is opened in the folder before it, never a link."""
 
 from __future__ import annotations
 
@@ -7,16 +8,35 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from tools.builtin.files import beneath
 from tools.builtin_server import ToolError
 from tools.run_later import key_paths
 
 MAX_FILE_BYTES = 5_000_000
 """Size of the largest file that is searched or changed."""
+SEARCH_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+"""Flags that open a folder to reach what is in it; with O_PATH that needs no right to list it."""
+
+
+def open_folder(root: int, parts: Sequence[str], *, make: bool = False) -> int:
+    """Open a folder beneath the descriptor ``root``; ``parts``: no links, no ``..``. ``make``: make
+    missing folders. Raises OSError."""
+    folder = os.open(".", SEARCH_FLAGS, dir_fd=root)
+    for part in parts:
+        try:
+            if part == "..":
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), part)
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=folder)
+            inner = os.open(part, SEARCH_FLAGS, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = inner
+    return folder
 
 
 class RootFolder:
@@ -28,15 +48,13 @@ class RootFolder:
         *,
         own_folders: Sequence[Path] = (),
         max_file_bytes: int = MAX_FILE_BYTES,
-        open_folder: Callable[[int, Sequence[str]], int] = beneath.open_folder,
     ) -> None:
         """``own_folders``: this program's, in which nothing is changed. ``max_file_bytes``: of a file
-        to search or change. ``open_folder``: opens a folder beneath a descriptor."""
+        to search or change."""
         self.path = path.resolve()
         self._own_folders = tuple(own_folders)
         self._keys = [Path(os.path.realpath(path)) for path in key_paths(self.path)]
         self.max_file_bytes = max_file_bytes
-        self._open_folder = open_folder
         self.unsaved: Callable[[Path], bytes | None] = lambda real: None
         """Returns the content that an editor has of a file, None: as on disk. May block."""
 
@@ -83,12 +101,9 @@ class RootFolder:
         missing folders. Raises OSError, and ToolError if the path has a link now."""
         parts = real.relative_to(self.path).parts
         try:
-            root = os.open(self.path, beneath.SEARCH_FLAGS)
+            root = os.open(self.path, SEARCH_FLAGS)
             try:
-                if make:
-                    folder = beneath.open_by_walk(root, parts[:-1], make=True)
-                else:
-                    folder = self._open_folder(root, parts[:-1])
+                folder = open_folder(root, parts[:-1], make=make)
             finally:
                 os.close(root)
             try:

@@ -18,7 +18,6 @@ from tests.support.hosts import Children
 from tests.support.invariants import check as check_stream
 from tests.support.program import RunAgent
 from tests.support.waiting import wait_until
-from tools.builtin.files.server import FilesServer
 from tools.builtin.shell.server import ShellServer
 from tools.builtin_server import ToolError, check_arguments, output_listener
 from tools.sandbox.isolation import Isolation
@@ -374,7 +373,7 @@ async def test_exec_without_isolation_refused(tmp_path: Path) -> None:
 
 
 def test_exec_apply_patch_command_applies_patch(tmp_path: Path) -> None:
-    builtin = ShellServer(tmp_path, files=FilesServer(tmp_path))
+    builtin = ShellServer(tmp_path)
     first = "*** Begin Patch\n*** Add File: a\n+1\n*** End Patch"
     second = "*** Begin Patch\n*** Update File: a\n@@\n-1\n+2\n*** End Patch"
     calls = (
@@ -385,10 +384,7 @@ def test_exec_apply_patch_command_applies_patch(tmp_path: Path) -> None:
     async def run() -> list[str]:
         preview = builtin.preview("exec", {"cmd": calls[0]})
         assert preview is not None and preview.startswith("--- /dev/null")
-        results = [await builtin.call("exec", {"cmd": call}) for call in calls]
-        assert builtin.files is not None
-        await builtin.files.close()
-        return results
+        return [await builtin.call("exec", {"cmd": call}) for call in calls]
 
     assert asyncio.run(run()) == ["created a", "changed a"]
     assert (tmp_path / "a").read_text() == "2\n"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import contextlib
-import os
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from agent.util.folder_limits import remove_tree
 from agent.util.temporary_folders import make_temporary_folder
+from tools import process_groups
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.control import OnContact, SupervisorLink
 from tools.types import OnOutput
@@ -85,8 +83,7 @@ class SandboxedCommand:
             try:
                 await asyncio.wait_for(process.wait(), EXIT_GRACE_SECONDS)
             except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                process_groups.kill(process.pid)
                 await process.wait()
             await self.link.drain()
             if self._readers:

@@ -125,14 +125,15 @@ class ShellServer(BuiltinServer):
         network: NetworkAccess = NetworkAccess(),
     ) -> None:
         """``root``: None: the working folder. ``timeout``, ``min_timeout``: seconds of a command.
-        ``isolation``: None: the best that works. ``files``: applies patches. ``audit``: logs changes.
+        ``isolation``: None: the best that works. ``files``: applies patches (None: one of its own).
+        ``audit``: logs changes.
         ``snapshot_seconds``: for each of the two looks at all files. ``network``: what commands reach
         without a question."""
         self.root = (root or Path.cwd()).resolve()
         self._timeout, self._min_timeout = timeout, min_timeout
         self.limits = limits or ResourceLimits()
         self._isolation = isolation
-        self.files = files
+        self.files = files or FilesServer(self.root)
         self.audit = audit or AuditLog(None)
         self.network = network
         self.background = BackgroundCommands()
@@ -186,9 +187,8 @@ class ShellServer(BuiltinServer):
         later."""
         if name != "exec":
             return self._input_permissions(arguments) if name == "write" else []
-        if self.files and (patch := _patch_in(arguments["cmd"])):
-            patch_arguments = self._patch_arguments(patch, arguments)
-            return self.files.extra_permissions("apply_patch", patch_arguments)
+        if patch := self._patch_arguments(arguments):
+            return self.files.extra_permissions("apply_patch", patch)
         extras = []
         if arguments.get("changes_git") is True:
             reason = "this command may change git's data, also what git runs later"
@@ -242,8 +242,8 @@ class ShellServer(BuiltinServer):
         """Return the command line with its folder, the diff of a patch, or a text for a command."""
         if name != "exec":
             return f"{self._background_command(arguments).description}\n{arguments.get('text', '')}"
-        if self.files and (patch := _patch_in(arguments["cmd"])):
-            return self.files.preview("apply_patch", self._patch_arguments(patch, arguments))
+        if patch := self._patch_arguments(arguments):
+            return self.files.preview("apply_patch", patch)
         line = display_line([str(word) for word in arguments["cmd"]])
         return f"{self._folder(arguments.get('workdir') or '.')}$ {line}"
 
@@ -253,8 +253,8 @@ class ShellServer(BuiltinServer):
             return [_input_requirement(self._background_command(arguments))]
         if name != "exec":
             return None
-        if self.files and (patch := _patch_in(arguments["cmd"])):
-            return self.files.requirements("apply_patch", self._patch_arguments(patch, arguments))
+        if patch := self._patch_arguments(arguments):
+            return self.files.requirements("apply_patch", patch)
         folder = self._folder(arguments.get("workdir") or ".")
         return command_requirements(arguments["cmd"], folder, self.root)
 
@@ -283,8 +283,8 @@ class ShellServer(BuiltinServer):
         ToolError."""
         if name != "exec":
             return await self._call_background(name, arguments)
-        if self.files and (patch := _patch_in(arguments["cmd"])):
-            return await self.files.call("apply_patch", self._patch_arguments(patch, arguments))
+        if patch := self._patch_arguments(arguments):
+            return await self.files.call("apply_patch", patch)
         await self.start()
         if problem := self.problem():
             raise ToolError(f"shell {problem}")
@@ -413,19 +413,16 @@ class ShellServer(BuiltinServer):
             note += " allows it if they are git's."
         return [f"[{note}]"]
 
-    def _patch_arguments(self, patch: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of the files server's tool, which takes paths from its own root."""
-        assert self.files is not None
+    def _patch_arguments(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the arguments of the files server's tool, which takes paths from its own root; None:
+        the command is not a patch."""
+        if (patch := _patch_in(arguments["cmd"])) is None:
+            return None
         folder = self._folder(arguments.get("workdir") or ".")
         return {"input": rebase_paths(patch, folder) if folder != self.files.root.path else patch}
 
     def _folder(self, path: str) -> Path:
-        try:
-            folder = (self.root / path).resolve()
-        except (OSError, ValueError, RuntimeError):  # a NUL, a loop of links
-            raise ToolError(f"not a path: {path!r}") from None
-        if not folder.is_relative_to(self.root):
-            raise ToolError(f"outside the root folder: {path}")
+        folder = self.files.root.real(path)
         if not folder.is_dir():
             raise ToolError(f"no such folder: {path}")
         return folder

@@ -12,6 +12,7 @@ from agent.util.folder_limits import (
     remove_tree,
 )
 from tests.support.folders import nest_folders
+from tests.support.waiting import wait_until
 from tools.builtin import conversation_folders
 
 DEPTH = 1100
@@ -83,12 +84,12 @@ def test_remove_changed_since_leaves_older_files(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["old"]
 
 
-def test_conversations_deep_folders_deleted_and_pruned(tmp_path: Path) -> None:
+async def test_conversations_deep_folders_deleted_and_pruned(tmp_path: Path) -> None:
     nest_folders(tmp_path / "python" / "a", DEPTH)
     conversation_folders.delete_conversation(tmp_path, "a")
     assert not [*tmp_path.glob("*/*")]
     nest_folders(tmp_path / "python" / "old", DEPTH)
     os.utime(tmp_path / "python" / "old", (1000, 1000))
     (tmp_path / "python" / "new").mkdir()
-    conversation_folders.prune_folders(tmp_path / "python", 1)
-    assert [path.name for path in (tmp_path / "python").iterdir()] == ["new"]
+    conversation_folders.ConversationFolders(tmp_path / "python", 2).prune(())
+    await wait_until(lambda: [path.name for path in (tmp_path / "python").iterdir()] == ["new"])

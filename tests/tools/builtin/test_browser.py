@@ -344,11 +344,10 @@ async def test_search_denied_by_policy_fails(tmp_path: Path) -> None:
 def test_citations_resolve_to_sources() -> None:
     page = text_page("https://a.example/x", "A page", "one\ntwo")
     matches = matches_page("two", page)
-    assert matches.source(1) == ("https://a.example/x", "Find: two in A page")
+    assert matches.source(1) == Source("https://a.example/x", "Find: two in A page")
 
     def find(cursor: int, line: int) -> Source | None:
-        source = page.source(line) if cursor == 3 else None
-        return Source(*source) if source else None
+        return page.source(line) if cursor == 3 else None
 
     text = "Foxes 【3†L0-L2】 are red【3†L1】, not 【9†L1】 blue 【3†x】."
     annotations = citations(text, find)

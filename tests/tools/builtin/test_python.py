@@ -13,6 +13,7 @@ import pytest
 from tests.support.interpreter import Interpreter, Starting, worker
 from tests.support.waiting import wait_until
 from tools import process_groups
+from tools.builtin.conversation_folders import ConversationFolders
 from tools.builtin.python.server import PythonServer
 from tools.builtin_server import ToolError, conversation_id, output_listener
 from tools.sandbox import isolation
@@ -245,8 +246,8 @@ async def test_old_conversation_folders_deleted(tmp_path: Path) -> None:
     for age, name in enumerate(("new", "old", "older")):
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (1000 - age, 1000 - age))
-    server = PythonServer(work_folder=tmp_path, max_folders=2)
-    assert server._folder("c") == tmp_path / "c"
+    folders = ConversationFolders(tmp_path, 2)
+    folders.prune([folders.find("c")])
     await wait_until(lambda: [path.name for path in tmp_path.iterdir()] == ["new"])
 
 

@@ -6,15 +6,14 @@ import asyncio
 import contextlib
 import importlib.util
 import json
-import os
 import re
 import shutil
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import AgentError
 from agent.util.temporary_folders import make_temporary_folder
+from tools import process_groups
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.isolation import Isolation, ResourceLimits, best_isolation
 
@@ -72,8 +71,7 @@ async def run_extract(
         finally:
             if process.returncode is None:
                 # bwrap alone, killed as it starts, would leave a child that holds the pipes open.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                process_groups.kill(process.pid)
                 if process.stdin is not None:
                     process.stdin.close()
                 await process.wait()

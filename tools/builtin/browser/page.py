@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import re
 import textwrap
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urldefrag, urljoin, urlsplit
 
-from tools.sanitize import JOINERS
+from tools.sanitize import strip_hidden
+from tools.types import Source
 
 LINE_CHARS = 100
 """Characters of a line; a longer one is wrapped."""
@@ -92,12 +92,13 @@ class Page:
             [head, f"**viewing lines [{first} - {last - 1}] of {len(self.lines) - 1}**", "", *lines]
         )
 
-    def source(self, line: int) -> tuple[str, str] | None:
-        """Return address and title of the source that a citation of this line names."""
+    def source(self, line: int) -> Source | None:
+        """Return the source that a citation of this line names."""
         before = [source for source in self.cited if source.line <= line]
         if before:
-            return before[-1].url, before[-1].title
-        return (self.url, self.title or self.url) if self.url.startswith("http") else None
+            return Source(before[-1].url, before[-1].title)
+        is_address = self.url.startswith("http")
+        return Source(self.url, self.title or self.url) if is_address else None
 
     def dump(self) -> dict[str, Any]:
         return asdict(self)
@@ -138,14 +139,14 @@ def text_page(url: str, title: str, text: str, *, source: bool = False) -> Page:
         return f"【{len(links) - 1}†{_plain(words)}{where}】"
 
     truncated = len(text) > MAX_PAGE_CHARS
-    text = _strip_hidden(text[:MAX_PAGE_CHARS])
+    text = strip_hidden("\n".join(text[:MAX_PAGE_CHARS].splitlines()))
     if not source:
         # Such brackets in the page itself are not our marks.
         text = _LINK.sub(number_link, text.replace("【", "[").replace("】", "]"))
     lines = _wrap(text.splitlines())
     if truncated and lines[-1] != TRUNCATION_NOTE:
         lines.append(TRUNCATION_NOTE)
-    return Page(url, _plain(_strip_hidden(title[:MAX_TITLE_CHARS])), lines, links)
+    return Page(url, _plain(strip_hidden(title[:MAX_TITLE_CHARS])), lines, links)
 
 
 def results_page(query: str, results: Sequence[tuple[str, str, str]]) -> Page:
@@ -155,11 +156,11 @@ def results_page(query: str, results: Sequence[tuple[str, str, str]]) -> Page:
             host = urlsplit(url).netloc
         except ValueError:
             continue  # nothing that could be opened
-        title = _plain(_strip_hidden(title[:MAX_TITLE_CHARS])) or url
+        title = _plain(strip_hidden(title[:MAX_TITLE_CHARS])) or url
         page.cited.append(CitedSource(len(page.lines), url, title))
         page.lines.append(f"【{len(page.links)}†{title}†{host}】")
         page.links.append(Link(url))
-        page.lines += [*_wrap(_plain(_strip_hidden(excerpt)).splitlines()), ""]
+        page.lines += [*_wrap(_plain(strip_hidden(excerpt)).splitlines()), ""]
     if not page.links:
         page.lines.append("No results.")
     return page
@@ -179,13 +180,6 @@ def matches_page(pattern: str, page: Page) -> Page:
     if not numbers:
         result.lines.append("No matches.")
     return result
-
-
-def _strip_hidden(text: str) -> str:
-    """Remove characters that hide or reorder what a person would see."""
-    hidden = {"Cc", "Cf", "Cs", "Co"}
-    shown = "\n\t" + JOINERS
-    return "".join(c for c in text if c in shown or unicodedata.category(c) not in hidden)
 
 
 def _plain(text: str) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 import httpx2
 
@@ -26,68 +26,51 @@ FindTool = Callable[[str], Tool | None]
 """Finds a tool by ``server.tool``."""
 
 
-class SearchBackend(Protocol):
-    """Answers a query with a page of results."""
-
-    async def __call__(self, query: str, max_results: int) -> Page:
-        """Search; raises ToolError."""
-
-
-class SearXNG:
-    """Searches with a SearXNG, even a private one: https://docs.searxng.org/dev/search_api.html."""
-
-    def __init__(self, url: str) -> None:
-        self._endpoint = url.rstrip("/").removesuffix("/search") + "/search"
-
-    async def __call__(self, query: str, max_results: int) -> Page:
-        try:
-            async with httpx2.AsyncClient(
-                timeout=SEARCH_TIMEOUT_SECONDS, follow_redirects=True
-            ) as client:
-                answer = await client.get(self._endpoint, params={"q": query, "format": "json"})
-            if answer.status_code == 403:
-                raise ToolError(
-                    "SearXNG does not answer in JSON; add json to search.formats in its settings"
-                )
-            answer.raise_for_status()
-            results = answer.json()["results"] if len(answer.content) < MAX_ANSWER_BYTES else []
-            return results_page(query, _parse_results(results)[:max_results])
-        except httpx2.HTTPStatusError as error:
-            raise self._failed(f"HTTP {error.response.status_code}") from None
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise self._failed(str(error) or type(error).__name__) from None
-        except (ValueError, KeyError, TypeError):
-            raise self._failed("it gave no list of results") from None
-
-    def _failed(self, why: str) -> ToolError:
-        return ToolError(f"the search at {private_files.redact_url(self._endpoint)} failed: {why}")
-
-
-class ToolSearch:
-    """Searches with a tool of an MCP server; a list of results in JSON becomes a page of results."""
-
-    def __init__(self, name: str, find: FindTool, call: CallTool) -> None:
-        self._name, self._find, self._call = name, find, call
-
-    async def __call__(self, query: str, max_results: int) -> Page:
-        tool = self._find(self._name)
-        if tool is None:
-            raise ToolError(f"there is no tool {self._name} to search with")
-        known = tool.parameters.get("properties", {})
-        query_key = next((key for key in ("query", "q", "search", "text") if key in known), "query")
-        counts = {key: max_results for key in COUNT_ARGUMENTS if key in known}
-        result = await self._call(tool, {query_key: query, **dict(list(counts.items())[:1])})
-        if result.failed:
-            raise ToolError(f"{self._name} failed: {result.text[:500]}")
-        try:
-            return results_page(
-                query, _parse_results(_find_list(json.loads(result.text)))[:max_results]
+async def search_searxng(url: str, query: str, max_results: int) -> Page:
+    """Search with a SearXNG, even a private one; raises ToolError. API:
+    https://docs.searxng.org/dev/search_api.html."""
+    endpoint = url.rstrip("/").removesuffix("/search") + "/search"
+    try:
+        async with httpx2.AsyncClient(
+            timeout=SEARCH_TIMEOUT_SECONDS, follow_redirects=True
+        ) as client:
+            answer = await client.get(endpoint, params={"q": query, "format": "json"})
+        if answer.status_code == 403:
+            raise ToolError(
+                "SearXNG does not answer in JSON; add json to search.formats in its settings"
             )
-        except (ValueError, KeyError, TypeError):
-            text = _URL.sub(lambda match: f"[{match[0]}](<{match[0]}>)", result.text)
-            return await asyncio.to_thread(
-                text_page, f"search: {query}", f"Results for: {query}", text
-            )
+        answer.raise_for_status()
+        results = answer.json()["results"] if len(answer.content) < MAX_ANSWER_BYTES else []
+        return results_page(query, _parse_results(results)[:max_results])
+    except httpx2.HTTPStatusError as error:
+        why = f"HTTP {error.response.status_code}"
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        why = str(error) or type(error).__name__
+    except (ValueError, KeyError, TypeError):
+        why = "it gave no list of results"
+    raise ToolError(f"the search at {private_files.redact_url(endpoint)} failed: {why}")
+
+
+async def search_by_tool(
+    name: str, find: FindTool, call: CallTool, query: str, max_results: int
+) -> Page:
+    """Search with a tool of an MCP server; a list of results in JSON becomes a page of results. Raises
+    ToolError."""
+    tool = find(name)
+    if tool is None:
+        raise ToolError(f"there is no tool {name} to search with")
+    known = tool.parameters.get("properties", {})
+    query_key = next((key for key in ("query", "q", "search", "text") if key in known), "query")
+    counts = {key: max_results for key in COUNT_ARGUMENTS if key in known}
+    result = await call(tool, {query_key: query, **dict(list(counts.items())[:1])})
+    if result.failed:
+        raise ToolError(f"{name} failed: {result.text[:500]}")
+    try:
+        results = _parse_results(_find_list(json.loads(result.text)))
+        return results_page(query, results[:max_results])
+    except (ValueError, KeyError, TypeError):
+        text = _URL.sub(lambda match: f"[{match[0]}](<{match[0]}>)", result.text)
+        return await asyncio.to_thread(text_page, f"search: {query}", f"Results for: {query}", text)
 
 
 def _find_list(answer: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shutil
 from collections.abc import Collection, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -13,15 +12,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urldefrag, urlsplit
 
 from agent.util import private_files
-from agent.util.temporary_folders import make_temporary_folder
 from tools.builtin.browser.extraction import MAX_EXTRACT_BYTES, ExtractionError, run_extract
 from tools.builtin.browser.settings import BrowserSettings
-from tools.builtin.conversation_folders import (
-    MAX_CONVERSATION_FOLDERS,
-    conversation_folder,
-    mark_used,
-    prune_folders,
-)
+from tools.builtin.conversation_folders import ConversationFolders
 from tools.builtin_server import BuiltinServer, ToolError, conversation_id, object_schema
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.isolation import Isolation
@@ -29,7 +22,7 @@ from tools.types import Access, Label, Source, Tool
 
 if TYPE_CHECKING:
     from tools.builtin.browser.page import Page
-    from tools.builtin.browser.search import CallTool, FindTool, SearchBackend
+    from tools.builtin.browser.search import CallTool, FindTool
 
 MAX_RESULTS = 30
 NO_SEARCH = "no search is configured; open an address instead"
@@ -83,8 +76,7 @@ class BrowserServer(BuiltinServer):
         self.settings = settings or BrowserSettings()
         self._isolation = isolation
         self._max_extract_bytes = max_extract_bytes
-        self._work_folder = work_folder
-        self._temporary: Path | None = None
+        self._folders = ConversationFolders(work_folder)
         self._search_tools: tuple[FindTool, CallTool] | None = None
         searches = self.settings.searxng or self.settings.search
         self.tools: Sequence[Tool] = (
@@ -113,10 +105,6 @@ class BrowserServer(BuiltinServer):
     def rule_verbs(self, tool: Tool) -> Sequence[str]:
         return ("open",)
 
-    async def close(self) -> None:
-        if self._temporary is not None:
-            await asyncio.to_thread(shutil.rmtree, self._temporary, ignore_errors=True)
-
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
         # Imported when it is first used: other runs do not pay for it.
         await asyncio.to_thread(import_module, "tools.builtin.browser.search")
@@ -131,10 +119,9 @@ class BrowserServer(BuiltinServer):
 
     def source(self, cursor: int, line: int) -> Source | None:
         try:
-            source = self._page(cursor).source(line)
+            return self._page(cursor).source(line)
         except ToolError:
             return None
-        return Source(*source) if source else None
 
     def destination(self, name: str, arguments: dict[str, Any]) -> str | None:
         """The host of an address that this conversation has not shown; None: it has, or opens none."""
@@ -161,18 +148,18 @@ class BrowserServer(BuiltinServer):
         if not query.strip():
             raise ToolError("the query is empty")
         count = max(1, min(int(topn), MAX_RESULTS))
-        page = await self._search_backend()(query.strip(), count)
+        page = await self._results(query.strip(), count)
         page.wanted = _decoded(query)
         return page.view(self._add(page))
 
-    def _search_backend(self) -> SearchBackend:
-        from tools.builtin.browser.search import SearXNG, ToolSearch
+    async def _results(self, query: str, count: int) -> Page:
+        from tools.builtin.browser.search import search_by_tool, search_searxng
 
         if self.settings.searxng:
-            return SearXNG(self.settings.searxng)
+            return await search_searxng(self.settings.searxng, query, count)
         if self.settings.search and self._search_tools:
-            return ToolSearch(self.settings.search, *self._search_tools)
-        raise ToolError(f"{NO_SEARCH}")
+            return await search_by_tool(self.settings.search, *self._search_tools, query, count)
+        raise ToolError(NO_SEARCH)
 
     async def _open(
         self,
@@ -238,17 +225,13 @@ class BrowserServer(BuiltinServer):
         return page
 
     def _folder(self) -> Path:
-        if self._work_folder is None:
-            self._work_folder = self._temporary = make_temporary_folder("agent-browser-")
-        folder = conversation_folder(self._work_folder, conversation_id.get())
-        mark_used(folder)
-        return folder
+        return self._folders.find(conversation_id.get())
 
     def _add(self, page: Page) -> int:
         folder = self._folder()
         if not folder.exists():
             private_files.make_folder(folder)
-            prune_folders(folder.parent, MAX_CONVERSATION_FOLDERS, [folder])
+            self._folders.prune([folder])
         cursor = self._last_cursor(-1) + 1
         private_files.write_text(folder / f"{cursor}.json", json.dumps(page.dump()))
         return cursor

@@ -127,7 +127,11 @@ class FileReader:
         ignore_case = query == query.lower()
         deadline = time.monotonic() + SEARCH_SECONDS
         matches: list[str] = []
-        with contextlib.closing(self._candidates(query, start, cancellation)) as files:
+        program = find_program("rg")
+        candidates = (
+            self._ripgrep(program, query, start, cancellation) if program else self._walk(start)
+        )
+        with contextlib.closing(candidates) as files:
             for file in files:
                 if cancellation.is_set() or time.monotonic() > deadline:
                     break
@@ -140,18 +144,9 @@ class FileReader:
             matches.append(f"[stopped after {SEARCH_SECONDS:g} s; search a smaller folder]")
         return matches
 
-    def _candidates(
-        self, query: str, start: Path, cancellation: SearchCancellation
-    ) -> Generator[Path]:
-        """Yield the real paths of files that may have the query, in order."""
-        if ripgrep := find_program("rg"):
-            yield from self._ripgrep(ripgrep, query, start, cancellation)
-        else:
-            yield from self._walk(start)
-
     def _ripgrep(
         self, program: str, query: str, start: Path, cancellation: SearchCancellation
-    ) -> Iterator[Path]:
+    ) -> Generator[Path]:
         """Yield the files in which ripgrep finds the query: hints, as it may be led outside."""
         command = [program, "--no-config", "--no-messages", "--no-ignore", "--hidden"]
         command += ["--glob=!.*/", "--fixed-strings", "--files-with-matches", "--null"]
@@ -176,7 +171,7 @@ class FileReader:
             process.kill()
             process.communicate()
 
-    def _walk(self, start: Path) -> Iterator[Path]:
+    def _walk(self, start: Path) -> Generator[Path]:
         """Yield the files at or below a real path, in order, without hidden folders and links."""
         if not self.root.is_folder(start):
             yield start

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import threading
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.util.temporary_folders import make_temporary_folder
 from tools import builtin_server
-from tools.builtin.conversation_folders import (
-    MAX_CONVERSATION_FOLDERS,
-    conversation_folder,
-    mark_used,
-    prune_folders,
-)
+from tools.builtin.conversation_folders import ConversationFolders
 from tools.builtin.files import changes
 from tools.builtin.files.changes import MAX_UNDO_STEPS, FileChange, UndoJournal
 from tools.builtin.files.reading import FileReader, SearchCancellation
@@ -86,8 +79,7 @@ class FilesServer(builtin_server.BuiltinServer):
         self.root = RootFolder(root or Path.cwd(), own_folders=own_folders)
         self._reader = FileReader(self.root)
         self._max_undo_steps = max_undo_steps
-        self._work_folder = work_folder
-        self._temporary: Path | None = None
+        self._folders = ConversationFolders(work_folder)
         self._change_lock = threading.Lock()
         self._named_files: Callable[[], NamedFiles] = NamedFiles
         self.on_change: Callable[[str, dict[str, Any], list[FileChange]], None] | None = None
@@ -145,10 +137,6 @@ class FilesServer(builtin_server.BuiltinServer):
                 return [builtin_server.ExtraPermission("changes_run_later", reason)]
         return []
 
-    async def close(self) -> None:
-        if self._temporary is not None:
-            await asyncio.to_thread(shutil.rmtree, self._temporary, ignore_errors=True)
-
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
         try:
             if name in READ_TOOLS:
@@ -159,18 +147,12 @@ class FilesServer(builtin_server.BuiltinServer):
             raise builtin_server.ToolError(f"{(error.strerror or str(error)).lower()}") from None
 
     async def _read(self, name: str, arguments: dict[str, Any]) -> str:
-        reader = self._reader
-        methods: dict[str, Callable[..., str]] = {
-            "read": reader.read,
-            "list": reader.list,
-            "search": reader.search,
-            "glob": reader.glob,
-        }
         cancellation = SearchCancellation()
         if name in ("search", "glob"):
             arguments = {**arguments, "cancellation": cancellation}
         try:
-            return await asyncio.to_thread(methods[name], **arguments)
+            text: str = await asyncio.to_thread(getattr(self._reader, name), **arguments)
+            return text
         finally:
             cancellation.set()  # if the caller was cancelled, the thread is still searching
 
@@ -198,9 +180,6 @@ class FilesServer(builtin_server.BuiltinServer):
             return changes.summary(self.root, plan)
 
     def _journal(self) -> UndoJournal:
-        if self._work_folder is None:
-            self._work_folder = self._temporary = make_temporary_folder("agent-files-")
-        folder = conversation_folder(self._work_folder, builtin_server.conversation_id.get())
-        mark_used(folder)
-        prune_folders(self._work_folder, MAX_CONVERSATION_FOLDERS - 1, [folder])
+        folder = self._folders.find(builtin_server.conversation_id.get())
+        self._folders.prune([folder])
         return UndoJournal(folder, self.root, max_steps=self._max_undo_steps)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context
 from pathlib import Path
+from typing import Any
 
 from agent.util import private_files
 from tools.builtin.python.call_limits import CallLimits
-from tools.builtin.python.worker_process import INTERRUPT_GRACE_SECONDS, WorkerProcess
+from tools.builtin.python.worker_process import WorkerProcess
 from tools.builtin_server import ToolError
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.isolation import Isolation, ResourceLimits
@@ -25,15 +27,18 @@ class PythonSession:
         isolation: Callable[[], Isolation],
         limits: ResourceLimits,
         timeout: float,
-        interrupt_grace: Sequence[float] = INTERRUPT_GRACE_SECONDS,
-        call_limits: CallLimits = CallLimits(),
+        interrupt_grace: Sequence[float],
+        call_limits: CallLimits,
+        idle_seconds: float,
     ) -> None:
         """``work_folder``: all that the code may write. ``isolation``: may block the first time.
-        ``timeout``: seconds per call. ``interrupt_grace``: seconds to stop after each interrupt."""
+        ``timeout``: seconds per call. ``interrupt_grace``: seconds to stop after each interrupt.
+        ``idle_seconds``: until the worker is ended."""
         self.work_folder = work_folder
         self._interrupt_grace = interrupt_grace
         self._isolation, self._limits, self._timeout = isolation, limits, timeout
-        self._call_limits = call_limits
+        self._call_limits, self._idle_seconds = call_limits, idle_seconds
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._worker: WorkerProcess | None = None
         self._busy = asyncio.Lock()
         self._ending: set[asyncio.Task[None]] = set()
@@ -52,28 +57,49 @@ class PythonSession:
 
     async def run(self, code: str) -> str:
         """Return what the code printed and its last value; raises ToolError with that if it failed."""
-        async with self._busy:
-            worker = await self._ready()
-            run = asyncio.create_task(worker.run(code))
-            try:
-                done, _ = await asyncio.wait([run], timeout=self._timeout)
-                if not done:
-                    await self._stop(worker, run)
-                    error = f"stopped after {self._timeout:g} s; "
-                    error += self._drop_dead(worker) if worker.dead else "variables are kept"
-                    raise self._failed(worker, error)
-            except asyncio.CancelledError:
-                # The caller does not wait; the next call does.
-                stopping = asyncio.create_task(self._abandon(worker, run))
-                self._ending.add(stopping)
-                stopping.add_done_callback(self._ending.discard)
-                raise
-            if worker.dead:
-                raise self._failed(worker, self._drop_dead(worker))
-            if not run.result():
-                raise self._failed(worker)
-            warning, self._warning = self._warning, ""
-            return _joined(warning, worker.take_output())
+        try:
+            async with self._busy:
+                return await self._run(code)
+        finally:
+            self._start_idle_timer()
+
+    async def _run(self, code: str) -> str:
+        worker = await self._ready()
+        run = asyncio.create_task(worker.run(code))
+        try:
+            done, _ = await asyncio.wait([run], timeout=self._timeout)
+            if not done:
+                await self._stop(worker, run)
+                error = f"stopped after {self._timeout:g} s; "
+                error += self._drop_dead(worker) if worker.dead else "variables are kept"
+                raise self._failed(worker, error)
+        except asyncio.CancelledError:
+            self._end_later(self._abandon(worker, run))
+            raise
+        if worker.dead:
+            raise self._failed(worker, self._drop_dead(worker))
+        if not run.result():
+            raise self._failed(worker)
+        warning, self._warning = self._warning, ""
+        return _joined(warning, worker.take_output())
+
+    def _end_later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do this in the background: the caller does not wait for it; the next call does."""
+        ending = asyncio.create_task(work)
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    def _start_idle_timer(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        if not self._closed:
+            call_later = asyncio.get_running_loop().call_later
+            # In a context of its own: that of the call would keep its whole turn in memory until then.
+            self._idle_timer = call_later(self._idle_seconds, self._expire, context=Context())
+
+    def _expire(self) -> None:
+        if not self.busy:  # else its call starts the timer again
+            self._end_later(self._kill(f"was idle for {self._idle_seconds:g} s and was ended"))
 
     def _failed(self, worker: WorkerProcess, error: str = "") -> ToolError:
         """Make the error of a run; it says if variables were lost before, which may be why."""
@@ -85,6 +111,9 @@ class PythonSession:
         """Kill the worker; the next error says with ``reason`` why the variables are gone."""
         if self._ending:
             await asyncio.wait(self._ending)
+        await self._kill(reason)
+
+    async def _kill(self, reason: str) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
             self._note = (
@@ -95,6 +124,8 @@ class PythonSession:
     async def close(self) -> None:
         """End the session for good, also a call that is running."""
         self._closed = True
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         await self.end()
         async with self._busy:
             await self.end()
@@ -128,9 +159,7 @@ class PythonSession:
         try:
             await worker.start(command, self.work_folder)
         except asyncio.CancelledError:
-            killing = asyncio.create_task(worker.kill())
-            self._ending.add(killing)
-            killing.add_done_callback(self._ending.discard)
+            self._end_later(worker.kill())
             raise
         return worker
 

@@ -150,8 +150,7 @@ class WorkerProcess:
     def _kill_group(self, offence: str) -> None:
         assert self._process is not None
         self.offence = self.offence or offence
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        process_groups.kill(self._process.pid)
 
     def _signal(self, number: signal.Signals) -> None:
         """Stop or continue the process that runs the code, if it would also end with its parent."""

@@ -54,7 +54,7 @@ def read_entry(name: str, entry: Any, env: Mapping[str, str]) -> ServerConfig:
         raise ConfigError("must be an object")
     if not name.strip():
         raise ConfigError("needs a name")
-    return _EntryReader(name, entry, env).read()
+    return _EntryReader(entry, env).read(name)
 
 
 def command_line(entry: Mapping[str, Any]) -> str:
@@ -88,12 +88,13 @@ def _secrets_digest(entry: Mapping[str, Any]) -> str:
 
 
 class _EntryReader:
-    """Reads the values of one entry; all methods raise ConfigError."""
+    """Reads the values of one entry, or of an object in it; all methods raise ConfigError."""
 
-    def __init__(self, name: str, entry: dict[str, Any], env: Mapping[str, str]) -> None:
-        self._name, self._entry, self._env = name, entry, env
+    def __init__(self, entry: dict[str, Any], env: Mapping[str, str], prefix: str = "") -> None:
+        """``prefix``: of its keys in messages."""
+        self._entry, self._env, self._prefix = entry, env, prefix
 
-    def read(self) -> ServerConfig:
+    def read(self, name: str) -> ServerConfig:
         entry = self._entry
         targets = [key for key in ("command", "url", "httpUrl") if entry.get(key)]
         if len(targets) > 1:
@@ -111,7 +112,7 @@ class _EntryReader:
         local = target == "command"
         flags = {key: self._flag(key) for key in _FLAG_KEYS}
         server = ServerConfig(
-            name=self._name,
+            name=name,
             command=(command or "") if local else "",
             args=self._texts("args") or (),
             env=self._table("env"),
@@ -143,7 +144,7 @@ class _EntryReader:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise ConfigError(f"{key} must be a string")
+            raise ConfigError(f"{self._prefix}{key} must be a string")
         return self._expand(value)
 
     def _texts(self, key: str) -> tuple[str, ...] | None:
@@ -151,7 +152,7 @@ class _EntryReader:
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise ConfigError(f"{key} must be a list of strings")
+            raise ConfigError(f"{self._prefix}{key} must be a list of strings")
         return tuple(self._expand(item) for item in value)
 
     def _table(self, key: str) -> dict[str, str]:
@@ -196,7 +197,7 @@ class _EntryReader:
             raise ConfigError('sandbox must be true or {"write": [folders], "hosts": [hosts]}')
         from tools.networks import HostError, HostRule
 
-        inner = _EntryReader(self._name, value, self._env)
+        inner = _EntryReader(value, self._env, "sandbox.")
         try:
             hosts = tuple(str(HostRule.parse(host)) for host in inner._texts("hosts") or ())
         except HostError as error:
@@ -212,27 +213,24 @@ class _EntryReader:
             return OAuthSettings()
         if not isinstance(entry, dict):
             raise ConfigError("oauth must be an object")
-        values = {_OAUTH_ALIASES.get(key, key): value for key, value in entry.items()}
+        values = {_OAUTH_ALIASES.get(str(key), str(key)): entry[key] for key in entry}
         if unknown := values.keys() - _OAUTH_KEYS:
-            name, known = min(map(str, unknown)), ", ".join(_OAUTH_KEYS)
-            raise ConfigError(f"oauth has no {name}; known: {known}")
-        texts = {}
-        for key in ("client_id", "client_secret", "client_metadata_url"):
-            if not isinstance(value := values.get(key, ""), str):
-                raise ConfigError(f"oauth.{key} must be a string")
-            texts[key] = self._expand(value)
+            raise ConfigError(f"oauth has no {min(unknown)}; known: {', '.join(_OAUTH_KEYS)}")
+        if isinstance(values.get("scopes"), str):
+            values["scopes"] = values["scopes"].split()
+        inner = _EntryReader(values, self._env, "oauth.")
+        texts = {
+            key: inner._text(key) or ""
+            for key in ("client_id", "client_secret", "client_metadata_url")
+        }
         if texts["client_secret"] and not texts["client_id"]:
             raise ConfigError("oauth.client_secret needs a client_id")
         if (url := texts["client_metadata_url"]) and not _METADATA_URL.match(url):
             raise ConfigError("oauth.client_metadata_url must be an https URL with a path")
-        scopes = values.get("scopes", [])
-        scopes = scopes.split() if isinstance(scopes, str) else scopes
-        if not isinstance(scopes, list) or not all(isinstance(s, str) for s in scopes):
-            raise ConfigError("oauth.scopes must be a list of strings")
         port = values.get("redirect_port", 0)
         if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 1 << 16:
             raise ConfigError("oauth.redirect_port must be the number of a port")
-        return OAuthSettings(scopes=tuple(map(self._expand, scopes)), redirect_port=port, **texts)
+        return OAuthSettings(scopes=inner._texts("scopes") or (), redirect_port=port, **texts)
 
     def _protocol(self) -> str:
         version = self._entry.get("protocol", "")

@@ -57,7 +57,8 @@ class CallScope:
         self._reports = 0
         self._last_report = 0.0
         self._output_room = MAX_OUTPUT_CHARS
-        self._elicitations = 0
+        self.elicitations = 0
+        """Questions that the server has asked."""
         self.notes: list[str] = []
         """Sentences for the model, to be appended to the result."""
 
@@ -83,10 +84,6 @@ class CallScope:
         if asyncio.get_running_loop().time() >= self._last_deadline:
             return f"did not answer within {seconds * MAX_TIMEOUTS:g} s, in spite of its progress"
         return f"reported no progress for {seconds:g} s"
-
-    @property
-    def sent_elicitations(self) -> bool:
-        return self._elicitations > 0
 
     # --- notifications of the server ---
 
@@ -120,9 +117,9 @@ class CallScope:
 
     async def elicit(self, request: ElicitationRequest) -> ElicitationResult:
         """Ask the person; declined if there is none or too often, cancelled if the call ends."""
-        self._elicitations += 1
-        if self._elicitations > MAX_ELICITATIONS:
-            if self._elicitations == MAX_ELICITATIONS + 1:
+        self.elicitations += 1
+        if self.elicitations > MAX_ELICITATIONS:
+            if self.elicitations == MAX_ELICITATIONS + 1:
                 self._report_limit()
             return ElicitationResult("cancel")
         ask = self._handlers.on_elicitation

@@ -39,17 +39,20 @@ from pydantic import ValidationError
 from tools.builtin_server import output_listener
 from tools.config.servers import ServerConfig
 from tools.mcp import listing
+from tools.mcp.bearer_auth import BearerAuth
 from tools.mcp.call_scope import CallScope, NewerVersionError, SessionLostError
 from tools.mcp.client_callbacks import ClientCallbacks
 from tools.mcp.client_requests import CallHandlers, ElicitationRequest
 from tools.mcp.context import HostContext
 from tools.mcp.diagnostics import describe_error
 from tools.mcp.forms import page_host
+from tools.mcp.http import HttpTransport
 from tools.mcp.limits import structured_content
-from tools.mcp.link import ServerLink
 from tools.mcp.login import LoginChallenge, LoginRequiredError, logs_in
 from tools.mcp.negotiation import NegotiatingClient
 from tools.mcp.start_wait import StartActivity
+from tools.mcp.stdio import StdioTransport
+from tools.mcp.transport import Transport
 from tools.results import protocol_failure
 from tools.sanitize import clean_text
 from tools.types import Tool, ToolResult
@@ -58,6 +61,11 @@ from tools.version import program_version
 RELIST_PAUSE_SECONDS = 0.5
 LISTEN_VERSION = "2026-07-28"
 """From this version of MCP on, changes of lists are sent to subscribers only."""
+_LIST_CHANGES = (
+    T.ToolListChangedNotification,
+    T.PromptListChangedNotification,
+    T.ResourceListChangedNotification,
+)
 STATUS_ALONE_MESSAGE = "Server returned an error response"
 """The SDK's (2.3) message where nothing but the HTTP status says that a request has failed."""
 
@@ -84,9 +92,10 @@ class Connection:
         """The login that the server asked for when it could not be connected."""
         self.refused = False
         """Whether the server wants a valid token, from a login or not."""
-        self.link = ServerLink(config, context, sends_login=sends_login)
+        self.transport = _make_transport(config, context, mode, sends_login=sends_login)
         self.protocol = self.protocol_reason = ""
-        self._context, self._results, self._mode = context, context.results, mode
+        self._context, self._results = context, context.results
+        self._needs_newest = mode == "newest"
         self._client: Client | None = None
         self._cancel_scope: anyio.CancelScope | None = None
         self._stopped = self._has_answered = False
@@ -112,26 +121,26 @@ class Connection:
                     tools = await self._list_tools(client)
                     self._cancel_scope.deadline = math.inf
                     self._client, self.protocol = client, client.protocol_version
-                    self.protocol_reason, self.link.was_ready = client.reason, True
+                    self.protocol_reason, self.transport.was_ready = client.reason, True
                     on_ready(tools)
                     tasks += self._watch_lists(client, on_ready)
-                    await self.link.ended.wait()
+                    await self.transport.ended.wait()
             if self._stopped:
                 return "was stopped"
             if self._client is None and self._cancel_scope.cancelled_caught:
                 since = "" if self.config.client_network else " of its start"
-                return self.link.describe_exit(f"did not answer within {timeout:g} s{since}")
-            return self.link.describe_exit("ended")
+                return self.transport.describe_exit(f"did not answer within {timeout:g} s{since}")
+            return self.transport.describe_exit("ended")
         except Exception as error:
-            if challenge := self.link.find_challenge(error):
+            if challenge := self.transport.find_challenge(error):
                 self.refused = True
-                if logs_in(self.config) and not self.link.has_scope(challenge):
+                if logs_in(self.config) and not self.transport.has_scope(challenge):
                     self.challenge = challenge
                 if challenge.status == 401:
                     challenge = replace(challenge, scope="")  # the command gets to it by itself
-                return self.link.describe_challenge(challenge)
-            reason = describe_error(error, self.config, self.link.error_status)
-            return self.link.describe_exit(self.link.cutoff_sentence(error) or reason)
+                return self.transport.describe_challenge(challenge)
+            reason = describe_error(error, self.config, self.transport.error_status)
+            return self.transport.describe_exit(self.transport.cutoff_sentence(error) or reason)
         finally:
             self._client = None
             for task in tasks:
@@ -144,10 +153,10 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        return self._client is not None and not self.link.ended.is_set()
+        return self._client is not None and not self.transport.ended.is_set()
 
     def activity(self) -> StartActivity:
-        return self.link.activity()._replace(answers=self._has_answered)
+        return self.transport.activity()._replace(answers=self._has_answered)
 
     def stop(self) -> None:
         """Make ``run`` return, also while it is still connecting."""
@@ -187,7 +196,7 @@ class Connection:
             result = self._failure("lost the session", T.CONNECTION_CLOSED)
         except LoginRequiredError as required:
             result = self._failure(
-                self.link.describe_challenge(required.challenge), T.INTERNAL_ERROR
+                self.transport.describe_challenge(required.challenge), T.INTERNAL_ERROR
             )
         if not values:
             raise ValueError(result.text)
@@ -216,7 +225,7 @@ class Connection:
             return self._results.with_notes(result, scope.notes)
         except TimeoutError:
             reason = scope.timeout_reason
-            if scope.sent_elicitations and self.link.keeps_no_session:
+            if scope.elicitations and self.transport.keeps_no_session:
                 reason += "; it asked a question, but keeps no session in which answers arrive"
             return self._failure(reason, T.REQUEST_TIMEOUT)
         except MCPError as error:
@@ -277,28 +286,28 @@ class Connection:
 
     async def _error_result(self, name: str, error: MCPError) -> ToolResult:
         """Turn a JSON-RPC error into a result; raises SessionLostError and LoginRequiredError."""
-        if reason := self.link.cutoff_sentence(error):
+        if reason := self.transport.cutoff_sentence(error):
             return self._failure(reason, error.code)
         match error.code:
             case T.REQUEST_TIMEOUT:
                 reason = "did not answer in time"
             case T.CONNECTION_CLOSED:
-                await self.link.lose_session()
-                reason = self.link.describe_exit("ended before it answered")
-                if self.link.transport == "sse" and self.link.cutoff_reason:
+                await self.transport.lose_session()
+                reason = self.transport.describe_exit("ended before it answered")
+                if self.transport.kind == "sse" and self.transport.cutoff_reason:
                     # Its one stream has all answers: what cut it off ended the connection.
-                    reason = f"was cut off: {self.link.cutoff_reason}"
-            case T.INVALID_REQUEST if self.link.error_status == 404:
-                self.link.session_lost.set()
+                    reason = f"was cut off: {self.transport.cutoff_reason}"
+            case T.INVALID_REQUEST if self.transport.error_status == 404:
+                self.transport.ended.set()
                 raise SessionLostError
             case T.INVALID_PARAMS if self._needs_newer_version(error):
                 raise NewerVersionError
             case T.METHOD_NOT_FOUND | T.INVALID_PARAMS:
                 reason = f"refused the call of {name}: {error.message}"
-            case _ if challenge := self.link.find_challenge(error):
+            case _ if challenge := self.transport.find_challenge(error):
                 raise LoginRequiredError(challenge)
-            case _ if error.message == STATUS_ALONE_MESSAGE and self.link.error_status:
-                reason = f"answered with HTTP {self.link.error_status}"
+            case _ if error.message == STATUS_ALONE_MESSAGE and self.transport.error_status:
+                reason = f"answered with HTTP {self.transport.error_status}"
             case _:
                 reason = f"answered with an error: {error.message}"
         return self._failure(reason, error.code)
@@ -315,12 +324,9 @@ class Connection:
     # --- the connection ---
 
     async def _make_client(self) -> NegotiatingClient:
-        kind: Literal["http", "sse"] = (
-            "sse" if "sse" in (self._mode, self.config.transport) else "http"
-        )
         callbacks = ClientCallbacks(self.config.name, self._context.roots, self._scope_of_request)
         client = NegotiatingClient(
-            self.link.target(kind),
+            self.transport.connect(),
             mode="auto" if self.config.builtin else "legacy",
             cache=None,  # what has changed is read again when the server says so
             logging_callback=self._on_log,
@@ -332,11 +338,11 @@ class Connection:
             client_info=T.Implementation(name="agent", version=program_version()),
         )
         client.forced_version = self.config.protocol
-        if self._mode == "newest":
+        if self._needs_newest:
             client.forced_version = LISTEN_VERSION
             client.reason = "more of it works than over older versions"
-        if (http := self.link.http) and http.kind == "http":
-            client.keeps_session = http.keeps_session
+        if isinstance(self.transport, HttpTransport) and self.transport.kind == "http":
+            client.keeps_session = self.transport.keeps_session
         return client
 
     async def _list_tools(self, client: Client) -> list[Tool]:
@@ -389,19 +395,26 @@ class Connection:
         return self._scopes[-1]
 
     async def _on_message(self, message: Any) -> None:
-        match message:
-            case (
-                T.ToolListChangedNotification()
-                | T.PromptListChangedNotification()
-                | T.ResourceListChangedNotification()
-            ):
-                self._lists_changed.set()
+        if isinstance(message, _LIST_CHANGES):
+            self._lists_changed.set()
 
     async def _on_log(self, params: T.LoggingMessageNotificationParams) -> None:
         # A log message names no request; with several calls under way, all of them show it.
         text = log_text(params.data)
         for scope in list(self._scopes):
             scope.output("log", f"{text}\n")
+
+
+def _make_transport(
+    config: ServerConfig, context: HostContext, mode: ConnectMode, *, sends_login: bool
+) -> Transport:
+    if config.builtin:
+        return Transport(config)
+    if config.command:
+        return StdioTransport(config, context.sandbox)
+    auth = BearerAuth(config, context.credentials) if sends_login and logs_in(config) else None
+    kind: Literal["http", "sse"] = "sse" if "sse" in (mode, config.transport) else "http"
+    return HttpTransport(config, kind, auth, context.client_turn if config.client_network else None)
 
 
 def log_text(data: Any) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from tools.mcp.server import McpServer
 from tools.results import ResultBuilder
-from tools.types import Prompt, Resource, ToolResult
+from tools.types import Prompt, Resource
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -27,13 +26,6 @@ class ServerContent:
         from tools.mcp import listing
 
         return await self._fetch(server, listing.list_resources)
-
-    async def read_resource(self, server: str, uri: str) -> ToolResult:
-        """Return it like a tool's result: binary data in files. Raises ValueError with a sentence."""
-        from tools.mcp import listing
-
-        blocks = await self._fetch(server, lambda client: listing.read_resource(client, uri))
-        return await asyncio.to_thread(self._results.build, blocks)
 
     async def prompts(self, server: str) -> list[Prompt]:
         """Return a server's prompts; raises ValueError with a sentence."""

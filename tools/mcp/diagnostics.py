@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Mapping
+from pathlib import PurePath
 
 import httpx2
 import mcp.types as T
@@ -13,33 +16,35 @@ from agent.util import private_files
 from agent.util.programs import is_left_out
 from tools.config.servers import ServerConfig
 from tools.mcp.login import LoginChallenge
-from tools.mcp.start_hints import exit_hint, missing_command_hint
-from tools.mcp.stdio import StdioTransport
 
 STDERR_EXCERPT_CHARS = 1500
 MAX_STARTING_LINES, MAX_LAST_LINES = 5, 16
 """Lines of it: of a server that did not answer, and of one that ended, as long as a stack trace."""
+_INSTALL = {
+    "uv": "install uv: https://docs.astral.sh/uv",
+    "node": "install Node.js: https://nodejs.org",
+    "bun": "install Bun: https://bun.sh",
+    "deno": "install Deno: https://deno.com",
+    "docker": "install Docker: https://docs.docker.com/get-docker",
+    "python": "write python3, or the path of a virtual environment's python",
+}
+_PROGRAMS = {"uvx": "uv", "npx": "node", "npm": "node", "bunx": "bun"}
+_VARIABLE = r"\b([A-Z][A-Z0-9]*_[A-Z0-9_]+)\b"
+_MISSING_VARIABLE = re.compile(
+    rf"(?:environment variable|env var|missing|required|must set|set the)[^\n]{{0,60}}?{_VARIABLE}"
+    rf"|{_VARIABLE}[^\n]{{0,60}}?(?:is required|is missing|not set|must be set|is not defined|unset"
+    r"|environment variable|env var)"
+    rf"|KeyError: '{_VARIABLE}'"
+)
+_OLD_SDK = re.compile(
+    r"ImportError: cannot import name .* from 'mcp|No module named 'mcp\.|"
+    r"AttributeError: .*(?:mcp|'Server' object|FastMCP)"
+)
 
 
-def describe_exit(reason: str, process: StdioTransport, *, was_ready: bool) -> str:
-    """Complete why a child cannot be used: exit code, stderr and, if it never was ready, stdout."""
-    has_ended = reason.startswith("ended")
-    if process.cutoff_reason:
-        reason = f"was cut off: {process.cutoff_reason}"
-    elif (code := process.returncode) is not None and has_ended:
-        ending = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
-        reason = ending + reason.removeprefix("ended")
-    stderr = process.stderr()
-    output = "" if was_ready else process.foreign_output
-    reason += exit_hint(stderr, process.config.env, output)
-    if stderr:
-        excerpt = _last_lines(stderr, MAX_LAST_LINES if has_ended else MAX_STARTING_LINES)
-        reason = f"{reason}; last on its stderr: {excerpt}"
-    return reason
-
-
-def _last_lines(text: str, count: int) -> str:
-    """Return the last lines of a text, without empty ones and repetitions."""
+def last_on_stderr(text: str, *, has_ended: bool) -> str:
+    """Return the last lines of a server's stderr, without empty ones and repetitions."""
+    count = MAX_LAST_LINES if has_ended else MAX_STARTING_LINES
     lines = filter(str.strip, text[-STDERR_EXCERPT_CHARS:].splitlines())
     return "\n".join([line for line, _ in itertools.groupby(lines)][-count:])
 
@@ -116,3 +121,32 @@ def innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+# --- hints for the common reasons why a command does not start ---
+
+
+def missing_command_hint(command: str) -> str:
+    """Return how to install a command that does not exist; empty for unknown ones."""
+    program = PurePath(command).name
+    hint = _INSTALL.get(_PROGRAMS.get(program, program), "")
+    if not hint and " " in command:
+        hint = "arguments belong into args, one by one"
+    return f" ({hint})" if hint else ""
+
+
+def exit_hint(stderr: str, env: Mapping[str, str], foreign_output: str) -> str:
+    """Return a hint for a server that ended or did not answer; empty: unknown. ``env``: of its
+    settings. ``foreign_output``: a line of its stdout that is not a message."""
+    if _OLD_SDK.search(stderr):
+        return " (an older server; try: uvx --with 'mcp<2' ...)"
+    if "No module named 'mcp'" in stderr:
+        return " (the mcp package is missing in the Python that runs it)"
+    match = _MISSING_VARIABLE.search(stderr)
+    name = next(filter(None, match.groups()), "") if match else ""
+    if name and name not in env:
+        # A server inherits few variables: that it is set here is not enough.
+        return f' (add "env": {{"{name}": "${{{name}}}"}} to its settings)'
+    if foreign_output:
+        return f" (it writes to stdout, which is for MCP's messages alone: {foreign_output!r})"
+    return ""

@@ -26,6 +26,11 @@ _FORMATS = {
     "date": "a date, as 2026-01-31",
     "date-time": "a date and time, as 2026-01-31T12:00:00Z",
 }
+_DESCRIBED_KEYWORDS = (
+    *("type", "enum", "oneOf", "anyOf", "items", "minimum", "maximum"),
+    *("minLength", "maxLength", "minItems", "maxItems"),
+)
+"""What a field's ``rule``, its choices and its kind say."""
 _EMAIL = re.compile(r"[^\s@]+@[^\s@.]+(\.[^\s@.]+)*")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
@@ -148,34 +153,18 @@ class FormField:
         if value is None and self.nullable:
             return
         schema = self.schema
-        match self.kind:
-            case "text" if isinstance(value, str):
-                kind = str(schema.get("format"))
-                if not _has_format(value, kind):
-                    raise FormError(self, f"must be {_FORMATS[kind]}")
-                if not _matches(value, schema.get("pattern")):
-                    raise FormError(self, f"must match {schema['pattern']}")
-                fits = _within(len(value), schema, "minLength", "maxLength")
-            case "integer" | "number" if _is_number(value, integral=self.kind == "integer"):
-                fits = _within(value, schema, "minimum", "maximum")
-            case "choices" if isinstance(value, list):
-                if not all(self._offers(each) for each in value):
-                    raise FormError(self, f"must be some of {self._options}")
-                fits = _within(len(value), schema, "minItems", "maxItems")
-            case "choice":
-                fits = self._offers(value)
-            case "boolean":
-                fits = isinstance(value, bool)
-            case "json":
-                if problem := find_violation(schema, value):
-                    raise FormError(self, problem)
-                return
-            case _:
-                fits = False
-        if not fits:
+        if self.kind == "choices" and isinstance(value, list) and not all(map(self._offers, value)):
+            raise FormError(self, f"must be some of {self._options}")
+        described = {key: schema[key] for key in _DESCRIBED_KEYWORDS if key in schema}
+        is_number = not isinstance(value, float) or math.isfinite(value)
+        if self.kind != "json" and (not is_number or find_violation(described, value)):
             kinds = {"boolean": "true or false", "text": "a text"}
             rule = self.rule or kinds.get(self.kind, f"one of {self._options}")
             raise FormError(self, f"must be {rule}")
+        if not _has_format(value, schema.get("format")):
+            raise FormError(self, f"must be {_FORMATS[schema['format']]}")
+        if not _matches(value, schema.get("pattern")):
+            raise FormError(self, f"must match {schema['pattern']}")
         # Rules that no form of the specification has: a limit that is excluded, a multiple, a constant.
         if problem := find_violation(schema, value):
             raise FormError(self, problem)
@@ -318,24 +307,9 @@ def _range(schema: Mapping[str, Any], low: str, high: str, unit: str) -> str:
     return "" if most is None else f"at most {most}{unit}"
 
 
-def _within(value: float, schema: Mapping[str, Any], low: str, high: str) -> bool:
-    least, most = schema.get(low), schema.get(high)
-    return not (
-        (isinstance(least, int | float) and value < least)
-        or (isinstance(most, int | float) and value > most)
-    )
-
-
-def _is_number(value: Any, *, integral: bool) -> bool:
-    match value:
-        case bool():
-            return False
-        case float():
-            return value.is_integer() if integral else math.isfinite(value)
-    return isinstance(value, int)
-
-
-def _has_format(text: str, name: str) -> bool:
+def _has_format(text: Any, name: Any) -> bool:
+    if not isinstance(text, str):
+        return True
     try:
         match name:
             case "email":
@@ -351,9 +325,9 @@ def _has_format(text: str, name: str) -> bool:
     return True
 
 
-def _matches(text: str, pattern: Any) -> bool:
+def _matches(text: Any, pattern: Any) -> bool:
     """Match in time that grows with the text alone; a pattern that allows no such match is passed."""
-    if not isinstance(pattern, str):
+    if not isinstance(text, str) or not isinstance(pattern, str):
         return True
     from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 

@@ -300,8 +300,8 @@ class Host:
                         continue
                     reason, challenge = "lost the session again", None
                 except LoginRequiredError as required:
-                    reason = connection.link.describe_challenge(required.challenge)
-                    satisfied = connection.link.has_scope(required.challenge)
+                    reason = connection.transport.describe_challenge(required.challenge)
+                    satisfied = connection.transport.has_scope(required.challenge)
                     challenge = None if satisfied else required.challenge
             logins += 1
             if (

@@ -3,60 +3,99 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import Any, Literal, cast
 
 import anyio
 import httpx2
+from mcp import MCPError
+from mcp.client.auth.utils import (
+    extract_field_from_www_auth,
+    extract_resource_metadata_from_www_auth,
+    extract_scope_from_www_auth,
+)
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from tools.config.servers import ServerConfig
-from tools.mcp.challenge import Challenges
+from tools.mcp.bearer_auth import BearerAuth
+from tools.mcp.diagnostics import innermost
 from tools.mcp.http_bodies import BoundedBody, LargeMessages, content_type
 from tools.mcp.limits import bound_message
+from tools.mcp.login import LoginChallenge
 from tools.mcp.start_wait import StartActivity
+from tools.mcp.transport import Transport
 from tools.safe_fetch import ALL_NETWORKS, GuardedTransport
 
 CONNECT_SECONDS = 30.0
 """Timeout of the network's part of a request; a call's own timeout is CallScope's affair."""
+LOGIN_REQUIRED_CODE = -32401
+"""The code of the JSON-RPC error that stands for a challenge; it never leaves this process."""
+MAX_SCOPE_CHARS = 1000
+"""Characters of all scopes that a server may name; more are as good as none."""
+_SCOPES = re.compile(r"[!#-\[\]-~]+( [!#-\[\]-~]+)*")
 
 
-class HttpTransport:
+class HttpTransport(Transport):
     """One connection to a server's URL."""
 
     def __init__(
         self,
         config: ServerConfig,
         kind: Literal["http", "sse"],
-        auth: httpx2.Auth | None,
+        auth: BearerAuth | None,
         shared_turn: asyncio.Lock | None = None,
     ) -> None:
+        super().__init__(config)
         self._shared_turn = shared_turn
-        self._config, self.kind, self._auth = config, kind, auth
-        self.error_status: int | None = None
-        """The last HTTP status that was an error."""
-        self.has_session = False
+        self.kind, self._auth = kind, auth
+        self._has_session = False
         """Whether the server has begun a session, in which it can send requests of its own."""
-        self.challenges = Challenges()
         self._connected: httpx2.AsyncClient | None = None
-        self.cutoff_reason: str | None = None
-        """Why the last answer that was cut off was cut off."""
         self._large_messages = LargeMessages()
         self._responses = 0
 
     def activity(self) -> StartActivity:
         return StartActivity(None, self._responses)
 
+    @property
+    def keeps_no_session(self) -> bool:  # type: ignore[override]
+        return self.kind == "http" and not self._has_session
+
+    @property
+    def granted_scopes(self) -> frozenset[str]:  # type: ignore[override]
+        return self._auth.granted_scopes if self._auth else frozenset()
+
+    async def reload_login(self) -> None:
+        if self._auth is not None:
+            await self._auth.reload()
+
+    def find_challenge(self, error: BaseException) -> LoginChallenge | None:
+        """Return it. A server can send this error of ours too, and gets no more by it than by the
+        refusal that it stands for."""
+        match error := innermost(error):
+            case httpx2.HTTPStatusError():  # of the SSE transport
+                return _read_challenge(error.response)
+            case MCPError(code=code) if code == LOGIN_REQUIRED_CODE:
+                match error.error.data:
+                    case {"status": 401 | 403 as status, "scope": str(scope), **rest}:
+                        metadata = rest.get("resource_metadata")
+                        url = metadata if isinstance(metadata, str) else None
+                        return LoginChallenge(status, _usable_scope(scope), url)
+        return None
+
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
-        assert self._config.url is not None
+        assert self.config.url is not None
         if self.kind == "sse":
             async with sse_client(
-                self._config.url,
-                headers=dict(self._config.headers),
+                self.config.url,
+                headers=dict(self.config.headers),
                 timeout=CONNECT_SECONDS,
                 sse_read_timeout=None,  # type: ignore[arg-type]  # httpx's word for: no limit
                 httpx_client_factory=self._client,
@@ -65,24 +104,24 @@ class HttpTransport:
                 yield _BoundedReceiver(incoming, self._large_messages), outgoing
         else:
             client = self._client(
-                dict(self._config.headers), httpx2.Timeout(CONNECT_SECONDS, read=None), self._auth
+                dict(self.config.headers), httpx2.Timeout(CONNECT_SECONDS, read=None), self._auth
             )
             self._connected = client
             async with (
                 client,
                 streamable_http_client(
-                    self._config.url, http_client=client, max_sse_event_size=None
+                    self.config.url, http_client=client, max_sse_event_size=None
                 ) as (incoming, outgoing),
             ):
                 yield _BoundedReceiver(incoming, self._large_messages), outgoing
 
     async def keeps_session(self) -> bool:
         """Ask whether the server keeps sessions, which versions up to 2025-11-25 may have."""
-        assert self._config.url is not None and self._connected is not None
+        assert self.config.url is not None and self._connected is not None
         headers = {"Accept": "text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
         try:
             async with self._connected.stream(
-                "GET", self._config.url, headers=headers, timeout=CONNECT_SECONDS
+                "GET", self.config.url, headers=headers, timeout=CONNECT_SECONDS
             ) as response:
                 return response.status_code == 400  # there is a session missing
         except httpx2.HTTPError:
@@ -95,7 +134,7 @@ class HttpTransport:
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
         """Make the HTTP client; one for a client's server checks each address it connects to."""
-        network = self._config.client_network
+        network = self.config.client_network
         allowed = () if network == "public" else ALL_NETWORKS
         return _Client(
             self._inspect,
@@ -110,17 +149,17 @@ class HttpTransport:
     async def _inspect(self, response: httpx2.Response) -> httpx2.Response:
         """Look at the answer to a request, after a renewed token, say; return what stands for it."""
         self._responses += 1
-        self.has_session = self.has_session or "mcp-session-id" in response.headers
+        self._has_session = self._has_session or "mcp-session-id" in response.headers
         if response.status_code >= 400:
             self.error_status = response.status_code
-        if (refusal := self.challenges.replace(response)) is None:
+        if (challenge := _read_challenge(response)) is None:
             return response
         await response.aclose()
-        return refusal
+        return _stand_in(response, challenge)
 
     async def _bound_response(self, response: httpx2.Response) -> None:
-        timeouts = (self._config.tool_timeout_sec, *self._config.tool_timeouts.values())
-        seconds = max(self._config.startup_timeout_sec, *timeouts)
+        timeouts = (self.config.tool_timeout_sec, *self.config.tool_timeouts.values())
+        seconds = max(self.config.startup_timeout_sec, *timeouts)
         response.stream = BoundedBody(
             response, seconds, self._large_messages, self._cut_off, self._shared_turn
         )
@@ -179,3 +218,35 @@ class _BoundedReceiver:
 
     async def __aexit__(self, *error: object) -> None:
         await self._stream.aclose()
+
+
+def _read_challenge(response: httpx2.Response) -> LoginChallenge | None:
+    """Return the login that a response asks for; None if a login would not change it."""
+    error = extract_field_from_www_auth(response, "error")
+    if response.status_code != 401 and not (
+        response.status_code == 403 and error == "insufficient_scope"
+    ):
+        return None
+    scope = extract_scope_from_www_auth(response) or ""
+    metadata = extract_resource_metadata_from_www_auth(response)
+    return LoginChallenge(response.status_code, _usable_scope(scope), metadata)
+
+
+def _stand_in(response: httpx2.Response, challenge: LoginChallenge) -> httpx2.Response:
+    """Return a JSON-RPC error in place of a refusal, which the SDK raises in the refused request."""
+    error = {
+        "code": LOGIN_REQUIRED_CODE, "message": "requires a login", "data": asdict(challenge)
+    }  # fmt: skip
+    headers = {"Content-Type": "application/json"}
+    if asked := response.headers.get("WWW-Authenticate"):
+        headers["WWW-Authenticate"] = asked
+    return httpx2.Response(
+        response.status_code,
+        headers=headers,
+        content=json.dumps({"jsonrpc": "2.0", "id": None, "error": error}),
+        request=response.request,
+    )
+
+
+def _usable_scope(scope: str) -> str:
+    return scope if len(scope) <= MAX_SCOPE_CHARS and _SCOPES.fullmatch(scope) else ""

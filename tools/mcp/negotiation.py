@@ -24,7 +24,7 @@ from mcp.client.session import ClientSession
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from tools.mcp.challenge import LOGIN_REQUIRED_CODE
+from tools.mcp.http import LOGIN_REQUIRED_CODE
 
 ASKS_REASON = "over newer versions it could ask no questions while a tool runs"
 UNTRIED_REASON = (

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+import math
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +20,6 @@ from agent.util.programs import open_in_browser
 from tools.config.servers import ServerConfig
 from tools.mcp.bearer_auth import client_metadata, json_object, oauth_error
 from tools.mcp.credentials import CredentialStore
-from tools.mcp.device_login import DeviceLogin
 from tools.mcp.login import LoginChallenge, LoginDialog, LoginError
 from tools.mcp.login_page import LoginPage, serve_login_page
 from tools.mcp.token_storage import TokenStorage
@@ -28,6 +28,10 @@ from tools.sanitize import clean_line
 MAX_REASON_CHARS = 300
 REQUEST_SECONDS = 30.0
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+DEFAULT_INTERVAL_SECONDS = 5.0
+"""Pause between two questions whether the login is done, if unnamed; and its growth (section 3.5)."""
+MAX_LIFETIME_SECONDS = 1800.0
+"""Upper limit for the lifetime of a login by device that the server sets."""
 _METADATA_PATHS = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
 
 
@@ -116,7 +120,7 @@ class _LoginFlow(OAuthClientProvider):
         )
         storage.provider = self
         self._device_endpoint = ""
-        self._device: DeviceLogin | None = None
+        self._device: _DeviceLogin | None = None
         self._bound_issuer: str | None = None
 
     # --- the flow ---
@@ -255,7 +259,7 @@ class _LoginFlow(OAuthClientProvider):
             )
         self._prepare_client()
         request = self._client_request(self._device_endpoint, self._scope_and_resource())
-        self._device = DeviceLogin(request)
+        self._device = _DeviceLogin(request)
         return request
 
     def _scope_and_resource(self) -> dict[str, str]:
@@ -266,7 +270,7 @@ class _LoginFlow(OAuthClientProvider):
             fields["resource"] = context.get_resource_url()
         return fields
 
-    def _device_token_request(self, device: DeviceLogin) -> httpx2.Request:
+    def _device_token_request(self, device: _DeviceLogin) -> httpx2.Request:
         fields = {"grant_type": DEVICE_GRANT, "device_code": device.code}
         return self._client_request(self._get_token_endpoint(), fields | self._scope_and_resource())
 
@@ -276,3 +280,45 @@ class _LoginFlow(OAuthClientProvider):
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         fields, headers = self.context.prepare_token_auth(fields, headers)
         return httpx2.Request("POST", url, data=fields, headers=headers)
+
+
+class _DeviceLogin:
+    """One login by device: a page that any machine may open, and a code for it."""
+
+    def __init__(self, request: httpx2.Request) -> None:
+        """``request``: the one that the server answers with the codes."""
+        self.request = request
+        self.code = ""
+        """The code by which this program asks for the token."""
+        self.interval = DEFAULT_INTERVAL_SECONDS
+        """Seconds between two questions whether the login is done."""
+
+    def begin(self, response: httpx2.Response, show: Callable[[str, str], None]) -> float:
+        """Read the codes, show them and the page; return the seconds left. Raises LoginError."""
+        values = json_object(response.content) or {}
+        self.code = str(values.get("device_code") or "")
+        page, user_code = str(values.get("verification_uri") or ""), values.get("user_code")
+        is_address = page.startswith(("https://", "http://")) and page.isprintable()
+        if response.status_code != 200 or not self.code or not is_address:
+            error = f": {values['error']}" if isinstance(values.get("error"), str) else ""
+            raise LoginError(
+                "its authorization server does not begin a device login"
+                f" (HTTP {response.status_code}){error[:100]}"
+            )
+        self.interval = _seconds(values.get("interval"), DEFAULT_INTERVAL_SECONDS)
+        show(page, str(user_code or ""))
+        return min(_seconds(values.get("expires_in"), math.inf), MAX_LIFETIME_SECONDS)
+
+    def is_pending(self, response: httpx2.Response) -> bool:
+        """Return whether the token is to be asked for again, after ``interval`` seconds."""
+        if response.request is self.request:
+            return True
+        error, _ = oauth_error(response.content)
+        if error == "slow_down":
+            self.interval += DEFAULT_INTERVAL_SECONDS
+        return error in ("authorization_pending", "slow_down")
+
+
+def _seconds(value: Any, default: float) -> float:
+    valid = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return float(value) if valid else default

@@ -17,12 +17,14 @@ from agent.util.temporary_folders import process_folder
 from tools.audit import AuditLog
 from tools.config.named_files import NamedFiles, named_paths
 from tools.config.servers import ServerConfig
-from tools.mcp.package_hosts import package_hosts
 from tools.sandbox import isolation
 from tools.sandbox.control import SupervisorLink
 from tools.sandbox.guard import CommandGuard, RootGuard
 from tools.sandbox.isolation import NETWORK_ISOLATION, NetworkAccess
 from tools.sandbox.protection import Protection
+
+NPM_HOSTS, PYPI_HOSTS = ("registry.npmjs.org",), ("pypi.org", "files.pythonhosted.org")
+"""Where ``npx`` and ``uvx`` get packages: settings that name others are not seen in the sandbox."""
 
 
 class SandboxError(AgentError, OSError):
@@ -70,7 +72,7 @@ class SandboxedServer:
             raise SandboxError(0, f"there is no sandbox here: {best.detail}")
         hosts = config.sandbox.hosts
         if config.sandbox.packages:
-            hosts += package_hosts(config.command)
+            hosts += NPM_HOSTS if config.runs_package else PYPI_HOSTS
         network = NetworkAccess(bool(hosts), hosts)
         if network.hosts and best.name != NETWORK_ISOLATION:
             raise SandboxError(0, f"its sandbox reaches hosts with {NETWORK_ISOLATION} only")

@@ -127,7 +127,7 @@ class McpServer:
             config.required,
             protocol=connection.protocol if connection and self._ready else "",
             protocol_reason=connection.protocol_reason if connection and self._ready else "",
-            stderr=replace_surrogates((connection and connection.link.stderr) or self._stderr),
+            stderr=replace_surrogates((connection and connection.transport.stderr) or self._stderr),
             transport=self._transport,
             needs_login=status == "failed" and self.challenge is not None,
             refused=status == "failed" and connection is not None and connection.refused,
@@ -138,7 +138,7 @@ class McpServer:
         config = self.config
         if config.url is not None:
             return (
-                (self._connection and self._connection.link.transport) or config.transport or "http"
+                (self._connection and self._connection.transport.kind) or config.transport or "http"
             )
         return "built in" if config.builtin is not None else "stdio"
 
@@ -241,18 +241,18 @@ class McpServer:
                 self._connection = module.Connection(self.config, self._context, mode)
                 began = asyncio.get_running_loop().time()
                 reason = await self._connection.run(self._on_ready)
-                self._stderr = self._connection.link.stderr or self._stderr
+                self._stderr = self._connection.transport.stderr or self._stderr
                 if self._restarting:
                     delay = MIN_BACKOFF_SECONDS
                     continue
                 self.challenge = self._connection.challenge
-                understood = self._connection.refused or self._connection.link.cutoff_reason
+                understood = self._connection.refused or self._connection.transport.cutoff_reason
                 tries_sse = self.config.tries_sse and not understood
                 if not self._was_ready and mode == "" and tries_sse:
                     # At once: it is still the same start.
                     mode, first_reason = next(modes), reason
                     continue
-                if mode == "sse" and self._connection.link.refuses_sse:
+                if mode == "sse" and self._connection.transport.refuses_sse:
                     reason = first_reason or reason
                 if not self._was_ready and not self._connection.refused:
                     mode = next(modes)
@@ -284,7 +284,7 @@ class McpServer:
 
     async def on_logged_in(self) -> None:
         if self._connection is not None and self._ready:
-            await self._connection.link.reload_login()
+            await self._connection.transport.reload_login()
         elif self._task is not None:
             self.restart()
 

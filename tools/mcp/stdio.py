@@ -23,7 +23,9 @@ from agent.util.programs import require_program, search_path
 from tools import process_groups
 from tools.config.servers import ServerConfig
 from tools.mcp import limits
+from tools.mcp.diagnostics import exit_hint, last_on_stderr
 from tools.mcp.start_wait import StartActivity
+from tools.mcp.transport import Transport
 from tools.sanitize import clean_line
 
 if TYPE_CHECKING:
@@ -48,18 +50,14 @@ Streams = tuple[
 ]
 
 
-class StdioTransport:
+class StdioTransport(Transport):
     """One run of a server's command."""
 
     def __init__(self, config: ServerConfig, sandbox: ServerSandbox | None = None) -> None:
         """``sandbox``: what a server that runs in the sandbox shares with others."""
-        self.config, self._shared = config, sandbox
-        self._stderr = bytearray()
-        self.ended = asyncio.Event()
-        """Set when its stdout is at its end, or when it cannot be used any more."""
-        self.cutoff_reason: str | None = None
-        """Why we cut the server off, if we did."""
-        self.foreign_output = ""
+        super().__init__(config)
+        self._shared, self._stderr = sandbox, bytearray()
+        self._foreign_output = ""
         """The first line of its stdout that was not a message, shortened."""
         self._process: asyncio.subprocess.Process | None = None
         self._bytes_read = 0
@@ -76,19 +74,33 @@ class StdioTransport:
         work = [used for process in processes if any((used := _used(process))[1:])]
         return StartActivity(work, (self._bytes_read, [process.pid for process in processes]))
 
-    @property
-    def returncode(self) -> int | None:
-        """The exit code; negative: the signal that ended it; None while it runs."""
-        return self._process.returncode if self._process else None
-
-    async def wait_exited(self) -> None:
+    async def lose_session(self) -> None:
         """Wait until the process has exited; one that only closed its stdout is ended soon."""
-        await self.ended.wait()
-        if self._process is not None:
-            await self._process.wait()
+        with anyio.move_on_after(1):
+            await self.ended.wait()
+            if self._process is not None:
+                await self._process.wait()
 
-    def stderr(self) -> str:
+    @property
+    def stderr(self) -> str:  # type: ignore[override]
         return bytes(self._stderr).decode(errors="replace").strip()
+
+    def describe_exit(self, reason: str) -> str:
+        """Add the exit code, stderr and, if it never was ready, what is wrong on stdout."""
+        has_ended = reason.startswith("ended")
+        code = self._process.returncode if self._process else None
+        if self.cutoff_reason:
+            reason = f"was cut off: {self.cutoff_reason}"
+        elif code is not None and has_ended:
+            ending = (
+                f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
+            )
+            reason = ending + reason.removeprefix("ended")
+        output = "" if self.was_ready else self._foreign_output
+        reason += exit_hint(self.stderr, self.config.env, output)
+        if self.stderr:
+            reason += f"; last on its stderr: {last_on_stderr(self.stderr, has_ended=has_ended)}"
+        return reason
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Streams]:
@@ -133,7 +145,7 @@ class StdioTransport:
                     group.cancel_scope.cancel()
         finally:
             if process.returncode is None:  # our own task was cancelled out of the orderly end
-                _signal_group(process.pid, signal.SIGKILL)
+                process_groups.kill(process.pid)
             process_groups.active_groups.discard(process.pid)
             if sandboxed is not None:
                 sandboxed.link.close()
@@ -169,8 +181,8 @@ class StdioTransport:
                         if message := await _parse_message(line, self.config.name):
                             self._has_sent_message = True
                             await to_us.send(message)
-                        elif not self.foreign_output:
-                            self.foreign_output = clean_line(line[:80].decode(errors="replace"))
+                        elif not self._foreign_output:
+                            self._foreign_output = clean_line(line[:80].decode(errors="replace"))
                         line = bytearray()
                     line += rest
                     limits.check_size(len(line))

@@ -205,7 +205,8 @@ async def test_resources_and_prompts_readable(shared: Host) -> None:
     assert "note://{name}/picture" in listed.text
     read = await shared.call(tool(shared, "plain__read_resource"), {"uri": "note://one"})
     assert read.text == "[resource note://one]\nremember the milk"
-    picture = await shared.content.read_resource("plain", "note://ada/picture")
+    uri = {"uri": "note://ada/picture"}
+    picture = await shared.call(tool(shared, "plain__read_resource"), uri)
     assert picture.text.startswith("[resource note://ada/picture image/png, 3 B, kept in ")
     kept = Path(picture.text.rpartition("kept in ")[2].rstrip("]"))
     assert kept.read_bytes() == b"ada" and kept.suffix == ".png"

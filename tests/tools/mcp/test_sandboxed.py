@@ -3,7 +3,6 @@
 import importlib
 import json
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -14,7 +13,6 @@ from typing import Any
 import psutil
 import pytest
 
-from agent.util import programs
 from tests.support.hosts import SERVERS_FOLDER, Children, MakeHost
 from tests.support.waiting import wait_until
 from tools.audit import AuditLog
@@ -22,9 +20,7 @@ from tools.config.entry import read_entry
 from tools.config.servers import ConfigError, SandboxSettings, ServerConfig
 from tools.factory import ToolboxOptions, build_toolbox
 from tools.mcp.host import Host
-from tools.mcp.package_hosts import package_hosts
-from tools.mcp.sandboxed import ServerSandbox
-from tools.networks import AllowedHosts
+from tools.mcp.sandboxed import PYPI_HOSTS, ServerSandbox
 from tools.policy.project import find_project
 from tools.policy.safety import safety_report
 from tools.sandbox import isolation
@@ -204,16 +200,9 @@ def test_project_servers_run_in_the_sandbox_unless_they_say_otherwise(tmp_path: 
     ]
 
 
-def test_package_hosts_are_those_of_npm_and_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_package_hosts_are_those_of_pip() -> None:
     index = importlib.import_module("pip._internal.models.index").PyPI
-    assert package_hosts("/usr/bin/uvx") == (index.netloc, index.file_storage_domain)
-    if shutil.which("npm") is None:
-        pytest.skip("no npm here")
-    (host,) = package_hosts("npx")
-    assert AllowedHosts([host]).allows(host, 443) and "." in host
-    monkeypatch.setattr(programs, "find_program", lambda name: None)
-    with pytest.raises(FileNotFoundError, match="npm"):
-        package_hosts("bunx")
+    assert (index.netloc, index.file_storage_domain) == PYPI_HOSTS
 
 
 async def test_project_server_gets_nothing_outside_of_its_folder(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -39,12 +38,10 @@ class AuditLog:
         line = json.dumps(entry, ensure_ascii=True) + "\n"
         try:
             private_files.make_folder(self.path.parent)
-            number = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            try:
-                os.write(number, line.encode())
-                full = os.fstat(number).st_size > MAX_LOG_BYTES
-            finally:
-                os.close(number)
+            # Unbuffered: a line of another process may come between two, not into one.
+            with open(self.path, "ab", buffering=0, opener=private_files.opener) as file:
+                file.write(line.encode())
+                full = file.tell() > MAX_LOG_BYTES
             if full:
                 self.path.replace(self.path.with_name(f"{self.path.name}.1"))
         except OSError as error:

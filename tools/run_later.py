@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 
-from tools.config.project_files import PROJECT_FILES
-
+PROJECT_FILES = (".mcp.json", "mcp.json")
+"""This program's in the working folder: the first that is there counts."""
 NAMES = frozenset(
     (".hg", ".jj", ".husky", ".gitmodules", ".gitconfig", ".envrc", ".ripgreprc", ".mcp.json")
     + (".vscode", ".idea", ".devcontainer", ".claude", ".codex", ".cursor", ".agents")

@@ -106,7 +106,7 @@ def name_app_command(environment: dict[str, str] | os._Environ[str], own: Iterab
 
 def _servers() -> list[str]:
     from tools.config.edit import server_names
-    from tools.config.project_files import PROJECT_FILES
+    from tools.run_later import PROJECT_FILES
 
     names: set[str] = set()
     for path in (user_paths().mcp_json, *map(Path, PROJECT_FILES)):

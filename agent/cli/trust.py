@@ -51,7 +51,7 @@ def agrees(question: str) -> bool:
 
 
 def confirm_project_servers(launch: LaunchOptions) -> LaunchOptions:
-    from tools.config.project_files import PROJECT_FILES
+    from tools.run_later import PROJECT_FILES
 
     root = launch.root
     if launch.trust_project or launch.tools == "none":

@@ -24,7 +24,7 @@ def test_first_paint_imports_nothing_heavy(tmp_path: Path) -> None:
     code = (
         "import sys, agent.__main__, agent.cli.trust, agent.config.launch;"
         "import agent.config.paths, agent.config.settings, tui.main;"
-        "from tools.config.project_files import PROJECT_FILES; from tui.app import AgentApp; "
+        "from tools.run_later import PROJECT_FILES; from tui.app import AgentApp; "
         "from tui.session import Session; AgentApp(Session(agent.config.launch.LaunchOptions()));"
         "tui.main.app_settings(agent.config.paths.user_paths());"
         f"print(*sorted(set({heavy!r}.split()) & set(sys.modules)))"

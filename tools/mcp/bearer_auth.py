@@ -8,14 +8,10 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider
-from mcp.shared.auth import OAuthClientMetadata, OAuthToken
-from pydantic import AnyUrl
+from mcp.shared.auth import OAuthToken
 from pydantic_core import from_json
 
-from tools.config.servers import ServerConfig
-from tools.mcp.credentials import CredentialStore
-from tools.mcp.token_storage import TokenStorage
+from tools.mcp.stored_login import StoredLogin
 
 log = logging.getLogger(__name__)
 
@@ -23,29 +19,8 @@ LOST_GRANT_ERRORS = ("invalid_grant", "invalid_client", "unauthorized_client")
 """Errors of RFC 6749, section 5.2, after which only a new login helps."""
 
 
-def client_metadata(redirect_url: str, *grant_types: str) -> OAuthClientMetadata:
-    return OAuthClientMetadata(
-        client_name="agent",
-        redirect_uris=[AnyUrl(redirect_url)],
-        grant_types=[*grant_types, "refresh_token"],
-        response_types=["code"],
-    )
-
-
-class BearerAuth(OAuthClientProvider):
+class BearerAuth(StoredLogin):
     """The authentication of the requests to one server; without a stored login it sends nothing."""
-
-    def __init__(self, config: ServerConfig, credentials: CredentialStore) -> None:
-        assert config.url is not None
-        self._storage = TokenStorage(config, credentials)
-        metadata = client_metadata("http://127.0.0.1/callback", "authorization_code")
-        super().__init__(config.url, metadata, self._storage)
-        self._storage.provider = self
-
-    async def reload(self) -> None:
-        await self._storage.load()
-        await self._initialize()
-        self._storage.restore_metadata()
 
     @property
     def granted_scopes(self) -> frozenset[str]:
@@ -62,7 +37,7 @@ class BearerAuth(OAuthClientProvider):
         for _ in range(2):
             used = context.current_tokens
             if renews and used is not None:
-                async with context.lock, self._storage.renewing():
+                async with context.lock, self.renewing():
                     if await self._is_current(used) and context.can_refresh_token():
                         await self._finish_renewal((yield await self._refresh_token()), used)
             request.headers.pop("Authorization", None)
@@ -90,8 +65,7 @@ class BearerAuth(OAuthClientProvider):
         )
         lost = oauth_error(await response.aread())[0] in LOST_GRANT_ERRORS
         if lost and await self._is_current(used):
-            self.context.clear_tokens()
-            await self._storage.drop_tokens()
+            await self.drop_tokens()
 
 
 def json_object(body: bytes) -> dict[str, Any] | None:

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any, Literal, cast
 
-import anyio
 import httpx2
+from anyio.abc import ObjectReceiveStream
 from mcp import MCPError
 from mcp.client.auth.utils import (
     extract_field_from_www_auth,
@@ -186,14 +186,11 @@ class _Client(httpx2.AsyncClient):
         return await self._inspect(await super().send(request, **settings))
 
 
-class _BoundedReceiver:
+class _BoundedReceiver(ObjectReceiveStream[SessionMessage | Exception]):
     """The SDK's stream of messages: large ones put back, each shortened by ``bound_message``."""
 
     def __init__(self, stream: Any, large_messages: LargeMessages) -> None:
         self._stream, self._large_messages = stream, large_messages
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
     async def receive(self) -> SessionMessage | Exception:
         while True:
@@ -204,20 +201,13 @@ class _BoundedReceiver:
             if message := bound_message(item):
                 return message
 
-    def __aiter__(self) -> _BoundedReceiver:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> _BoundedReceiver:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
+    async def aclose(self) -> None:
         await self._stream.aclose()
+
+    @property
+    def last_context(self) -> Any:
+        """The context of the request that the last message belongs to, which the SDK reads."""
+        return getattr(self._stream, "last_context", None)
 
 
 def _read_challenge(response: httpx2.Response) -> LoginChallenge | None:

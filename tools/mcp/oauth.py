@@ -11,18 +11,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider
 from mcp.client.auth.exceptions import OAuthFlowError
 from mcp.client.auth.utils import union_scopes
 from mcp.shared.auth import AuthorizationCodeResult
 
 from agent.util.programs import open_in_browser
 from tools.config.servers import ServerConfig
-from tools.mcp.bearer_auth import client_metadata, json_object, oauth_error
+from tools.mcp.bearer_auth import json_object, oauth_error
 from tools.mcp.credentials import CredentialStore
 from tools.mcp.login import LoginChallenge, LoginDialog, LoginError
 from tools.mcp.login_page import LoginPage, serve_login_page
-from tools.mcp.token_storage import TokenStorage
+from tools.mcp.stored_login import StoredLogin
 from tools.sanitize import clean_line
 
 MAX_REASON_CHARS = 300
@@ -49,9 +48,7 @@ async def log_in(
     wanted = [*scopes, *(challenge.scope.split() if challenge and lacks_scope else ())]
     if wanted:
         challenge = challenge or LoginChallenge()
-    storage = TokenStorage(config, credentials)
-    await storage.load()
-    stored = storage.stored
+    stored = await asyncio.to_thread(credentials.load, config.url)
     more_scopes = "tokens" in stored and (lacks_scope or bool(wanted))
     granted = (stored.get("tokens") or {}).get("scope") if more_scopes else None
     port = config.oauth.redirect_port or (_stored_port(stored) if more_scopes else 0)
@@ -67,7 +64,8 @@ async def log_in(
                 # A registration is bound to its redirect address, and may have been deleted.
                 stored.pop("client", None)
             scope = union_scopes(granted, " ".join([*config.oauth.scopes, *wanted]) or None)
-            flow = _LoginFlow(config, storage, dialog, page, challenge, scope)
+            flow = _LoginFlow(config, credentials, dialog, page, challenge, scope)
+            flow.stored = stored
             client = await stack.enter_async_context(httpx2.AsyncClient(timeout=REQUEST_SECONDS))
             await client.send(client.build_request("POST", config.url), auth=flow)
             flow.check_granted(wanted)
@@ -93,32 +91,28 @@ def _stored_port(stored: dict[str, Any]) -> int:
     return urlsplit(str(uris[0])).port or 0
 
 
-class _LoginFlow(OAuthClientProvider):
+class _LoginFlow(StoredLogin):
     """One login: a flow that answers its own first request with the challenge."""
 
     def __init__(
         self,
         config: ServerConfig,
-        storage: TokenStorage,
+        credentials: CredentialStore,
         dialog: LoginDialog,
         page: LoginPage | None,
         challenge: LoginChallenge | None,
         scope: str | None,
     ) -> None:
-        assert config.url is not None
-        self._config, self._storage, self._dialog = config, storage, dialog
-        self._page, self._challenge, self._scope = page, challenge, scope
-        redirect_url = page.url if page else "http://127.0.0.1/callback"
-        grant = DEVICE_GRANT if dialog.device else "authorization_code"
+        self._dialog, self._page, self._challenge, self._scope = dialog, page, challenge, scope
+        way = {"redirect_url": page.url} if page else {"grant_type": DEVICE_GRANT}
         super().__init__(
-            config.url,
-            client_metadata(redirect_url, grant),
-            storage,
-            self._open,
-            self._wait,
-            config.oauth.client_metadata_url or None,
+            config,
+            credentials,
+            **way,
+            redirect_handler=self._open,
+            callback_handler=self._wait,
+            client_metadata_url=config.oauth.client_metadata_url or None,
         )
-        storage.provider = self
         self._device_endpoint = ""
         self._device: _DeviceLogin | None = None
         self._bound_issuer: str | None = None
@@ -127,7 +121,7 @@ class _LoginFlow(OAuthClientProvider):
 
     async def _initialize(self) -> None:
         context = self.context
-        context.client_info = await self._storage.get_client_info()
+        context.client_info = await self.get_client_info()
         self._bound_issuer = context.client_info.issuer if context.client_info else None
         self._initialized = True
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from tools.config.entry import command_line, env_and_headers
 from tools.config.file import folder_environment, read_file
-from tools.config.project_files import PROJECT_FILES
 from tools.config.servers import ConfigError, ServerConfig, default_sandbox
 from tools.policy.approval_store import ApprovalStore
+from tools.run_later import PROJECT_FILES
 from tools.sanitize import strip_hidden
 
 UNTRUSTED = "is not started: this folder's servers are not trusted yet (--trust-project)"

@@ -1,4 +1,4 @@
-"""The stored part of a login, as the SDK's OAuth provider reads and writes it."""
+"""The stored part of a login, which the SDK's OAuth provider reads and writes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from mcp.client.auth import OAuthClientProvider
 from mcp.shared.auth import (
     OAuthClientInformationFull,
+    OAuthClientMetadata,
     OAuthMetadata,
     OAuthToken,
     ProtectedResourceMetadata,
@@ -26,20 +27,45 @@ RENEWAL_WAITS, RENEWAL_WAIT_SECONDS = 300, 0.1
 """Number and length of waits for another program that renews a token."""
 
 
-class TokenStorage:
-    """The SDK's ``TokenStorage``, which also stores what a later process needs to renew a token
-    and the SDK keeps in memory only: when the token expires, and the server's OAuth metadata."""
+class StoredLogin(OAuthClientProvider):
+    """An OAuth provider that is its own ``TokenStorage``. It also stores what a later process needs to
+    renew a token and the SDK keeps in memory only: when the token expires, and the server's OAuth
+    metadata."""
 
-    def __init__(self, config: ServerConfig, credentials: CredentialStore) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        credentials: CredentialStore,
+        redirect_url: str = "http://127.0.0.1/callback",
+        grant_type: str = "authorization_code",
+        **settings: Any,
+    ) -> None:
         assert config.url is not None
         self._config, self._url, self._credentials = config, config.url, credentials
         self.stored: dict[str, Any] = {}
-        self.provider: OAuthClientProvider | None = None
+        metadata = OAuthClientMetadata(
+            client_name="agent",
+            redirect_uris=[AnyUrl(redirect_url)],
+            grant_types=[grant_type, "refresh_token"],
+            response_types=["code"],
+        )
+        super().__init__(config.url, metadata, self, **settings)
 
-    async def load(self) -> None:
+    async def reload(self) -> None:
+        """Read the login and give the provider what it does not ask for."""
         self.stored = await asyncio.to_thread(self._credentials.load, self._url)
+        await self._initialize()
+        context = self.context
+        with contextlib.suppress(ValueError):
+            context.token_expiry_time = self.stored.get("expires_at")
+            if (metadata := self.stored.get("metadata")) is not None:
+                context.oauth_metadata = OAuthMetadata.model_validate(metadata)
+            if (resource := self.stored.get("resource")) is not None:
+                context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
+                    resource
+                )
 
-    async def save(self) -> None:
+    async def _save(self) -> None:
         await asyncio.to_thread(self._credentials.save, self._url, self.stored)
 
     @contextlib.asynccontextmanager
@@ -58,22 +84,10 @@ class TokenStorage:
 
     async def drop_tokens(self) -> None:
         """Forget tokens that are not valid any more; the registration of the client stays."""
+        self.context.clear_tokens()
         for key in ("tokens", "expires_at"):
             self.stored.pop(key, None)
-        await self.save()
-
-    def restore_metadata(self) -> None:
-        """Give the provider what the store knows about the servers and the token's expiry."""
-        assert self.provider is not None
-        context = self.provider.context
-        with contextlib.suppress(ValueError):
-            context.token_expiry_time = self.stored.get("expires_at")
-            if (metadata := self.stored.get("metadata")) is not None:
-                context.oauth_metadata = OAuthMetadata.model_validate(metadata)
-            if (resource := self.stored.get("resource")) is not None:
-                context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
-                    resource
-                )
+        await self._save()
 
     async def get_tokens(self) -> OAuthToken | None:
         tokens = self.stored.get("tokens")
@@ -85,8 +99,7 @@ class TokenStorage:
         self.stored["expires_at"] = (
             None if lifetime is None else time.time() + max(lifetime - RENEWAL_MARGIN_SECONDS, 0)
         )
-        assert self.provider is not None
-        context = self.provider.context
+        context = self.context
         for key, value, hidden in (
             ("metadata", context.oauth_metadata, None),
             ("resource", context.protected_resource_metadata, None),
@@ -100,7 +113,7 @@ class TokenStorage:
             self.stored[key] = value and value.model_dump(
                 mode="json", exclude_none=True, exclude=hidden
             )
-        await self.save()
+        await self._save()
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """Return the client of the settings, or the one that was registered."""

@@ -27,11 +27,11 @@ class ConversationFolders:
 
     def __init__(self, base: Path | None, count: int = MAX_CONVERSATION_FOLDERS) -> None:
         """``base``: None: a temporary folder, which goes with this process."""
-        self._given, self.count = base, count
+        self._base, self.count = base, count
 
     @cached_property
     def base(self) -> Path:
-        return (self._given or make_temporary_folder("agent-conversations-")).resolve()
+        return (self._base or make_temporary_folder("agent-conversations-")).resolve()
 
     def find(self, key: str) -> Path:
         """Return a conversation's folder, now the most recently used one; does not make it."""

@@ -30,7 +30,7 @@ _DESCRIBED_KEYWORDS = (
     *("type", "enum", "oneOf", "anyOf", "items", "minimum", "maximum"),
     *("minLength", "maxLength", "minItems", "maxItems"),
 )
-"""What a field's ``rule``, its choices and its kind say."""
+"""Keywords that a field's ``rule``, its choices and its kind describe."""
 _EMAIL = re.compile(r"[^\s@]+@[^\s@.]+(\.[^\s@.]+)*")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")

@@ -16,7 +16,7 @@ class Transport:
     """The transport of one connection; this one reaches a built-in server, in memory."""
 
     kind: Literal["", "http", "sse"] = ""
-    """Of a server that is reached by a URL."""
+    """http or sse: the server is reached by a URL."""
     stderr = ""
     error_status: int | None = None
     """The last HTTP status that was an error."""

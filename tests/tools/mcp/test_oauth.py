@@ -27,7 +27,7 @@ async def test_login_stored_and_renewed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tools.mcp.token_storage.RENEWAL_MARGIN_SECONDS", 0.0)
+    monkeypatch.setattr("tools.mcp.stored_login.RENEWAL_MARGIN_SECONDS", 0.0)
     file = tmp_path / "state" / "tokens.json"
     locked = make_host(oauth_server, credentials_file=file)
     await locked.start()

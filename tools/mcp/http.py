@@ -64,11 +64,11 @@ class HttpTransport(Transport):
         return StartActivity(None, self._responses)
 
     @property
-    def keeps_no_session(self) -> bool:  # type: ignore[override]
+    def keeps_no_session(self) -> bool:
         return self.kind == "http" and not self._has_session
 
     @property
-    def granted_scopes(self) -> frozenset[str]:  # type: ignore[override]
+    def granted_scopes(self) -> frozenset[str]:
         return self._auth.granted_scopes if self._auth else frozenset()
 
     async def reload_login(self) -> None:

@@ -82,7 +82,7 @@ class StdioTransport(Transport):
                 await self._process.wait()
 
     @property
-    def stderr(self) -> str:  # type: ignore[override]
+    def stderr(self) -> str:
         return bytes(self._stderr).decode(errors="replace").strip()
 
     def describe_exit(self, reason: str) -> str:

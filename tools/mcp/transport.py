@@ -17,15 +17,10 @@ class Transport:
 
     kind: Literal["", "http", "sse"] = ""
     """http or sse: the server is reached by a URL."""
-    stderr = ""
     error_status: int | None = None
     """The last HTTP status that was an error."""
     cutoff_reason: str | None = None
     """Why we cut off the server, or its last answer that was: a clause."""
-    keeps_no_session = False
-    """Whether the server cannot send requests of its own."""
-    granted_scopes: frozenset[str] = frozenset()
-    """The scopes of the login that requests are sent with."""
     was_ready = False
     """Whether the server has been connected."""
 
@@ -38,6 +33,20 @@ class Transport:
         """Return what the SDK's client connects to."""
         assert self.config.builtin is not None
         return as_mcp_server(self.config.builtin)
+
+    @property
+    def stderr(self) -> str:
+        return ""
+
+    @property
+    def keeps_no_session(self) -> bool:
+        """Whether the server cannot send requests of its own."""
+        return False
+
+    @property
+    def granted_scopes(self) -> frozenset[str]:
+        """The scopes of the login that requests are sent with."""
+        return frozenset()
 
     def activity(self) -> StartActivity:
         return StartActivity(None)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from agent.server.http.auth import is_loopback
+from agent.server.http.access import is_loopback
 from tests.support.program import ROOT
 
 PACKAGING = ROOT / "packaging"

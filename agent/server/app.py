@@ -21,8 +21,7 @@ from agent.server import openapi
 from agent.server.batch.batches import BatchQueue
 from agent.server.batch.routes_batches import BatchRoutes, FileRoutes
 from agent.server.chat import routes as chat_completions
-from agent.server.http.addresses import AddressMiddleware
-from agent.server.http.auth import AccessMiddleware
+from agent.server.http.access import AccessMiddleware, AddressMiddleware
 from agent.server.http.clients import Clients
 from agent.server.http.endpoints import endpoint, routes_of
 from agent.server.http.errors import ApiError, internal_error
@@ -34,7 +33,7 @@ from agent.server.page import routes as page
 from agent.server.raw import completions
 from agent.server.raw.model_description import describe_models
 from agent.server.raw.routes_tokens import TokenRoutes
-from agent.server.responses import routes_compaction, websocket
+from agent.server.responses import websocket
 from agent.server.responses.answer_schemas import ModelObject, ModelPage, ServerHealth
 from agent.server.responses.request_planner import resolve_model_name
 from agent.server.responses.routes_conversations import ConversationRoutes
@@ -74,7 +73,6 @@ def create_app(
         *routes_of(ResponseRoutes(service, encoder)),
         websocket.route(service, encoder),
         *routes_of(ConversationRoutes(service)),
-        routes_compaction.route(service),
         chat_completions.route(service),
         *routes_of(MessageRoutes(service)),
         completions.route(service, metrics.record_completion),

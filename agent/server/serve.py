@@ -26,7 +26,7 @@ from agent.runtime.runtime import Runtime
 from agent.server.app import create_app, health_problem
 from agent.server.batch.batches import BatchQueue
 from agent.server.batch.file_store import FileStore
-from agent.server.http.auth import is_loopback
+from agent.server.http.access import is_loopback
 from agent.server.http.clients import Clients
 from agent.server.http.connections import ConnectionLimits, LimitedConfig, close_late
 from agent.server.http.options import DEFAULT_HOST, ServerOptions

@@ -21,7 +21,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from agent.server.http.addresses import request_id_headers
+from agent.server.http.access import request_id_headers
 from agent.server.http.errors import RETRY_AFTER_SECONDS, ApiError
 from agent.server.http.request_body import BodyBudget, BodyShare, LimitLog
 

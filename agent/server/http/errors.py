@@ -13,12 +13,6 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from agent.errors import AgentError
-from agent.server.http.unsupported import (
-    FOREIGN_ITEMS,
-    FOREIGN_TAG,
-    UNSUPPORTED_FIELDS,
-    UNSUPPORTED_ITEMS,
-)
 from agent.turn.endings import RATE_LIMIT
 from agent.util.json_text import json_type
 
@@ -122,6 +116,28 @@ def context_length_exceeded(context_tokens: int, tokens: int | str) -> PromptToo
     error = PromptTooLongError(400, message, code="context_length_exceeded", param="input")
     error.anthropic_message = f"prompt is too long: {tokens} tokens > {context_tokens} maximum"
     return error
+
+
+# --- parts of the API that this server lacks ---
+
+UNSUPPORTED_FIELDS = frozenset(
+    {"access_programs", "context_management", "moderation", "prompt"}
+    | {"background_options.continuation_id", "image", "prompt_cache_options.ttl"}
+    | {"prompt_cache_options.comparison_response_id", "prompt_cache_options.prewarm"}
+    | {"tools[].async", "tools[].output_schema", "tools[].tunnel_id"}
+    | {"tools[].tools[].async", "tools[].tools[].output_schema"}
+)
+"""Fields of OpenAI's API that no model here has; an error distinguishes them from misspelled ones."""
+FOREIGN_TAG = "foreign"
+FOREIGN_ITEMS = (
+    "apply_patch_call", "apply_patch_call_output", "computer_call", "computer_call_output",
+    "file_search_call", "image_generation_call", "local_shell_call", "local_shell_call_output",
+    "program", "program_output", "shell_call", "shell_call_output", "tool_search_call",
+    "tool_search_output",
+)  # fmt: skip
+"""Types of items that are read as text."""
+UNSUPPORTED_ITEMS = {"compaction_trigger": "call POST /v1/responses/compact"}
+"""Types of items of OpenAI's API that are refused, and what to do instead."""
 
 
 # --- from pydantic's validation errors to one sentence ---

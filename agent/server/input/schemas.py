@@ -22,8 +22,8 @@ from pydantic import (
     model_validator,
 )
 
+from agent.server.http.errors import FOREIGN_ITEMS, FOREIGN_TAG
 from agent.server.http.list_page import Includable
-from agent.server.http.unsupported import FOREIGN_ITEMS, FOREIGN_TAG
 
 DirectCallers = list[Literal["direct"]]
 """Who may call a tool: only the model itself."""

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agent import bootstrap
 from agent.config.launch import LaunchOptions
 from agent.runtime.runtime import Runtime
-from agent.server.http.auth import AccessMiddleware, is_loopback
+from agent.server.http.access import AccessMiddleware, is_loopback
 from agent.server.http.clients import Clients
 from agent.server.http.signals import run_until_signal, stop_on_signals
 from agent.server.mcp.server import AgentMcpServer

@@ -13,8 +13,7 @@ from agent.server.http.endpoints import endpoint
 from agent.server.http.errors import ApiError, PromptTooLongError, missing
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.request_body import read_body
-from agent.server.input.field_rules import ignored_header
-from agent.server.input.parsing import parse_json_object
+from agent.server.input.parsing import ignored_header, parse_json_object
 from agent.server.messages.answers import MessageAnswer
 from agent.server.messages.requests import MessagesRequest, MessagesTranslation
 from agent.server.responses.answer_schemas import AnthropicMessage, MessageEvent, MessageTokenCount

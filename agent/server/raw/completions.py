@@ -32,8 +32,7 @@ from agent.server.http.errors import (
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.live_stream import LiveStream, sse_data
 from agent.server.http.request_body import read_body
-from agent.server.input.field_rules import ignored_header
-from agent.server.input.parsing import parse_json_object, validate
+from agent.server.input.parsing import ignored_header, parse_json_object, validate
 from agent.server.input.schemas import SamplingFields
 from agent.server.input.turn_options import SAMPLING_FIELDS, stop_texts
 from agent.server.raw.completion_choices import (

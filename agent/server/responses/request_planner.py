@@ -2,7 +2,7 @@
 
 1. The model named is the one that runs, and no unsupported field is used.
 2. ``previous_response_id`` or ``conversation`` is looked up: the conversation that the turn continues.
-3. The MCP servers that the request brings are connected (`client_mcp`).
+3. The MCP servers that the request brings are connected (`declared_tools`).
 4. ``tools``, those that items add, and ``tool_choice`` become the turn's tools (`tool_selection`).
 5. ``input`` becomes messages (`input_items`): those that a client resends are put into the
    conversation, those that the model has not answered are the turn's prompt.
@@ -41,8 +41,12 @@ from agent.server.http.options import ServerOptions
 from agent.server.input import items as input_items
 from agent.server.input import tool_selection
 from agent.server.input.begun_item import begin_with_message, split_begun_item
-from agent.server.input.client_mcp import client_servers, refuse_unauthorized
-from agent.server.input.declared_tools import DeclaredTool, declared_tools
+from agent.server.input.declared_tools import (
+    DeclaredTool,
+    client_servers,
+    declared_tools,
+    refuse_unauthorized,
+)
 from agent.server.input.files import PdfReader
 from agent.server.input.items import InputHistory
 from agent.server.input.listed_items import list_input

@@ -12,8 +12,12 @@ from agent.server.http.errors import ApiError, client_params, invalid
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.list_page import as_list, included, list_page, with_included
 from agent.server.http.request_body import read_body
-from agent.server.input.field_rules import ignored_header
-from agent.server.input.parsing import parse_json_object, validate, without_unknown_values
+from agent.server.input.parsing import (
+    ignored_header,
+    parse_json_object,
+    validate,
+    without_unknown_values,
+)
 from agent.server.input.schemas import (
     CreateConversation,
     CreateItems,

@@ -1,27 +1,37 @@
-"""``/v1/responses`` over HTTP: https://platform.openai.com/docs/api-reference/responses."""
+"""``/v1/responses`` over HTTP: https://platform.openai.com/docs/api-reference/responses. A
+compaction is a summary that a client sends instead of its history."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from agent import events as ev
+from agent.conversation.compaction import LATEST_TURNS_SHARE
 from agent.server.http.clients import current_client
 from agent.server.http.endpoints import endpoint
-from agent.server.http.errors import ApiError, failed, invalid
+from agent.server.http.errors import ApiError, failed, invalid, missing, unsupported
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.list_page import included, list_page
 from agent.server.http.live_stream import EVENT_STREAM_HEADERS
 from agent.server.http.request_body import read_body
-from agent.server.input.field_rules import ignored_header
-from agent.server.input.parsing import parse_request
+from agent.server.input.compaction_token import encode_summary
+from agent.server.input.listed_items import list_input
+from agent.server.input.parsing import ignored_header, parse_request
 from agent.server.input.schemas import CreateResponse
 from agent.server.input.stored_responses import StoredResponse, with_encrypted_reasoning
 from agent.server.input.turn_options import INCLUDE_REASONING
-from agent.server.responses.answer_schemas import DeletedResponse, InputTokenCount, ItemPage
+from agent.server.responses.answer_schemas import (
+    CompactedResponse,
+    DeletedResponse,
+    InputTokenCount,
+    ItemPage,
+)
 from agent.server.responses.conversations import storing
 from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import (
@@ -32,12 +42,14 @@ from agent.server.responses.sse import (
     response_json,
 )
 from agent.store.event_codec import split_line, unpack_lines
+from agent.turn.jobs import SummaryJob
 from agent.turn.loop import Turn
 from agent.turn.response_builder import terminal_event
+from agent.util.ids import new_id
 
 
 class ResponseRoutes:
-    """The routes below ``/v1/responses``, without those for compaction and WebSockets."""
+    """The routes below ``/v1/responses``, without that for WebSockets."""
 
     def __init__(self, service: ResponseService, encoder: SseEncoder) -> None:
         self._service, self._encoder = service, encoder
@@ -45,9 +57,7 @@ class ResponseRoutes:
     @endpoint("POST", "/v1/responses", ev.Response, stream=ev.OfficialEvent, body=CreateResponse)
     async def create(self, request: Request) -> Response:
         """POST /v1/responses: create a response, streamed or not."""
-        service = self._service
-        lenient = service.options.lenient
-        wanted = parse_request(await read_body(request, service.body_budget), lenient=lenient)
+        service, wanted = self._service, await self._read(request)
         if wanted.stream:
             return EventStream(
                 service.begin_all([wanted]),
@@ -65,12 +75,37 @@ class ResponseRoutes:
     @endpoint("POST", "/v1/responses/input_tokens", InputTokenCount, body=CreateResponse)
     async def input_tokens(self, request: Request) -> Response:
         """POST /v1/responses/input_tokens: how long the prompt would be; nothing is begun."""
-        service = self._service
-        lenient = service.options.lenient
-        wanted = parse_request(await read_body(request, service.body_budget), lenient=lenient)
-        tokens = await service.count_input_tokens(wanted)
+        wanted = await self._read(request)
+        tokens = await self._service.count_input_tokens(wanted)
         count = {"object": "response.input_tokens", "input_tokens": tokens}
         return JsonResponse(count, headers=ignored_header(wanted.origin.ignored))
+
+    @endpoint("POST", "/v1/responses/compact", CompactedResponse, body=CreateResponse)
+    async def compact(self, request: Request) -> Response:
+        """POST /v1/responses/compact: summarise a history; never streamed."""
+        service, wanted = self._service, await self._read(request)
+        if "model" not in wanted.model_fields_set:  # null is allowed
+            raise missing("model")
+        if wanted.conversation is not None and wanted.origin.refuses_unseen:
+            raise unsupported(
+                "conversation", "Compacting a conversation (send its items as 'input')"
+            )
+        # A history that is too long to answer is what one compacts.
+        changes: dict[str, Any] = {"truncation": "auto", "store": False, "stream": False}
+        changes |= {"background": False, "conversation": None}
+        if wanted.input is None and wanted.previous_response_id:
+            changes["input"] = []
+        wanted = wanted.model_copy(update=changes)
+        job = SummaryJob()
+        turn = await service.begin(wanted, job)
+        new = list_input(wanted.origin.sent_input) if wanted.input else ()
+        items = [*await _input_history(service, wanted.previous_response_id), *new]
+        return await final_response(
+            request,
+            [turn],
+            service,
+            lambda ended: _compaction_json(ended[0], job.text, items, turn),
+        )
 
     @endpoint("GET", "/v1/responses/{id}", ev.Response, stream=ev.OfficialEvent)
     async def get(self, request: Request) -> Response:
@@ -144,6 +179,11 @@ class ResponseRoutes:
         response_id = request.path_params["id"]
         stored = await self._stored(response_id)
         return JsonResponse(list_page(stored.inputs, request.query_params))
+
+    async def _read(self, request: Request) -> CreateResponse:
+        service = self._service
+        body = await read_body(request, service.body_budget)
+        return parse_request(body, lenient=service.options.lenient)
 
     def _running(self, response_id: str) -> Turn | None:
         running, owns = self._service.running.items(), current_client().owns
@@ -229,3 +269,50 @@ def _final_json(responses: Sequence[ev.Response]) -> bytes:
 def _not_existing(response_id: str) -> ApiError:
     message = f"Response with id '{response_id[:80]}' not found."
     return ApiError(404, message, code="response_not_found")
+
+
+# --- compaction ---
+
+
+async def _input_history(service: ResponseService, previous: str | None) -> list[dict[str, Any]]:
+    """Return the input items of a response and of those that it continues, the oldest first."""
+    inputs: list[Sequence[dict[str, Any]]] = []
+    while previous and (stored := await service.cache.find(previous)) is not None:
+        inputs.append(stored.inputs)
+        previous = stored.response.previous_response_id
+    return [item for items in reversed(inputs) for item in items]
+
+
+def _compaction_json(
+    response: ev.Response, summary: str, items: list[dict[str, Any]], turn: Turn
+) -> bytes:
+    """The body of the answer. Raises ApiError if there is no summary."""
+    if response.error is not None:
+        raise failed(response.error.code, response.error.message)
+    if response.status != "completed" or response.usage is None:
+        raise ApiError(499, "The compaction was stopped.", code="cancelled")
+    token = encode_summary(summary)
+    compaction = {"id": new_id("cmp"), "type": "compaction", "encrypted_content": token}
+    answer = JsonResponse(
+        {
+            "id": response.id,
+            "object": "response.compaction",
+            "created_at": response.created_at,
+            "output": [*_latest_user_messages(items, turn), compaction],
+            "usage": response.usage.model_dump(mode="json"),
+        }
+    )
+    return bytes(answer.body)
+
+
+def _latest_user_messages(items: list[dict[str, Any]], turn: Turn) -> list[dict[str, Any]]:
+    """The latest user messages, as sent, that fit into what `LATEST_TURNS_SHARE` leaves them."""
+    room, messages = LATEST_TURNS_SHARE * turn.runtime.context_length, list[dict[str, Any]]()
+    for item in reversed(items):
+        if item["type"] == "message" and item.get("role") == "user":
+            content = json.dumps(item["content"], ensure_ascii=False)
+            room -= len(turn.format.user_message(content))
+            if room < 0:
+                break
+            messages.insert(0, item)
+    return messages

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from agent import events as ev
 from agent.server.http.errors import ApiError
 from agent.server.http.live_stream import COMMENT, LiveStream
-from agent.server.input.field_rules import ignored_header
+from agent.server.input.parsing import ignored_header
 from agent.server.responses.service import ResponseService
 from agent.turn.loop import Turn
 

@@ -10,7 +10,7 @@ import pytest
 from agent.config.launch import LaunchOptions
 from agent.engine.protocol import EngineError
 from agent.errors import UserError
-from agent.server.http.addresses import intended_path
+from agent.server.http.access import intended_path
 from agent.server.http.options import ServerOptions
 from agent.server.serve import main
 from tests.support.endpoint import Serve, api_error, http_client

@@ -8,7 +8,7 @@ import pytest
 from starlette.types import Message
 
 from agent.errors import UserError
-from agent.server.http.auth import is_loopback
+from agent.server.http.access import is_loopback
 from agent.server.http.options import ServerOptions
 from agent.server.input.parsing import parse_request
 from agent.server.responses.sse import EventStream, SseEncoder

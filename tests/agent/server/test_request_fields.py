@@ -19,10 +19,10 @@ from openai.types.responses.response_text_config_param import ResponseTextConfig
 from openai.types.shared_params.reasoning import Reasoning
 from typing_extensions import get_type_hints, is_typeddict
 
-from agent.server.http.unsupported import UNSUPPORTED_FIELDS
+from agent.server.http.errors import UNSUPPORTED_FIELDS
 from agent.server.input.compaction_token import encode_summary
-from agent.server.input.field_rules import MAX_NAMED_PATHS
 from agent.server.input.listed_items import ITEM_FIELDS
+from agent.server.input.parsing import MAX_NAMED_PATHS
 from agent.server.input.schemas import RequestTool
 from tests.support.endpoint import Serve, api_error, engine_markup
 from tests.support.invariants import check

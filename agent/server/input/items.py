@@ -264,16 +264,6 @@ class ItemReader:
         self._calls_of_input[call_id] = call
         self.history.messages.append(call)
 
-    def _add_function_call(
-        self,
-        item: schemas.InputFunctionCall | schemas.InputCustomToolCall,
-        text: str,
-        *,
-        json: bool,
-    ) -> None:
-        name = ev.qualified_name(item.name, item.namespace)
-        self._note_call(item.call_id, name, text, json=json)
-
     def _note_call(self, call_id: str, name: str, text: str, *, json: bool) -> None:
         """Add a call whose output is an item of its own."""
         history = self.history
@@ -325,10 +315,12 @@ class ItemReader:
                     add(_UnphasedAssistant(text) if phase is None else Assistant(text, phase))
             case schemas.InputReasoning():
                 self._add_reasoning(item, param)
-            case schemas.InputFunctionCall():
-                self._add_function_call(item, item.arguments, json=True)
-            case schemas.InputCustomToolCall():
-                self._add_function_call(item, item.input, json=False)
+            case schemas.InputFunctionCall(call_id=call_id, arguments=text):
+                name = ev.qualified_name(item.name, item.namespace)
+                self._note_call(call_id, name, text, json=True)
+            case schemas.InputCustomToolCall(call_id=call_id, input=text):
+                name = ev.qualified_name(item.name, item.namespace)
+                self._note_call(call_id, name, text, json=False)
             case schemas.InputFunctionCallOutput():
                 self._add_output(item, param)
             case schemas.InputMcpCall() | schemas.InputCodeInterpreterCall():

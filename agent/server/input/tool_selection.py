@@ -203,10 +203,18 @@ def _restricted_to(
     selected: SelectedTools,
     tool_choice: Literal["may", "must"],
 ) -> SelectedTools:
-    """Leave the tools that the choices name; ``choices``: by their place in the request."""
-    matches = [_matching(selected, choice, param) for param, choice in choices.items()]
-    functions = [function for match in matches for function in match[0]]
-    tools = [tool for match in matches for tool in match[1]]
+    """Leave the tools that the choices name; ``choices``: by their place in the request. Raises
+    ApiError for one that names none."""
+    functions: list[FunctionTool] = []
+    tools: list[Tool] = []
+    for param, choice in choices.items():
+        named = [each for each in selected.functions if _is_function(each, choice)]
+        hosted = [each for each in selected.tools if _is_tool(each, choice, selected)]
+        has_server = choice.server_label in selected.servers and choice.name is None
+        if not named and not hosted and not (choice.type == "mcp" and has_server):
+            raise invalid(param, f"'{param}' names no tool of this request.")
+        functions += named
+        tools += hosted
     return replace(
         selected,
         functions=[function for function in selected.functions if function in functions],
@@ -223,35 +231,29 @@ def _tool_reference(entry: dict[str, Any], param: str) -> schemas.ToolChoice:
         raise invalid(param, f"'{param}' is not a reference to a tool.") from None
 
 
-def _matching(
-    selected: SelectedTools, choice: schemas.ToolChoice, param: str
-) -> tuple[list[FunctionTool], list[Tool]]:
-    """The functions and tools that a choice names. Raises ApiError when there are none."""
-    functions: list[FunctionTool] = []
-    tools: list[Tool] = []
+def _is_function(function: FunctionTool, choice: schemas.ToolChoice) -> bool:
     match choice.type:
         case "function" | "custom":
-            is_custom = choice.type == "custom"
-            functions = [
-                f for f in selected.functions if choice.name == f.name and f.custom == is_custom
-            ]
-        case "code_interpreter" if selected.hosted.code_interpreter:
-            tools = _tools_of_server(selected.tools, "code_interpreter")
-        case kind if kind.startswith("web_search") and selected.hosted.web_search:
-            tools = _tools_of_server(selected.tools, "browser")
-        case "namespace":
-            functions = [f for f in selected.functions if choice.name == f.namespace]
-        case "mcp" if choice.server_label in selected.servers:
-            tools = [
-                tool
-                for tool in selected.tools
-                if tool.server == choice.server_label and choice.name in (None, tool.name)
-            ]
-            if choice.name is None:
-                return functions, tools
-    if not functions and not tools:
-        raise invalid(param, f"'{param}' names no tool of this request.")
-    return functions, tools
+            is_kind = function.custom == (choice.type == "custom")
+            return is_kind and choice.name == function.name
+        case kind:
+            return kind == "namespace" and choice.name == function.namespace
+
+
+def _is_tool(tool: Tool, choice: schemas.ToolChoice, selected: SelectedTools) -> bool:
+    match choice.type:
+        case "mcp":
+            is_server = choice.server_label in selected.servers
+            return (
+                is_server
+                and tool.server == choice.server_label
+                and choice.name in (None, tool.name)
+            )
+        case "code_interpreter":
+            return selected.hosted.code_interpreter and tool.server == "code_interpreter"
+        case kind:
+            has_search = kind.startswith("web_search") and selected.hosted.web_search
+            return has_search and tool.server == "browser"
 
 
 def _check_options(tool: schemas.RequestOther, param: str) -> None:

@@ -182,9 +182,15 @@ def _client_server(
         known = f"it has {names}" if names else "it exposes none (--tools names them)"
         message = f"There is no MCP server called {label!r} here; {known}."
         raise invalid(f"{param}.server_label", message, "mcp_server_not_found")
-    headers = dict(tool.headers or {})
+    headers = tool.headers or {}
+    if not isinstance(headers, dict) or not all(
+        isinstance(text, str) for pair in headers.items() for text in pair
+    ):
+        raise invalid(f"{param}.headers", f"'{param}.headers' must map names to strings.")
     if tool.authorization is not None:
-        headers["Authorization"] = f"Bearer {tool.authorization}"
+        if not isinstance(tool.authorization, str):
+            raise invalid(f"{param}.authorization", f"'{param}.authorization' must be a string.")
+        headers = {**headers, "Authorization": f"Bearer {tool.authorization}"}
     return ServerConfig(
         label,
         url=url,

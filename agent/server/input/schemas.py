@@ -156,8 +156,8 @@ class RequestMcp(ConfigModel):
     server_url: str | None = None
     connector_id: str | None = None
     server_description: str | None = None
-    headers: dict[str, str] | None = Field(default=None, exclude=True, repr=False)
-    authorization: str | None = Field(default=None, exclude=True, repr=False)
+    headers: Any = Field(default=None, exclude=True, repr=False)
+    authorization: Any = Field(default=None, exclude=True, repr=False)
     allowed_tools: list[str] | AllowedTools | None = None
     require_approval: Literal["always", "never"] | ApprovalFilter | None = None
     allowed_callers: DirectCallers | None = Field(default=None, exclude=True)

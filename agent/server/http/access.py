@@ -16,18 +16,10 @@ from agent.server.http.errors import ApiError
 from agent.server.http.json_response import error_response
 from agent.util.ids import new_id
 
-_API_ROOTS = (
-    "responses",
-    "chat/completions",
-    "completions",
-    "messages",
-    "models",
-    "embeddings",
-    "conversations",
-    "files",
-    "batches",
+_ROOT = (
+    r"(?:responses|chat/completions|completions|messages|models|embeddings|conversations|files|batches)"
+    r"(?:/|\Z)"
 )
-_ROOT = rf"(?:{'|'.join(_API_ROOTS)})(?:/|\Z)"
 _WITHOUT_VERSION = re.compile(f"/{_ROOT}")
 _BEFORE_VERSION = re.compile(rf"\A(?:(?:/v1)+(?=/v1(?:/|\Z))|.+(?=/v1/{_ROOT}))")
 PATHS_WITHOUT_KEY = frozenset({"/", "/health", "/page/app.js", "/page/style.css"})

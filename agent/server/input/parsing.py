@@ -28,6 +28,7 @@ from agent.server.http.errors import (
 from agent.server.input.listed_items import ITEM_FIELDS, KNOWN_PART_TYPES, PART_FIELDS, PART_LISTS
 from agent.server.input.schemas import (
     ITEM_MODELS,
+    KNOWN_TOOLS,
     AllowedTools,
     ApprovalFilter,
     ConversationParam,
@@ -47,19 +48,9 @@ MAX_SCHEMA_VALUES = 15_000
 TOOL_ITEMS = ("additional_tools", "tool_search_output")
 """Types of input items that declare tools."""
 RequestT = TypeVar("RequestT", bound=RequestModel)
-_UNION_TAGS = frozenset(
-    (
-        *ITEM_MODELS,
-        FOREIGN_TAG,
-        "function",
-        "custom",
-        "namespace",
-        "mcp",
-        "other",
-        "text",
-        "grammar",
-    )
-) | {model.__name__ for model in (AllowedTools, ApprovalFilter, ToolChoice, ConversationParam)}
+_UNION_TAGS = frozenset((*ITEM_MODELS, FOREIGN_TAG, *KNOWN_TOOLS, "other", "text", "grammar")) | {
+    model.__name__ for model in (AllowedTools, ApprovalFilter, ToolChoice, ConversationParam)
+}
 IGNORED_HEADER = "agent-ignored"
 """Response header with the paths of passed over fields, separated by commas."""
 MAX_NAMED_PATHS = 20

@@ -164,7 +164,7 @@ class RequestMcp(ConfigModel):
     defer_loading: Literal[False] | None = Field(default=None, exclude=True)
 
 
-_KNOWN_TOOLS = ("function", "custom", "namespace", "mcp")
+KNOWN_TOOLS = ("function", "custom", "namespace", "mcp")
 
 
 class RequestOther(RequestModel):
@@ -173,7 +173,7 @@ class RequestOther(RequestModel):
 
     model_config = ConfigDict(extra="allow")
 
-    type: str = Field(json_schema_extra={"not": {"enum": [*_KNOWN_TOOLS]}})
+    type: str = Field(json_schema_extra={"not": {"enum": [*KNOWN_TOOLS]}})
     container: Any = None
     external_web_access: bool | None = None
     search_context_size: Literal["low", "medium", "high"] | None = None
@@ -183,7 +183,7 @@ def _tool_tag(tool: object) -> str | None:
     kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
     if not isinstance(kind, str):
         return "other" if isinstance(tool, dict) else None
-    return kind if kind in _KNOWN_TOOLS else "other"
+    return kind if kind in KNOWN_TOOLS else "other"
 
 
 RequestTool = Annotated[

@@ -131,7 +131,6 @@ class ResponseRoutes:
                 self._encoder,
                 after=after,
                 outlives_client=True,
-                is_new=False,
             )
         return _replay_stream(await self._stored(response_id), after, self._encoder)
 

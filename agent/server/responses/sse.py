@@ -112,15 +112,14 @@ class EventStream(Response):
         *,
         after: int = -1,
         outlives_client: bool = False,
-        is_new: bool = True,
     ) -> None:
         """``begun``: begins the turns, which may load a model; may raise ApiError. ``after``: a
-        sequence number. ``outlives_client``: the turns continue without it. ``is_new``: headers name
-        what was passed over. Responses are stored before the client sees the terminal event."""
+        sequence number. ``outlives_client``: the turns continue without it. Responses are stored
+        before the client sees the terminal event."""
         super().__init__()
         self._begun, self._service, self._encoder = begun, service, encoder
         self._after = self._sent = after
-        self._outlives_client, self._is_new = outlives_client, is_new
+        self._outlives_client = outlives_client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream (ASGI). Raises ApiError as long as nothing was sent."""
@@ -135,7 +134,10 @@ class EventStream(Response):
                 await stream.end(encoder.error(error, 0) + encoder.done)
                 return
             # All turns of a request have passed over the same.
-            headers = ignored_header(service.running[turns[0]].ignored if self._is_new else ())
+            plan = service.running.get(
+                turns[0]
+            )  # None: it is streamed again, and has ended meanwhile
+            headers = ignored_header(plan.ignored if plan is not None else ())
             async with stop_on_disconnect(turns, receive, service, self._outlives_client):
                 await stream.begin(headers)
                 # In tasks, so that a token does not resume every middleware.

@@ -28,7 +28,7 @@ from agent.server.batch.batches import BatchQueue
 from agent.server.batch.file_store import FileStore
 from agent.server.http.access import is_loopback
 from agent.server.http.clients import Clients
-from agent.server.http.connections import ConnectionLimits, LimitedConfig, close_late
+from agent.server.http.connections import ConnectionLimits, close_late
 from agent.server.http.options import DEFAULT_HOST, ServerOptions
 from agent.server.http.signals import stop_on_signals
 from agent.server.responses.service import ResponseService
@@ -208,10 +208,9 @@ class HttpServer:
         self._silence: asyncio.Task[None] | None = None
         """Checks, in a drain, whether the model's server is silent."""
         self._listener = listener
-        self.limits = ConnectionLimits(self.service.body_budget)
-        config = LimitedConfig(
+        self.limits = ConnectionLimits(
             app,
-            self.limits,
+            self.service.body_budget,
             log_config=None,
             log_level=logging.WARNING,
             access_log=False,
@@ -223,7 +222,7 @@ class HttpServer:
             timeout_keep_alive=IDLE_CONNECTION_SECONDS,
             timeout_graceful_shutdown=int(DRAIN_SECONDS + CLOSE_SECONDS),
         )
-        self._uvicorn = _UvicornServer(config, self.service)
+        self._uvicorn = _UvicornServer(self.limits, self.service)
 
     async def run(self) -> None:
         """Serve until drained; every response has ended and is stored then."""
@@ -300,7 +299,7 @@ class QuietServer(uvicorn.Server):
 class _UvicornServer(QuietServer):
     """uvicorn, which closes connections after their responses' ends."""
 
-    def __init__(self, config: LimitedConfig, service: ResponseService) -> None:
+    def __init__(self, config: ConnectionLimits, service: ResponseService) -> None:
         super().__init__(config)
         self._service = service
 

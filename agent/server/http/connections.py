@@ -42,23 +42,17 @@ CLOSE_TRY_AGAIN, CLOSE_TOO_BIG, CLOSE_POLICY = 1013, 1009, 1008
 """Codes of RFC 6455."""
 
 
-class ConnectionLimits:
-    """Limits and state that all connections of a server share."""
+class ConnectionLimits(uvicorn.Config):
+    """uvicorn's configuration, which its protocols read, with limits and state that all connections of
+    a server share."""
 
-    def __init__(self, body_budget: BodyBudget) -> None:
+    def __init__(self, app: Any, body_budget: BodyBudget, **options: Any) -> None:
+        super().__init__(app, http=HttpConnection, ws=WebSocketTransport, **options)
         self.body_budget = body_budget
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.max_connections = min(MAX_CONNECTIONS, descriptors // 2)
         self.head_seconds, self.stall_seconds = HEAD_SECONDS, STALL_SECONDS
         self.limit_log = LimitLog()
-
-
-class LimitedConfig(uvicorn.Config):
-    """uvicorn's configuration, with the limits that its protocols read there."""
-
-    def __init__(self, app: Any, limits: ConnectionLimits, **options: Any) -> None:
-        super().__init__(app, http=HttpConnection, ws=WebSocketTransport, **options)
-        self.limits = limits
 
 
 class Arrival:
@@ -96,8 +90,8 @@ class HttpConnection(H11Protocol):
 
     def __init__(self, config: uvicorn.Config, *arguments: Any, **options: Any) -> None:
         super().__init__(config, *arguments, **options)
-        assert isinstance(config, LimitedConfig)
-        self.limits = config.limits
+        assert isinstance(config, ConnectionLimits)
+        self.limits = config
         self.conn = IdentifyingConnection(h11.SERVER)
         self._arrival: Arrival | None = None
         """The arrival of the head or body that is not complete."""
@@ -198,9 +192,9 @@ class WebSocketTransport(WebSocketsSansIOProtocol):
 
     def __init__(self, config: uvicorn.Config, *arguments: Any, **options: Any) -> None:
         super().__init__(config, *arguments, **options)
-        assert isinstance(config, LimitedConfig)
-        self.limits = config.limits
-        self._share = BodyShare(config.limits.body_budget)
+        assert isinstance(config, ConnectionLimits)
+        self.limits = config
+        self._share = BodyShare(config.body_budget)
         self._arrival: Arrival | None = None
         """The arrival of the message that is not complete."""
 

@@ -120,10 +120,10 @@ async def _main(
     server = HttpServer(runtime, turn_defaults, listener, options, store)
     stop_on_signals(server.drain, server.drain)
     await runtime.start()
-    serving = asyncio.create_task(server.run())
+    serving = asyncio.create_task(server.serve())
     try:
         code = await _wait_ready(runtime, server)
-        if code == EXIT_DONE and not server.draining:
+        if code == EXIT_DONE and not server.service.draining:
             echo(f"{runtime.model.name} is served at {base_url(listener)} (Ctrl-C stops)")
         if code != EXIT_DONE:
             server.drain()
@@ -165,7 +165,7 @@ async def serve_in(
     """Serve in another program's event loop until cancelled. Raises UserError."""
     store = await open_store(runtime, options)
     server = HttpServer(runtime, turn_defaults, listener, options, store)
-    serving = asyncio.create_task(server.run())
+    serving = asyncio.create_task(server.serve())
     try:
         await asyncio.shield(serving)
     except asyncio.CancelledError:
@@ -175,7 +175,15 @@ async def serve_in(
         raise
 
 
-class HttpServer:
+class QuietServer(uvicorn.Server):
+    """uvicorn without its signal handlers, which end the program by the signal at last."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpServer(QuietServer):
     """The server on one listening socket; call `drain` once to end it, twice to end it at once."""
 
     def __init__(
@@ -203,7 +211,6 @@ class HttpServer:
             clients=self._clients,
         )
         self.service: ResponseService = app.state.service
-        self.draining = False
         self.drain_requested = asyncio.Event()
         self._silence: asyncio.Task[None] | None = None
         """Checks, in a drain, whether the model's server is silent."""
@@ -222,17 +229,17 @@ class HttpServer:
             timeout_keep_alive=IDLE_CONNECTION_SECONDS,
             timeout_graceful_shutdown=int(DRAIN_SECONDS + CLOSE_SECONDS),
         )
-        self._uvicorn = _UvicornServer(self.limits, self.service)
+        super().__init__(self.limits)
 
-    async def run(self) -> None:
-        """Serve until drained; every response has ended and is stored then."""
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until drained; every response has ended and is stored then (extends uvicorn's)."""
         open_log_file()
         try:
             if self._batches is not None:
                 # One slot is kept for clients that wait for an answer.
                 parallel = max(1, self.service.runtime.provider.loader.sequences - 1)
                 self._batches.start(self._app, parallel, self._clients)
-            await self._uvicorn.serve([self._listener])
+            await super().serve(sockets or [self._listener])
             await self.service.wait_idle()
         finally:
             if self._silence is not None:
@@ -245,14 +252,14 @@ class HttpServer:
     def drain(self) -> None:
         """Accept no more requests; running responses have `DRAIN_SECONDS`. The second call stops
         them, and the first does where they still wait for the model."""
-        if self.draining:
+        if self.service.draining:
             self.service.stop_all()
             return
-        self.draining = self.service.draining = True
+        self.service.draining = True
         self.drain_requested.set()
         if self._batches is not None:
             self._batches.stop()
-        self._uvicorn.should_exit = True
+        self.should_exit = True
         if self.service.runtime.loaded is None:
             self.service.runtime.stop_waiting()
             self.service.stop_all()
@@ -269,39 +276,6 @@ class HttpServer:
         for turn, events in seen.items():
             if len(turn.log.events) == events:
                 turn.stop()
-
-
-async def open_store(runtime: Runtime, options: ServerOptions) -> ResponseStore | None:
-    if not options.store:
-        return None
-    settings = load_settings(runtime.paths)
-    days, most = settings.responses_days, settings.responses_max
-    days = MAX_DAYS if days is None else days
-    most = MAX_RESPONSES if most is None else most
-    try:
-        return await asyncio.to_thread(
-            lambda: ResponseStore(Store(runtime.paths.store), days=days, max_responses=most)
-        )
-    except StoreError as error:
-        raise UserError(str(error)) from error
-    except sqlite3.Error as error:
-        raise UserError(f"The store {runtime.paths.store} cannot be used: {error}.") from error
-
-
-class QuietServer(uvicorn.Server):
-    """uvicorn without its signal handlers, which end the program by the signal at last."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-class _UvicornServer(QuietServer):
-    """uvicorn, which closes connections after their responses' ends."""
-
-    def __init__(self, config: ConnectionLimits, service: ResponseService) -> None:
-        super().__init__(config)
-        self._service = service
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Let more connections wait than are accepted in a batch (extends uvicorn's)."""
@@ -320,5 +294,22 @@ class _UvicornServer(QuietServer):
         for server in self.servers:
             server.close()
         with contextlib.suppress(TimeoutError):  # uvicorn closes WebSockets at once
-            await asyncio.wait_for(self._service.wait_idle(), DRAIN_SECONDS + CLOSE_SECONDS)
+            await asyncio.wait_for(self.service.wait_idle(), DRAIN_SECONDS + CLOSE_SECONDS)
         await super().shutdown(sockets)
+
+
+async def open_store(runtime: Runtime, options: ServerOptions) -> ResponseStore | None:
+    if not options.store:
+        return None
+    settings = load_settings(runtime.paths)
+    days, most = settings.responses_days, settings.responses_max
+    days = MAX_DAYS if days is None else days
+    most = MAX_RESPONSES if most is None else most
+    try:
+        return await asyncio.to_thread(
+            lambda: ResponseStore(Store(runtime.paths.store), days=days, max_responses=most)
+        )
+    except StoreError as error:
+        raise UserError(str(error)) from error
+    except sqlite3.Error as error:
+        raise UserError(f"The store {runtime.paths.store} cannot be used: {error}.") from error

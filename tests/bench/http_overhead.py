@@ -40,7 +40,7 @@ async def measure(script: Path) -> dict[str, float]:
     alone = (cpu_seconds() - began) / TOKENS * 1e6
     listener = listen("127.0.0.1", 0, None)
     server = HttpServer(runtime, TurnOptions(), listener, ServerOptions(store=False), None)
-    serving = asyncio.create_task(server.run())
+    serving = asyncio.create_task(server.serve())
     began = cpu_seconds()
     # The client is a process of its own, so that its CPU time is not counted.
     client = await asyncio.create_subprocess_exec(

@@ -220,7 +220,7 @@ async def serve(
         defaults = bootstrap.turn_options(shared, runtime.model)
         store = await open_store(runtime, settings)
         http_server = HttpServer(runtime, defaults, listener, settings, store)
-        serving = asyncio.create_task(http_server.run())
+        serving = asyncio.create_task(http_server.serve())
         served = Served(base_url(listener), runtime, http_server, serving)
         runtime.hub.subscribe(served.turns.append)
         started.append(served)

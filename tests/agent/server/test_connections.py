@@ -49,7 +49,7 @@ async def connect(served: Served, data: bytes) -> asyncio.StreamReader:
 
 
 def connections(served: Served) -> set[Any]:
-    return served.server._uvicorn.server_state.connections
+    return served.server.server_state.connections
 
 
 @pytest.mark.parametrize(

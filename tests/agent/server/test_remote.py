@@ -176,7 +176,7 @@ async def test_end_waits_for_no_silent_server(
     fake.replies = [[asyncio.Event()]]
     listener = listen("127.0.0.1", 0, None)
     server = HttpServer(served.runtime, TurnOptions(), listener, ServerOptions(store=False), None)
-    serving = asyncio.create_task(server.run())
+    serving = asyncio.create_task(server.serve())
     body = {"input": "hello", "stream": True}
     async with httpx2.AsyncClient(timeout=HANG_SECONDS) as client:
         asked = asyncio.create_task(client.post(f"{base_url(listener)}/responses", json=body))

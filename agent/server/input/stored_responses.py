@@ -72,6 +72,8 @@ class Continued:
 
     conversation: Conversation
     history: InputHistory
+    is_new: bool = False
+    """Whether it begins with this request."""
 
 
 def with_encrypted_reasoning(response: Response) -> Response:

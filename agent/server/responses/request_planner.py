@@ -207,9 +207,7 @@ class TurnPlanner:
             resolve_model_name(request.model, runtime)  # it may be another by now
             continued = await self._continued(request, cache, loaded.vocabulary)
             items = _required_input(request)
-            declared = declared_tools(
-                request, items, continued.history.added_tools if continued else {}
-            )
+            declared = declared_tools(request, items, continued.history.added_tools)
             if not loaded.format.parses_calls:
                 request, declared = tool_selection.without_calls(
                     request, declared, lenient=options.lenient
@@ -232,7 +230,7 @@ class TurnPlanner:
                     await host.wait_started(names | own)
                 if brought:
                     states = [state for state in host.server_states() if state.name in names]
-                    refuse_unauthorized(declared, states, _listed_servers(items, continued))
+                    refuse_unauthorized(declared, states, _listed_servers(items, continued.history))
                 return await self._plan_on(
                     host, loaded, request, items, declared, continued, cache, job
                 )
@@ -248,7 +246,7 @@ class TurnPlanner:
         request: CreateResponse,
         items: str | list[InputItem],
         declared: Sequence[DeclaredTool],
-        continued: Continued | None,
+        continued: Continued,
         cache: ResponseCache,
         job: TurnJob | None,
     ) -> TurnPlan:
@@ -257,10 +255,10 @@ class TurnPlanner:
         selected = tool_selection.select_tools(request, declared, self._exposed_tools(host))
         history = input_items.read_input(
             answered,
-            continued.history if continued else InputHistory(),
+            continued.history,
             host.tools(),
             (await self._referenced(request, answered, cache)).get,
-            first=continued is None,
+            first=continued.is_new,
             refuse_unseen=request.origin.refuses_unseen,
             is_answered=not isinstance(job, SummaryJob),
             pdfs=await self._pdf_reader.read(items),
@@ -278,13 +276,11 @@ class TurnPlanner:
         if begun is not None:
             (begun,) = await pretokenise(loaded.format, [begun], runtime.context_length, self._memo)
             begin = begin_with_message(loaded.format, begun, f"input[{len(items) - 1}]")
-        if continued is not None:
-            conversation = _continued_conversation(continued, request, history, loaded.format)
-            if not messages and not conversation.entries and begin is None:
-                raise missing("input")
-        else:
-            conversation = Conversation(new_id("conv"))
+        conversation = _continued_conversation(continued, request, history, loaded.format)
+        if continued.is_new:
             messages = await add_resent_messages(messages, conversation, loaded.format, self._memo)
+        elif not messages and not conversation.entries and begin is None:
+            raise missing("input")
         turn = Turn(
             runtime,
             conversation,
@@ -324,13 +320,13 @@ class TurnPlanner:
 
     async def _continued(
         self, request: CreateResponse, cache: ResponseCache, vocabulary: str
-    ) -> Continued | None:
+    ) -> Continued:
         """Return the state of the conversation or response that it continues. Raises ApiError."""
         if (name := request.conversation_id) is not None:
             return await self._conversations.continued(name, vocabulary)
         stored = await _previous_response(request, cache, vocabulary)
         if stored is None:
-            return None
+            return Continued(Conversation(new_id("conv")), InputHistory(), is_new=True)
         conversation = stored.continued()
         if stored.response.conversation is not None:  # only turns that name it extend it
             conversation = conversation.branch(new_id("conv"), len(conversation.entries))
@@ -374,10 +370,9 @@ async def add_resent_messages(
     return messages[start:]
 
 
-def _listed_servers(items: str | list[InputItem], continued: Continued | None) -> set[str]:
-    named = () if isinstance(items, str) else items
-    listed = {item.server_label for item in named if isinstance(item, InputMcpListTools)}
-    return listed | (continued.history.listed_servers if continued else set())
+def _listed_servers(items: str | list[InputItem], history: InputHistory) -> set[str]:
+    listed = {item.server_label for item in items if isinstance(item, InputMcpListTools)}
+    return listed | history.listed_servers
 
 
 def resolve_model_name(name: str | None, runtime: Runtime) -> str:

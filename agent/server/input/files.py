@@ -56,16 +56,6 @@ def file_text(part: ContentPart, param: str, pdfs: Mapping[str, PdfText]) -> str
     return format_attachment(name, _text(data, param))
 
 
-def is_pdf(file_data: str) -> bool:
-    url = _DATA_URL.match(file_data)
-    start = url.end() if url else 0
-    content = file_data[start : start + 64]
-    if not url or url["base64"]:  # 8 characters are 6 bytes
-        content = "".join(content.split())[:8]
-    data = decode_file(file_data[:start] + content)
-    return data is not None and data.startswith(PDF_MAGIC)
-
-
 def decode_file(file_data: str) -> bytes | None:
     """The bytes of a data URL, or of bare base64; None for what is neither."""
     url = _DATA_URL.match(file_data)
@@ -116,7 +106,7 @@ class PdfReader:
         self, items: str | Iterable[InputItem], most: int | None = MAX_PDFS
     ) -> Mapping[str, PdfText]:
         """The attached PDFs, ``most`` at most, by ``file_data``. Raises ApiError if too many wait."""
-        files = {} if isinstance(items, str) else dict.fromkeys(_pdfs(items))
+        files = {} if isinstance(items, str) else dict(_pdfs(items))
         if not files:
             return {}
         if self._waiting >= MAX_WAITING:
@@ -124,17 +114,16 @@ class PdfReader:
         self._waiting += 1
         try:
             return {
-                file: await self._read(file)
+                file: await self._read(data)
                 if most is None or number < most
                 else PdfText(problem=f"The request has more than {most} PDFs: send fewer.")
-                for number, file in enumerate(files)
+                for number, (file, data) in enumerate(files.items())
             }
         finally:
             self._waiting -= 1
 
-    async def _read(self, file: str) -> PdfText:
-        data = decode_file(file)
-        if data is None or len(data) > MAX_FILE_BYTES:
+    async def _read(self, data: bytes) -> PdfText:
+        if len(data) > MAX_FILE_BYTES:
             return PdfText()  # as for any other file, `file_text` says so
         key = hashlib.sha256(data).digest()
         if key not in self._texts:
@@ -150,10 +139,11 @@ class PdfReader:
         return read
 
 
-def _pdfs(items: Iterable[InputItem]) -> Iterator[str]:
+def _pdfs(items: Iterable[InputItem]) -> Iterator[tuple[str, bytes]]:
     for item in items:
         match item:
             case InputMessage(content=[*parts]) | InputFunctionCallOutput(output=[*parts]):
                 for part in parts:
-                    if part.type == "input_file" and part.file_data and is_pdf(part.file_data):
-                        yield part.file_data
+                    file = part.file_data if part.type == "input_file" else None
+                    if file and (data := decode_file(file)) and data.startswith(PDF_MAGIC):
+                        yield file, data

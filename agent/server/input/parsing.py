@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import pydantic_core
@@ -135,20 +135,14 @@ def _check_sizes(value: dict[str, Any]) -> None:
     schemas = {
         name: value.get(name) for name in ("tools", "text", "response_format", "tool_choice")
     }
-    schemas |= {name: _tools_of_items(value.get(name)) for name in ("input", "items")}
+    for name in ("input", "items"):
+        items = (item for _, item in _objects(value.get(name), name))
+        schemas[name] = [item.get("tools") for item in items if item.get("type") in TOOL_ITEMS]
     for param, schema in schemas.items():
         if not has_few_values(schema, MAX_SCHEMA_VALUES):
             tools = "its tools have " if param in ("input", "items") else ""
             message = f"Invalid '{param}': {tools}more than {MAX_SCHEMA_VALUES:,} JSON values."
             raise invalid(param, message, "array_above_max_length")
-
-
-def _tools_of_items(items: object) -> list[Any]:
-    return [
-        item.get("tools")
-        for item in (items if isinstance(items, list) else ())
-        if isinstance(item, dict) and item.get("type") in TOOL_ITEMS
-    ]
 
 
 def _count_items(value: object) -> int:
@@ -220,20 +214,20 @@ def _without(value: dict[str, Any], paths: Iterable[FieldPath]) -> dict[str, Any
     return value
 
 
+def _objects(values: object, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a list, each with its path."""
+    for index, value in enumerate(values if isinstance(values, list) else ()):
+        if isinstance(value, dict):
+            yield f"{path}[{index}]", value
+
+
 def unknown_item_fields(items: object) -> list[str]:
-    if not isinstance(items, list):
-        return []
-    found = []
-    for index, item in enumerate(items):
-        if not isinstance(item, dict):
-            continue
-        found += [f"input[{index}].{name}" for name in item if name not in ITEM_FIELDS]
+    found: list[str] = []
+    for path, item in _objects(items, "input"):
+        found += [f"{path}.{name}" for name in item if name not in ITEM_FIELDS]
         for field in PART_LISTS:
-            parts = item.get(field)
-            for number, part in enumerate(parts if isinstance(parts, list) else ()):
-                if isinstance(part, dict):
-                    where = f"input[{index}].{field}[{number}]"
-                    found += [f"{where}.{name}" for name in part if name not in PART_FIELDS]
+            for place, part in _objects(item.get(field), f"{path}.{field}"):
+                found += [f"{place}.{name}" for name in part if name not in PART_FIELDS]
         if len(found) > MAX_NAMED_PATHS:
             break
     return found
@@ -241,11 +235,10 @@ def unknown_item_fields(items: object) -> list[str]:
 
 def unknown_parts(items: object) -> list[str]:
     return [
-        f"input[{index}].content[{number}]"
-        for index, item in enumerate(items if isinstance(items, list) else ())
-        if isinstance(item, dict) and isinstance(parts := item.get("content"), list)
-        for number, part in enumerate(parts)
-        if isinstance(part, dict) and part.get("type") not in KNOWN_PART_TYPES
+        place
+        for path, item in _objects(items, "input")
+        for place, part in _objects(item.get("content"), f"{path}.content")
+        if part.get("type") not in KNOWN_PART_TYPES
     ]
 
 

@@ -162,26 +162,19 @@ class Conversations:
         self, conversation_id: str, sent: str | Sequence[dict[str, Any]], cache: ResponseCache
     ) -> Items:
         """A request's items as its conversation lists them; ``cache``: responses to refer to."""
-        items = await self.store.store.run(lambda: list(self._items(conversation_id)))
+        items = await self.items(conversation_id)
         return await _new_inputs(sent, {item["id"]: item for item in items}, cache)
 
     async def find_items(self, conversation_id: str, names: set[str]) -> dict[str, InputItem]:
-
-        def find() -> dict[str, InputItem]:
-            items = (item for item in self._items(conversation_id) if item["id"] in names)
-            return {item["id"]: read for item in items if (read := read_item(item)) is not None}
-
-        return await self.store.store.run(find)
+        items = (item for item in await self.items(conversation_id) if item["id"] in names)
+        return {item["id"]: read for item in items if (read := read_item(item)) is not None}
 
     # --- items ---
 
     async def items(self, conversation_id: str) -> list[dict[str, Any]]:
         """All items of a conversation, the oldest first."""
-        return await self._of_client(conversation_id, lambda _: list(self._items(conversation_id)))
-
-    def _items(self, conversation_id: str) -> Iterator[dict[str, Any]]:
-        for turn in self.store.turns(conversation_id):
-            yield from turn_items(turn)
+        turns = await self._of_client(conversation_id, lambda _: self.store.turns(conversation_id))
+        return [item for turn in turns for item in turn_items(turn)]
 
     async def item(self, conversation_id: str, item_id: str) -> dict[str, Any]:
         for item in await self.items(conversation_id):

@@ -4,7 +4,7 @@ them too. While a turn extends one, or its items change, other changes are refus
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
@@ -158,17 +158,6 @@ class Conversations:
             conversation = turn.conversation  # with the reasoning before the client's calls
         return Continued(conversation, history)
 
-    async def new_inputs(
-        self, conversation_id: str, sent: str | Sequence[dict[str, Any]], cache: ResponseCache
-    ) -> Items:
-        """A request's items as its conversation lists them; ``cache``: responses to refer to."""
-        items = await self.items(conversation_id)
-        return await _new_inputs(sent, {item["id"]: item for item in items}, cache)
-
-    async def find_items(self, conversation_id: str, names: set[str]) -> dict[str, InputItem]:
-        items = (item for item in await self.items(conversation_id) if item["id"] in names)
-        return {item["id"]: read for item in items if (read := read_item(item)) is not None}
-
     # --- items ---
 
     async def items(self, conversation_id: str) -> list[dict[str, Any]]:
@@ -269,13 +258,8 @@ class Conversations:
         if not items:
             return []
         known = {item["id"]: item for turn in turns for item in turn_items(turn)}
-        listed = await _new_inputs(sent, known, self._cache)
-        referenced = {
-            item.id: read_item(known.get(item.id)) or await self._cache.find_item(item.id)
-            for item in items
-            if isinstance(item, ItemReference)
-        }
-        find = referenced.get
+        listed = await list_new_inputs(sent, known, self._cache)
+        find = (await referenced_items(items, known, self._cache)).get
         meant = (find(item.id) if isinstance(item, ItemReference) else item for item in items)
         pdfs = await self._pdf_reader.read(filter(None, meant))
         async with self._model(conversation) as loaded:
@@ -325,7 +309,19 @@ def check_vocabulary(conversation: Conversation, vocabulary: str) -> None:
         raise invalid("conversation", message)
 
 
-async def _new_inputs(
+async def referenced_items(
+    items: Iterable[InputItem | str], known: Mapping[str, dict[str, Any]], cache: ResponseCache
+) -> dict[str, InputItem]:
+    """Items of references by id: those that are ``known``, or else of responses."""
+    found = {}
+    for name in {item.id for item in items if isinstance(item, ItemReference)}:
+        item = read_item(known.get(name)) or await cache.find_item(name)
+        if item is not None:
+            found[name] = item
+    return found
+
+
+async def list_new_inputs(
     sent: str | Sequence[dict[str, Any]], known: dict[str, dict[str, Any]], cache: ResponseCache
 ) -> Items:
     """Items as their conversation, which has those in ``known``, will list them."""

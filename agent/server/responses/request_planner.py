@@ -54,7 +54,6 @@ from agent.server.input.schemas import (
     CreateResponse,
     InputItem,
     InputMcpListTools,
-    ItemReference,
     RequestText,
 )
 from agent.server.input.stored_responses import (
@@ -65,7 +64,12 @@ from agent.server.input.stored_responses import (
 )
 from agent.server.input.token_memo import TokenMemo, pretokenise
 from agent.server.input.turn_options import initial_response, turn_options
-from agent.server.responses.conversations import Conversations, model_in_use
+from agent.server.responses.conversations import (
+    Conversations,
+    list_new_inputs,
+    model_in_use,
+    referenced_items,
+)
 from agent.store.event_codec import pack_official
 from agent.turn.constraints import ANSWER_SUBJECT, UnenforceableSchemaError
 from agent.turn.jobs import SummaryJob
@@ -250,14 +254,16 @@ class TurnPlanner:
         cache: ResponseCache,
         job: TurnJob | None,
     ) -> TurnPlan:
-        runtime = self._runtime
+        runtime, known = self._runtime, dict[str, dict[str, Any]]()
+        if (name := request.conversation_id) is not None:
+            known = {item["id"]: item for item in await self._conversations.items(name)}
         answered, begun = split_begun_item(items)
         selected = tool_selection.select_tools(request, declared, self._exposed_tools(host))
         history = input_items.read_input(
             answered,
             continued.history,
             host.tools(),
-            (await self._referenced(request, answered, cache)).get,
+            (await referenced_items(answered, known, cache)).get,
             first=continued.is_new,
             refuse_unseen=request.origin.refuses_unseen,
             is_answered=not isinstance(job, SummaryJob),
@@ -297,26 +303,13 @@ class TurnPlanner:
             request, (*tools.left_out, *([] if has_effort else ["reasoning.effort"])), history
         )
         sent = request.origin.sent_input
-        if (name := request.conversation_id) is None:
+        if name is None:
             inputs = list_input(sent)
         else:
             sent = sent if begin is None else sent[:-1]  # its answer has it
-            inputs = await self._conversations.new_inputs(name, sent, cache)
+            inputs = await list_new_inputs(sent, known, cache)
         store = request.store is not False
         return TurnPlan(turn, request, history, inputs, store, ignored, prompt_tokens)
-
-    async def _referenced(
-        self, request: CreateResponse, items: str | Sequence[InputItem], cache: ResponseCache
-    ) -> dict[str, InputItem]:
-        """Items of references by id: those of the conversation, or else of responses."""
-        names = {item.id for item in items if isinstance(item, ItemReference)}
-        known: dict[str, InputItem] = {}
-        if names and (name := request.conversation_id) is not None:
-            known = await self._conversations.find_items(name, names)
-        for absent in names - known.keys():
-            if (item := await cache.find_item(absent)) is not None:
-                known[absent] = item
-        return known
 
     async def _continued(
         self, request: CreateResponse, cache: ResponseCache, vocabulary: str

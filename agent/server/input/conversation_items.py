@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +24,6 @@ from agent.server.input.items import (
     infer_phases,
     newest_prompt,
 )
-from agent.server.input.listed_items import ID_PREFIXES, list_input
 from agent.server.input.schemas import InputItem
 from agent.server.input.stored_responses import served_json
 from agent.store.api_conversations import ItemTurn, item_suffix
@@ -35,12 +33,8 @@ from agent.util.ids import new_id
 from tools.builtin.browser.extraction import PdfText
 from tools.types import Tool
 
-Items = tuple[dict[str, Any], ...]
-FindItem = Callable[[str], dict[str, Any] | None]
 _INPUT_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
 _OUTPUT_ITEM: TypeAdapter[ev.Item] = TypeAdapter(ev.Item)
-_ID = re.compile(r"[A-Za-z0-9_.:-]*[A-Za-z0-9_:-]")
-"""Ids of items that need no escaping in a path; "." and ".." do."""
 STEERED = '"type":"agent.steered"'
 """Beginning of the recorded event of a person's message in the middle of a turn."""
 
@@ -112,22 +106,6 @@ def without_item(turn: ItemTurn, item_id: str) -> bool:
         inputs = [item for item in turn.served["inputs"] if item["id"] != item_id]
         turn.served["inputs"], turn.prompt = inputs, prompt_of(inputs)
     return any(True for _ in turn_items(turn))
-
-
-def new_inputs(sent: str | Sequence[dict[str, Any]], taken: set[str], find: FindItem) -> Items:
-    """Items as a client sends them to a conversation, with references replaced. An id that is
-    ``taken``, or cannot be part of a path, is replaced too."""
-    items = []
-    for item in list_input(sent) if sent else ():
-        if item["type"] == "item_reference":
-            item = dict(find(item["id"]) or item)
-        if not (isinstance(item["id"], str) and _ID.fullmatch(item["id"])):
-            item["id"] = new_id(ID_PREFIXES.get(item["type"], "item"))
-        elif item["id"] in taken:
-            item["id"] = new_id(item["id"].partition("_")[0])
-        taken.add(item["id"])
-        items.append(item)
-    return tuple(items)
 
 
 # --- as messages ---

@@ -12,11 +12,11 @@ from typing import Any
 
 from agent.conversation.conversation import Conversation
 from agent.conversation.reasoning_token import encode_reasoning
-from agent.events import MessageItem, ReasoningItem, Response
+from agent.events import Item, MessageItem, ReasoningItem, Response
 from agent.server.http.clients import current_client
 from agent.server.input.declared_tools import tools_from_json, tools_json
-from agent.server.input.items import InputHistory, input_item
-from agent.server.input.schemas import InputItem, TextFormat
+from agent.server.input.items import InputHistory
+from agent.server.input.schemas import TextFormat
 from agent.store.records import ServedTurn
 from agent.store.responses import ResponseStore
 from agent.turn.options import ApprovedCall
@@ -201,10 +201,11 @@ class ResponseCache:
             if conversation_id in (stored.conversation.id, extended and extended.id):
                 self._evict(name)
 
-    async def find_item(self, item_id: str) -> InputItem | None:
+    async def find_item(self, item_id: str) -> Item | None:
+        """An item that the model wrote for the current client; None if there is none."""
         stored = await self.response_with(item_id)
         output = stored.response.output if stored is not None else ()
-        return next((input_item(item) for item in output if item.id == item_id), None)
+        return next((item for item in output if item.id == item_id), None)
 
     async def response_with(self, item_id: str) -> StoredResponse | None:
         for stored in self._responses.values():

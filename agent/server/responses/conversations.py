@@ -3,6 +3,7 @@ them too. While a turn extends one, or its items change, other changes are refus
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -14,9 +15,7 @@ from agent.runtime.runtime import LoadedModel, Runtime
 from agent.server.http.clients import current_client
 from agent.server.http.errors import ApiError, invalid
 from agent.server.input.conversation_items import (
-    Items,
     add_items,
-    new_inputs,
     new_messages,
     read_item,
     read_turns,
@@ -25,7 +24,8 @@ from agent.server.input.conversation_items import (
     without_item,
 )
 from agent.server.input.files import PdfReader
-from agent.server.input.items import abandoned_calls
+from agent.server.input.items import abandoned_calls, input_item
+from agent.server.input.listed_items import ID_PREFIXES, list_input
 from agent.server.input.schemas import InputItem, ItemReference
 from agent.server.input.stored_responses import Continued, ResponseCache
 from agent.server.input.token_memo import TokenMemo, pretokenise
@@ -38,6 +38,9 @@ from agent.util.ids import new_id
 from tools.types import Tool
 
 T = TypeVar("T")
+Items = tuple[dict[str, Any], ...]
+_ID = re.compile(r"[A-Za-z0-9_.:-]*[A-Za-z0-9_:-]")
+"""Ids of items that need no escaping in a path; "." and ".." do."""
 
 
 class Conversations:
@@ -315,24 +318,33 @@ async def referenced_items(
     """Items of references by id: those that are ``known``, or else of responses."""
     found = {}
     for name in {item.id for item in items if isinstance(item, ItemReference)}:
-        item = read_item(known.get(name)) or await cache.find_item(name)
+        item = read_item(known.get(name))
+        if item is None and (output := await cache.find_item(name)) is not None:
+            item = input_item(output)
         if item is not None:
             found[name] = item
     return found
 
 
 async def list_new_inputs(
-    sent: str | Sequence[dict[str, Any]], known: dict[str, dict[str, Any]], cache: ResponseCache
+    sent: str | Sequence[dict[str, Any]], known: Mapping[str, dict[str, Any]], cache: ResponseCache
 ) -> Items:
-    """Items as their conversation, which has those in ``known``, will list them."""
-    meant = dict(known)
-    for item in sent if not isinstance(sent, str) else ():
-        name = item.get("id") if item.get("type") in (None, "item_reference") else None
-        if isinstance(name, str) and name not in meant:
-            stored = await cache.response_with(name)
-            output = stored.response.output if stored is not None else []
-            meant |= {each.id: each.model_dump(mode="json") for each in output if each.id == name}
-    return new_inputs(sent, set(known), meant.get)
+    """Items that a client sends, as their conversation, which has those in ``known``, will list them:
+    references are replaced, and ids that are taken or cannot be part of a path."""
+    items, taken = [], set(known)
+    for item in list_input(sent) if sent else ():
+        if item["type"] == "item_reference":
+            if (meant := known.get(item["id"])) is not None:
+                item = dict(meant)
+            elif (output := await cache.find_item(item["id"])) is not None:
+                item = output.model_dump(mode="json")
+        if not (isinstance(item["id"], str) and _ID.fullmatch(item["id"])):
+            item["id"] = new_id(ID_PREFIXES.get(item["type"], "item"))
+        elif item["id"] in taken:
+            item["id"] = new_id(item["id"].partition("_")[0])
+        taken.add(item["id"])
+        items.append(item)
+    return tuple(items)
 
 
 def _first_entry(turns: Sequence[ItemTurn], at: int) -> tuple[int, int]:

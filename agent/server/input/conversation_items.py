@@ -23,6 +23,7 @@ from agent.server.input.items import (
     abandoned_calls,
     infer_phases,
     newest_prompt,
+    read_item,
 )
 from agent.server.input.schemas import InputItem
 from agent.server.input.stored_responses import served_json
@@ -33,7 +34,6 @@ from agent.util.ids import new_id
 from tools.builtin.browser.extraction import PdfText
 from tools.types import Tool
 
-_INPUT_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
 _OUTPUT_ITEM: TypeAdapter[ev.Item] = TypeAdapter(ev.Item)
 STEERED = '"type":"agent.steered"'
 """Beginning of the recorded event of a person's message in the middle of a turn."""
@@ -135,13 +135,6 @@ def read_turns(
         messages.append(history.messages)
     history.messages = []
     return history, _as_read(messages)
-
-
-def read_item(item: dict[str, Any] | None) -> InputItem | None:
-    """An item as the input item that a client would send; None for what cannot be read."""
-    with suppress(ValidationError):
-        return _INPUT_ITEM.validate_python(item)
-    return None
 
 
 def _read(reader: ItemReader, items: Iterable[dict[str, Any]]) -> None:

@@ -21,12 +21,13 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from agent import events as ev
@@ -173,6 +174,13 @@ def messages_by_item(items: Iterable[ev.Item], tools: Sequence[Tool]) -> dict[st
 def input_item(item: ev.Item) -> schemas.InputItem:
     """An output item as the input item that a client would send."""
     return _INPUT_ITEM.validate_python(item.model_dump())
+
+
+def read_item(item: dict[str, Any] | None) -> schemas.InputItem | None:
+    """A listed item as the input item that a client would send; None for what cannot be read."""
+    with suppress(ValidationError):
+        return _INPUT_ITEM.validate_python(item)
+    return None
 
 
 def unanswered_start(messages: Sequence[Message]) -> int:

@@ -17,14 +17,13 @@ from agent.server.http.errors import ApiError, invalid
 from agent.server.input.conversation_items import (
     add_items,
     new_messages,
-    read_item,
     read_turns,
     turn_items,
     with_output_of,
     without_item,
 )
 from agent.server.input.files import PdfReader
-from agent.server.input.items import abandoned_calls, input_item
+from agent.server.input.items import abandoned_calls, input_item, read_item
 from agent.server.input.listed_items import ID_PREFIXES, list_input
 from agent.server.input.schemas import InputItem, ItemReference
 from agent.server.input.stored_responses import Continued, ResponseCache

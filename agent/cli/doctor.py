@@ -99,8 +99,8 @@ def _state(ok: bool) -> State:
 
 
 def _surroundings(paths: Paths) -> Iterator[Check]:
-    yield "python", "ok", f"{platform.python_version()} at {sys.executable}"
-    hardware = Hardware()
+    version, hardware = platform.python_version(), Hardware()
+    yield "python", "ok", f"{version} at {sys.executable}"
     if hardware.wsl == 1:
         name = os.environ.get("WSL_DISTRO_NAME", "NAME")
         yield (

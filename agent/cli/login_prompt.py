@@ -57,7 +57,8 @@ async def _wait_for_line() -> str:
     try:
         return await read_line()
     except EOFError:
-        return await asyncio.get_running_loop().create_future()
+        await asyncio.Event().wait()
+        raise
 
 
 async def read_line() -> str:

@@ -16,6 +16,7 @@ import typer.core
 import typer.main
 
 from agent.cli import trust
+from agent.cli.app import run_app
 from agent.cli.completion import (
     COMPLETION_VARIABLE,
     complete_client,
@@ -37,7 +38,7 @@ from agent.cli.options import (
     flag,
     takes_launch_options,
 )
-from agent.cli.process import require_app_terminal, run_app
+from agent.cli.process import require_app_terminal
 from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths
 from agent.errors import UserError

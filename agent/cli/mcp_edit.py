@@ -102,6 +102,7 @@ def _server_entry(
 ) -> dict[str, Any]:
     if not command:
         raise UserError("Name a command after --, a URL, or --from REGISTRY-ID.")
+    entry: dict[str, Any]
     if command[0].startswith(("http://", "https://")):
         if len(command) > 1 or settings["env"] or cwd or sandbox:
             raise UserError("A URL takes no arguments, --env, --cwd or --sandbox.")

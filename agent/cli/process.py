@@ -1,5 +1,4 @@
-"""Runs a command or the app as a process: what went wrong becomes one sentence on stderr and an exit
-code."""
+"""Runs a command as a process: what went wrong becomes one sentence on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -11,14 +10,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import Literal, TextIO
 
 from agent.util import process
 from agent.util.sanitize import echo
 from agent.util.user_files import provide_home
-
-if TYPE_CHECKING:
-    from agent.config.launch import LaunchOptions
 
 MIN_FILES = 24
 """Open files without which nothing here runs; a turn has some 20."""
@@ -86,26 +82,6 @@ def require_app_terminal(instead: str = "use agent run here") -> None:
         raise UserError(
             f"The app needs a terminal that can move the cursor, and TERM is {name}; {instead}."
         )
-
-
-def run_app(launch: LaunchOptions, **options: Any) -> int:
-    """Run the app with these options of `tui.main.main` and return its exit code."""
-    from tui.main import main  # no other command imports it
-
-    began = time.time()
-    code = main(launch, **options)
-    if code == process.EXIT_DONE and sys.stderr.isatty():
-        _print_resume_hint(began)
-    return code
-
-
-def _print_resume_hint(began: float) -> None:
-    from agent.config.paths import user_paths
-    from agent.store.lookup import conversation_of_process, short_id
-
-    name = conversation_of_process(user_paths().store, os.getpid(), began)
-    if name is not None:
-        echo(f"Resume this conversation with: agent --resume {short_id(name)}", file=sys.stderr)
 
 
 def _require_files() -> None:

@@ -13,10 +13,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from agent.cli.app import run_app
 from agent.cli.completion import complete_session
 from agent.cli.options import expand, flag
 from agent.cli.parse import harmony_format
-from agent.cli.process import require_app_terminal, run_app
+from agent.cli.process import require_app_terminal
 from agent.cli.render import JsonLinesRenderer, Renderer, TerminalRenderer
 from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths

@@ -18,6 +18,7 @@ from agent.turn.endings import StopReason, TurnCancelledError
 from agent.turn.log import EventLog
 from agent.turn.options import TurnOptions
 from agent.turn.output import Output
+from agent.turn.response_builder import terminal_event
 from tools.mcp.host import Host
 from tools.policy.approvals import Policy
 
@@ -152,8 +153,7 @@ class TurnContext:
 
     async def end(self, response: ev.Response) -> None:
         """Append the terminal event once the final response is saved."""
-        terminal = {"completed": ev.ResponseCompleted, "failed": ev.ResponseFailed}
-        event = terminal.get(response.status, ev.ResponseIncomplete)(response=response)
+        event = terminal_event(response)
         event.sequence_number = self._sequence_number
         self._has_ended = True
         try:

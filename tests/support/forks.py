@@ -20,7 +20,7 @@ SUPPORT = Path(__file__).parent
 ORIGINS = {
     "commands": [],
     "app": [
-        "agent.cli.process", "tui.main", "tui.app", "tui.terminal.screen",
+        "agent.cli.app", "tui.main", "tui.app", "tui.terminal.screen",
         "tui.terminal.bracketed_paste", "tui.commands.app", "tui.controllers.command_files",
         "tui.markdown.streaming", "tui.widgets.exchange", "tui.state.completion",
     ],

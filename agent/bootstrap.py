@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agent.config.launch import LaunchOptions
 from agent.config.paths import Paths, user_paths
@@ -32,7 +31,6 @@ from tools.config.servers import ConfigError, ServerConfig
 from tools.factory import Toolbox, ToolboxOptions, build_toolbox
 
 if TYPE_CHECKING:
-    from agent.observability.trace import Trace
     from agent.store.conversations import Store
 
 log = logging.getLogger(__name__)
@@ -78,7 +76,12 @@ def create_runtime(
         tool_setup = build_toolbox(_toolbox_options(launch, tools, settings, paths))
     script = _script_path(launch.engine)
     keep_alive_choices = (keep_alive, model.keep_alive, settings.keep_alive)
-    trace = _trace(launch.trace)
+    trace = None
+    if launch.trace is not None:
+        from agent.observability.trace import Trace
+
+        refuse_link(launch.trace)
+        trace = Trace(launch.trace)
     cache_bytes, sequences = settings.prefix_cache_bytes, parallel or DEFAULT_SEQUENCES
     runtime = Runtime(
         ModelLoader(model, paths, script, launch.context, cache_bytes, sequences),
@@ -140,15 +143,6 @@ def _warn_wrong_entries(paths: Paths) -> None:
             echo(f"agent: {model.problem} The other models work.", file=sys.stderr)
 
 
-def _trace(path: Path | None) -> Trace | None:
-    if path is None:
-        return None
-    from agent.observability.trace import Trace
-
-    refuse_link(path)
-    return Trace(path)
-
-
 def open_store(runtime: Runtime) -> Store | None:
     """The store of conversations; None where it cannot be used, which is said on stderr."""
     from agent.store.conversations import Store, StoreError  # imports sqlite3
@@ -175,6 +169,8 @@ def turn_options(launch: LaunchOptions, model: Model, *, compact: bool = False) 
     except ValueError as error:
         raise UserError(f"{error}.") from error
     budget = launch.max_reasoning_tokens
+    if settings.compact is not None:
+        compact = settings.compact == "auto"
     return TurnOptions(
         instructions=launch.system and read_text_option(launch.system, "--system"),
         effort=launch.effort or settings.effort or "medium",
@@ -182,7 +178,7 @@ def turn_options(launch: LaunchOptions, model: Model, *, compact: bool = False) 
         max_output_tokens=launch.max_output_tokens,
         max_reasoning_tokens=settings.max_reasoning_tokens if budget is None else budget,
         max_tool_calls=launch.max_tool_calls,
-        compact=_compacts(launch, settings, compact),
+        compact=compact if launch.compact is None else launch.compact,
         # A script's replies are as someone wrote them.
         loop_limits=model.loop_limits if launch.loop_guard and launch.engine is None else None,
         hedge_below=model.hedge_below if launch.engine is None else 0.0,
@@ -197,12 +193,6 @@ def project_instructions(launch: LaunchOptions) -> ProjectInstructions:
     if not wanted:
         return ProjectInstructions()
     return read_project_instructions(paths, launch.root)
-
-
-def _compacts(launch: LaunchOptions, settings: Settings, default: bool) -> bool:
-    if launch.compact is not None:
-        return launch.compact
-    return default if settings.compact is None else settings.compact == "auto"
 
 
 def _script_path(engine: str | None) -> Path | None:

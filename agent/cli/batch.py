@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self, TextIO
 
@@ -57,9 +57,9 @@ def main(
         echo(f"agent: {what} asked again.", file=sys.stderr)
     parallel = parallel or DEFAULT_PARALLEL
     runtime = bootstrap.create_runtime(launch, tools="none", serves_engine=False, parallel=parallel)
-    runtime.aliases = aliases
+    options = ServerOptions(expose_tools=True, store=False, aliases=aliases)
     try:
-        return asyncio.run(_run(launch, runtime, lines, results, parallel))
+        return asyncio.run(_run(launch, runtime, lines, results, parallel, options))
     finally:
         exit_on_signals()
 
@@ -100,15 +100,12 @@ async def _run(
     lines: list[jobs.Line],
     results: jobs.ResultLog | None,
     parallel: int,
+    options: ServerOptions,
 ) -> int:
     working = asyncio.current_task()
     assert working is not None
     stop_on_signals(lambda _: working.cancel())
-    app = create_app(
-        runtime,
-        bootstrap.turn_options(launch, runtime.model),
-        ServerOptions(expose_tools=True, store=False, aliases=runtime.aliases),
-    )
+    app = create_app(runtime, bootstrap.turn_options(launch, runtime.model), options)
     progress = BatchProgress(len(lines), sys.stderr)
     runner = jobs.BatchRunner(app, parallel)
     try:
@@ -122,7 +119,12 @@ async def _run(
                     missing = results.missing(lines)
                     progress.begin(len(lines) - len(missing))
                     digests = {line.custom_id: line.digest for line in missing}
-                    await runner.run(missing, lambda r: _take(r, digests, results, progress))
+
+                    def take(result: dict[str, Any]) -> None:
+                        results.add(result | {"request_digest": digests[result["custom_id"]]})
+                        progress.advance(jobs.output_tokens(result))
+
+                    await runner.run(missing, take)
             except OSError as error:
                 message = f"--output: {results.path} cannot be written: {error.strerror}."
                 raise UserError(message) from error
@@ -137,16 +139,6 @@ async def _run(
     finally:
         await runner.close()
         await runtime.close()
-
-
-def _take(
-    result: dict[str, Any],
-    digests: Mapping[str | None, str],
-    results: jobs.ResultLog,
-    progress: BatchProgress,
-) -> None:
-    results.add(result | {"request_digest": digests[result["custom_id"]]})
-    progress.advance(jobs.output_tokens(result))
 
 
 async def _count(

@@ -80,7 +80,11 @@ def _candidates() -> Iterator[tuple[str, str, Path]]:
     home = Path.home()
     for folder in (home / ".lmstudio/models", home / ".cache/lm-studio/models"):
         yield from _gguf_files("LM Studio", folder)
-    for folder in _ollama_folders(home):
+    if own := os.environ.get("OLLAMA_MODELS"):
+        ollama = [Path(os.path.expanduser(own))]  # noqa: PTH111 (it raises nothing)
+    else:
+        ollama = [home / ".ollama/models", Path("/usr/share/ollama/.ollama/models")]
+    for folder in ollama:
         yield from _ollama_blobs(folder)
     caches = home / "Library/Caches" if sys.platform == "darwin" else home / ".cache"
     caches = Path(os.environ.get("XDG_CACHE_HOME") or caches)
@@ -89,12 +93,6 @@ def _candidates() -> Iterator[tuple[str, str, Path]]:
         os.environ.get("HF_HOME") or home / ".cache/huggingface", "hub"
     )
     yield from _gguf_files("Hugging Face", Path(hub))
-
-
-def _ollama_folders(home: Path) -> list[Path]:
-    if own := os.environ.get("OLLAMA_MODELS"):
-        return [Path(os.path.expanduser(own))]  # noqa: PTH111 (it raises nothing)
-    return [home / ".ollama/models", Path("/usr/share/ollama/.ollama/models")]
 
 
 def _gguf_files(source: str, folder: Path) -> Iterator[tuple[str, str, Path]]:

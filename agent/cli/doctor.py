@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from agent.config.paths import Paths, user_paths
-from agent.config.settings import load_settings
+from agent.config.settings import load_settings, settings_file
 from agent.engine.placement import cpu_probe, memory_estimate
 from agent.engine.placement.cpu_probe import ProbeResult
 from agent.engine.placement.hardware import Hardware, compile_command
@@ -23,15 +23,13 @@ from agent.engine.placement.planner import PlacementPlan, format_bytes
 from agent.engine.protocol import EngineError
 from agent.errors import UserError
 from agent.models.catalog import Model
+from agent.models.listing import ModelRow, list_models
 from agent.models.loader import EMBEDDED_TENSOR_TYPES, ModelLoader
 from agent.models.resolve import resolve_model
 from agent.store.damage import OPENING_BYTES
 from agent.util import private_files
 from agent.util.process import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
 from agent.util.sanitize import echo, echo_row
-
-if TYPE_CHECKING:
-    from agent.models.listing import ModelRow
 
 State = Literal["ok", "WRONG", "unused", "available", "off", "none", "unchecked", "limited"]
 """ok: there and works; unused: there, and would be faster or safer than what is used; available: can
@@ -43,10 +41,6 @@ LANDLOCK_LIMITS = (
     " .git (mkdir, rm, sed -i, python -m venv, npm install and cargo build fail there) unless you"
     " allow them to change git's data"
 )
-FILE_CONTENTS = {
-    "approvals.json": "what runs without asking",
-    "calls.jsonl": "every approval decision",
-}
 Check = tuple[str, State, str]
 """Name, state, and the finding or what to do."""
 
@@ -175,19 +169,18 @@ def _files(paths: Paths) -> Iterator[Check]:
         except OSError as error:
             yield name, "WRONG", f"{folder} cannot be written ({error.strerror}); set AGENT_HOME"
     yield _prefix_cache(paths)
-    for path in (
-        paths.mcp_json,
-        paths.approvals,
-        paths.config / "config.toml",
-        paths.config / "models.toml",
-        paths.audit_log,
-        paths.log_file,
+    for path, about in (
+        (paths.mcp_json, ""),
+        (paths.approvals, " (what runs without asking)"),
+        (settings_file(paths), ""),
+        (paths.config / "models.toml", ""),
+        (paths.audit_log, " (every approval decision)"),
+        (paths.log_file, ""),
     ):
-        about = f" ({FILE_CONTENTS[path.name]})" if path.name in FILE_CONTENTS else ""
-        if path.name == "config.toml" and (problem := _settings_problem(paths)):
+        if path == settings_file(paths) and (problem := _settings_problem(paths)):
             yield path.name, "WRONG", problem
-            continue
-        yield path.name, "ok" if path.exists() else "none", f"{path}{about}"
+        else:
+            yield path.name, "ok" if path.exists() else "none", f"{path}{about}"
 
 
 def _resolve(name: str | None, paths: Paths) -> tuple[Model | None, str]:
@@ -239,8 +232,6 @@ def _models(
 
 
 def _listed_models(paths: Paths) -> Iterator[Check]:
-    from agent.models.listing import list_models
-
     rows = list_models(paths)
     yield from (("model", *_describe_row(row)) for row in rows if row.source != "hub")
     if names := ", ".join(row.name for row in rows if row.source == "hub"):

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent.config.launch import LaunchOptions
 from agent.config.paths import Paths, user_paths

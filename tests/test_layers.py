@@ -48,7 +48,7 @@ INNER_LAYERS = {
         ("util", "guarded", "base_screen", "keymap", "theme", "markdown"), ("terminal", "state"),
         ("session_storage", "next_prompt", "session"), ("written_turn", "widgets"),
         ("live_display",), ("app_context",), ("screens",), ("controllers",), ("commands",),
-        ("palette", "main_screen"), ("app",), ("main",),
+        ("main_screen",), ("app",), ("main",),
     ),
 }  # fmt: skip
 """The same inside of three packages, by the names below them."""

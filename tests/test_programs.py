@@ -115,7 +115,7 @@ def test_start_takes_no_module_from_checkout(tmp_path: Path) -> None:
     """An editable install has the checkout on its path: a file there stands for any missing module."""
     code = (
         "import sys, agent.__main__ as entry; entry._leave_checkout()\n"
-        f"import tui.palette, tools.types; print({str(ROOT)!r} in sys.path)"
+        f"import tui.commands.context, tools.types; print({str(ROOT)!r} in sys.path)"
     )
     environment = {"AGENT_HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     ran = subprocess.run(

@@ -26,13 +26,12 @@ from tui import theme as themes
 from tui.commands.context import CommandContext
 from tui.controllers.appearance import Appearance
 from tui.controllers.chat import ChatController
-from tui.controllers.draft_prefill import DraftPrefill
+from tui.controllers.idle_work import DraftPrefill, TitleWriter
 from tui.controllers.message_picker import MessagePicker
 from tui.controllers.navigation import Navigator
 from tui.controllers.prompts import PromptCards
 from tui.controllers.served_tabs import ServedTabs
 from tui.controllers.startup import Startup
-from tui.controllers.titles import TitleWriter
 from tui.controllers.token_explorer import TokenExplorer
 from tui.guarded import Guarded
 from tui.keymap import bind
@@ -42,8 +41,7 @@ from tui.session import Session
 from tui.state.command import Commands
 from tui.state.own_turn import OwnTurn, PromptQueue
 from tui.state.prompt_history import PromptHistory
-from tui.terminal.driver import TerminalDriver
-from tui.terminal.output_filter import CONTROL_CHAR_FILTER
+from tui.terminal.driver import CONTROL_CHAR_FILTER, TerminalDriver
 from tui.widgets.prompt import PromptInput
 
 if TYPE_CHECKING:
@@ -169,9 +167,9 @@ class AgentApp(Guarded, CommandContext):
     @cached_property
     def commands(self) -> Commands:
         """The slash commands; their modules are imported after the first paint."""
-        from tui.commands import app, compare, conversation, navigation, settings, view
+        from tui.commands import compare, conversation, navigation, settings, view
 
-        modules = (conversation, compare, settings, navigation, view, app)
+        modules = (conversation, compare, settings, navigation, view)
         return Commands(command for module in modules for command in module.commands(self))
 
     def on_text_area_changed(self) -> None:
@@ -272,7 +270,7 @@ class AgentApp(Guarded, CommandContext):
         return themes.DEFAULT_VARIABLES
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        from tui.palette import palette_commands
+        from tui.commands.context import palette_commands
 
         return palette_commands(self)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 from agent.errors import UserError
-from tui.state.tool_selection import ToolSelection
 
 if TYPE_CHECKING:
     from agent.conversation.conversation import Conversation
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from agent.formats.protocol import Effort, Format
     from agent.runtime.runtime import Runtime
     from agent.turn.options import TurnOptions
+    from tools.types import Tool
     from tui.session_storage import SessionStorage
 
 
@@ -22,6 +22,37 @@ def turn_effort(response: Response) -> Effort | None:
     """The reasoning effort of a turn; None: its model has none, or it is not known."""
     effort = response.reasoning.effort if response.reasoning else None
     return cast("Effort", effort) if effort in ("low", "medium", "high") else None
+
+
+class ToolSelection:
+    """The person's selection, at first all tools; by names of servers and ``server.tool``."""
+
+    def __init__(self) -> None:
+        self.only: frozenset[str] | None = None
+        """The selected names; None selects everything."""
+        self.disabled: set[str] = set()
+        """``server.tool`` of single tools that are switched off."""
+
+    def includes(self, tool: Tool) -> bool:
+        name = f"{tool.server}.{tool.name}"
+        selected = self.only is None or not self.only.isdisjoint((tool.server, name))
+        return selected and name not in self.disabled
+
+    def selected(self, tools: Sequence[Tool]) -> tuple[Tool, ...] | None:
+        """The selected tools; None for all, including those of servers that connect later."""
+        if self.only is None and not self.disabled:
+            return None
+        return tuple(tool for tool in tools if self.includes(tool))
+
+    def select(self, argument: str, tools: Iterable[Tool]) -> None:
+        """Select ``all``, ``none`` or comma-separated names of ``tools``. Raises UserError."""
+        names = frozenset(name for part in argument.split(",") if (name := part.strip()))
+        known = {name for tool in tools for name in (tool.server, f"{tool.server}.{tool.name}")}
+        if names - known - {"all", "none"}:
+            unknown = min(names - known - {"all", "none"})
+            raise UserError(f"There is no tool {unknown} here; what there is: /tools")
+        self.only = None if "all" in names else names - {"none"}
+        self.disabled.clear()
 
 
 @dataclass(eq=False)

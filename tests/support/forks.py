@@ -21,7 +21,7 @@ ORIGINS = {
     "commands": [],
     "app": [
         "agent.cli.app", "tui.main", "tui.app", "tui.terminal.screen",
-        "tui.terminal.bracketed_paste", "tui.commands.app", "tui.controllers.command_files",
+        "tui.terminal.bracketed_paste", "tui.commands.view", "tui.controllers.prompt_commands",
         "tui.markdown.streaming", "tui.widgets.exchange", "tui.state.completion",
     ],
 }  # fmt: skip

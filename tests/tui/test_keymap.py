@@ -5,8 +5,8 @@ from typing import Any
 from agent.config.keys import ACTIONS, KeyBindings, read_bindings
 from agent.models.listing import ModelRow
 from tests.support.fake_app import FakeSession, drive_app, make_app, screen_text
-from tui.screens.help import PAGE_COLUMNS, HelpScreen, _key_section
 from tui.screens.models import ModelsScreen
+from tui.screens.pages import PAGE_COLUMNS, HelpScreen, _key_section
 from tui.widgets.search import SearchBar
 
 

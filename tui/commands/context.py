@@ -1,9 +1,13 @@
-"""The app as slash commands see it, and how commands are made of functions that take it."""
+"""The app as slash commands see it, how commands are made of functions that take it, and Textual's
+command palette (Ctrl-P), which lists them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from textual.app import SystemCommand
 
 from tui.app_context import AppContext
 from tui.state.command import Command, CompletionItem
@@ -52,3 +56,18 @@ def app_command(
         partial(read_choices, app) if read_choices else None,
         **flags,
     )
+
+
+def palette_commands(app: CommandContext) -> Iterator[SystemCommand]:
+    for command in app.commands.all():
+        # The palette searches the title alone, so the summary is part of it.
+        title = f"/{command.name}: {command.summary}"
+        yield SystemCommand(title, "", partial(_run_command, app, command))
+
+
+def _run_command(app: CommandContext, command: Command) -> None:
+    """Run a command; one that needs an argument is put into the prompt instead."""
+    if command.arguments and not command.arguments.startswith("["):
+        app.prompt.replace_with(f"/{command.name} ")
+    else:
+        app.run_worker(app.chat.submit(f"/{command.name}"))

@@ -34,7 +34,7 @@ async def new_conversation(app: CommandContext, _: str) -> None:
 
 
 async def rename(app: CommandContext, title: str) -> None:
-    from tui.screens.text_dialog import TextDialog
+    from tui.screens.dialogs import TextDialog
 
     session, name = app.session, app.session.conversation.id
     summary = await session.storage.read(lambda store: store.summary(name))
@@ -68,7 +68,7 @@ async def edit(app: CommandContext, number: str) -> None:
 
 
 async def thought(app: CommandContext, number: str) -> None:
-    from tui.screens.choice import ChoiceDialog
+    from tui.screens.dialogs import ChoiceDialog
     from tui.written_turn import open_turn
 
     turn = _message(app, number)

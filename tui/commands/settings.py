@@ -49,7 +49,7 @@ def choose(
     current: str,
     run: Callable[[str], Coroutine[Any, Any, None]],
 ) -> None:
-    from tui.screens.choice import ChoiceDialog
+    from tui.screens.dialogs import ChoiceDialog
 
     async def on_close(value: str | None) -> None:
         if value:

@@ -135,7 +135,7 @@ class Navigator:
         await self._push(WelcomeScreen(name, offers), on_close)
 
     async def help(self) -> None:
-        from tui.screens.help import HelpScreen
+        from tui.screens.pages import HelpScreen
 
         app = self._app
         project = app.session.options.project.files if app.session_ready else ()
@@ -191,7 +191,7 @@ class Navigator:
     async def safety(self) -> None:
         from agent.events import OutputItemDone
         from tools.policy.safety import safety_report
-        from tui.screens.safety import SafetyScreen, calls_report
+        from tui.screens.pages import SafetyScreen, calls_report
 
         session, turn = self._app.session, self._app.turn
         runtime = session.runtime
@@ -274,7 +274,7 @@ class Navigator:
         from agent.engine.protocol import EngineError
         from agent.models.download import estimate_pull
         from agent.models.hub import find_model, register
-        from tui.screens.confirm import ConfirmDialog
+        from tui.screens.dialogs import ConfirmDialog
 
         app, paths = self._app, self._app.session.runtime.paths
         app.status.download = f"{name}: asking for its size"

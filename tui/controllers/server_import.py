@@ -11,7 +11,7 @@ from tools.config.file import folder_environment, own_servers, read_file
 from tools.config.importers import plan_import
 from tools.config.servers import ConfigError
 from tui.app_context import AppContext
-from tui.screens.confirm import ConfirmDialog
+from tui.screens.dialogs import ConfirmDialog
 from tui.util.format import display_text
 
 

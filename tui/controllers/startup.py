@@ -12,8 +12,8 @@ from agent.errors import UserError
 from agent.util import gc_tuning
 from tui.app_context import AppContext
 from tui.controllers.chat import ChatController
+from tui.controllers.idle_work import TitleWriter
 from tui.controllers.served_tabs import ServedTabs
-from tui.controllers.titles import TitleWriter
 from tui.util.format import format_folder
 from tui.widgets.welcome import PromptExamples, WelcomeBanner
 
@@ -148,7 +148,7 @@ class Startup:
     async def _load_model(self) -> None:
         """Load the model while the person already types; then report on the MCP servers."""
         from agent.engine.protocol import EngineError
-        from tui.controllers.server_prompts import add_prompt_commands
+        from tui.controllers.prompt_commands import add_prompt_commands
 
         app = self._app
         app.session.runtime.host.subscribe_logins(self._on_login_wanted)
@@ -184,7 +184,7 @@ class Startup:
 
     async def _add_custom_commands(self) -> None:
         from agent.config.paths import user_paths
-        from tui.controllers.command_files import add_custom_commands, read_command_files
+        from tui.controllers.prompt_commands import add_custom_commands, read_command_files
 
         app = self._app
         root = app.session.launch.root.expanduser()

@@ -10,7 +10,7 @@ from textual.content import Content
 
 from tools.policy.approval_store import StoredApproval
 from tools.policy.approvals import Policy
-from tui.screens.confirm import ConfirmDialog
+from tui.screens.dialogs import ConfirmDialog
 from tui.screens.list_screen import ListRow, ListScreen
 from tui.util.format import display_text
 

@@ -13,9 +13,8 @@ from agent.store.conversations import Store, delete_conversation
 from agent.store.export import local_time
 from agent.store.records import ConversationSummary, StoredTurn
 from tui.guarded import run_latest
-from tui.screens.confirm import ConfirmDialog
+from tui.screens.dialogs import ConfirmDialog, TextDialog
 from tui.screens.list_screen import ListRow, ListScreen
-from tui.screens.text_dialog import TextDialog
 from tui.util.format import display_text
 from tui.util.text_search import find_folded
 

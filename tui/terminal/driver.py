@@ -1,8 +1,14 @@
-"""Textual's driver of terminals, without its restart after the terminal has gone."""
+"""Between Textual and the terminal: no restart once that has gone, and no control characters in what is
+painted, as a second defence behind ``display_text``."""
 
 from __future__ import annotations
 
+from rich.segment import Segment
+from textual.color import Color
 from textual.drivers.linux_driver import LinuxDriver
+from textual.filter import LineFilter
+
+from agent.util.sanitize import strip_controls
 
 
 class TerminalDriver(LinuxDriver):
@@ -13,3 +19,15 @@ class TerminalDriver(LinuxDriver):
     def _sigcont_application(self, *_: object) -> None:
         if self._must_signal_resume:
             super()._sigcont_application()
+
+
+class ControlCharFilter(LineFilter):
+    """A Textual line filter that deletes characters which would steer the terminal."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        if all(segment.text.isprintable() for segment in segments):
+            return segments
+        return [Segment(strip_controls(text), style, control) for text, style, control in segments]
+
+
+CONTROL_CHAR_FILTER = ControlCharFilter()

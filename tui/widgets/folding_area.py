@@ -1,22 +1,32 @@
-"""A text area that folds long texts into placeholders, which are units. Overrides ``_undo_batch`` and
-``_redo_batch`` of ``TextArea``: private in Textual 8.2 (``<8.3``)."""
+"""A text area that folds long texts into placeholders, which are units."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 
 from textual.document._document import EditResult, Location, Selection
 from textual.document._edit import Edit
 
-from tui.state.paste_folding import Fold, FoldedText, PasteFolder
 from tui.widgets.wrapped_area import WrappedArea
+
+MAX_PASTE_LINES, MAX_PASTE_CHARACTERS = 40, 4000
+_PLACEHOLDER = re.compile(r"\[pasted #\d+:\xa0[\d,]+\xa0(?:lines|characters)\]")
+"""With no-break spaces: what a person types looks the same, and is text."""
+
+
+class FoldedText(str):
+    """A text of the prompt, and how it is shown there."""
+
+    folded = ""
+    """The text with placeholders."""
 
 
 class FoldingArea(WrappedArea):
     """Edits a text in which long pasted ones are folded."""
 
     def __init__(self, *, placeholder: str) -> None:
-        self._paste_folder = PasteFolder()
+        self._folded_texts: dict[str, str] = {}
+        """By their placeholders, such as ``[pasted #1: 52 lines]``."""
         super().__init__(
             placeholder=placeholder,
             show_line_numbers=False,
@@ -25,72 +35,60 @@ class FoldingArea(WrappedArea):
             highlight_cursor_line=False,
         )
 
-    def load_text(self, text: str) -> None:
-        """Begin with a text that is not pasted; nothing is left to undo (extends Textual's)."""
-        self._paste_folder.forget()
-        super().load_text(text)
-
     @property
     def full_text(self) -> str:
-        return self._paste_folder.unfold(self.text)
+        return self._unfold(self.text)
 
     @property
     def draft(self) -> FoldedText:
         """The text as it is, for ``replace_with``."""
         draft = FoldedText(self.full_text)
-        draft.folded, draft.folds = self.text, self._paste_folder.folds
+        draft.folded = self.text
         return draft
 
     def replace_with(self, text: str) -> None:
         """Replace all text, which undoing brings back; one too long to be edited is folded."""
-        self._put(text, (0, 0), self.document.end)
+        self.replace(self._fold(text), (0, 0), self.document.end)
         self.move_cursor(self.document.end)
 
     def put_before(self, text: str) -> None:
         if not self.text:
             self.replace_with(text)
         elif text:
-            self.insert("\n\n", (0, 0))
-            self._put(text, (0, 0), (0, 0))
+            self.insert(self._fold(text) + "\n\n", (0, 0))
 
     def paste(self, text: str) -> None:
-        self.move_cursor(self._put(text, *self.selection, times=1))
+        self.move_cursor(self.replace(self._fold(text, times=1), *self.selection).end_location)
 
-    def _put(self, text: str, start: Location, end: Location, times: int = 10) -> Location:
-        """Replace a range by a text, folded beyond ``times`` the limits; the location behind it."""
+    def _fold(self, text: str, times: int = 10) -> str:
+        """Return the text, or a placeholder if it exceeds ``times`` the limits of a paste."""
         if isinstance(text, FoldedText):
-            folded, folds = text.folded, text.folds
-        else:
-            placeholder = self._paste_folder.placeholder(text, times)
-            folded = placeholder or text
-            folds = (Fold(0, len(folded), text),) if placeholder else ()
-        result = self.replace(folded, start, end)
-        first = self._index(result.end_location) - len(folded)
-        self._paste_folder.add(
-            *(Fold(first + fold.start, first + fold.end, fold.text) for fold in folds)
-        )
-        self._paste_folder.remember(self.text)
-        return result.end_location
+            return text.folded
+        lines = text.removesuffix("\n").count("\n") + 1
+        if lines <= times * MAX_PASTE_LINES and len(text) <= times * MAX_PASTE_CHARACTERS:
+            return text
+        size = f"{lines:,}\xa0lines" if lines > 1 else f"{len(text):,}\xa0characters"
+        placeholder = f"[pasted #{len(self._folded_texts) + 1}:\xa0{size}]"
+        self._folded_texts[placeholder] = text
+        return placeholder
+
+    def _unfold(self, text: str) -> str:
+        return _PLACEHOLDER.sub(lambda match: self._folded_texts.get(match[0], match[0]), text)
 
     def edit(self, edit: Edit) -> EditResult:
         """Perform an edit, which takes placeholders as a whole (extends Textual's)."""
         edit.text = edit.text.replace("\r\n", "\n").replace("\r", "\n")
-        start, end = self._paste_folder.widen(self._index(edit.top), self._index(edit.bottom))
+        start, end = self._index(edit.top), self._index(edit.bottom)
+        for first, behind in self._touched_placeholders(start, end):
+            # No text goes into one.
+            start, end = (min(start, first), max(end, behind)) if start < end else (behind, behind)
         edit.from_location, edit.to_location = self._location(start), self._location(end)
-        self._paste_folder.move(start, end, len(edit.text))
-        result = super().edit(edit)
-        self._paste_folder.remember(self.text)
-        return result
+        return super().edit(edit)
 
-    def _undo_batch(self, edits: Sequence[Edit]) -> None:
-        self._paste_folder.folds = ()
-        super()._undo_batch(edits)
-        self._paste_folder.restore(self.text)
-
-    def _redo_batch(self, edits: Sequence[Edit]) -> None:
-        self._paste_folder.folds = ()
-        super()._redo_batch(edits)
-        self._paste_folder.restore(self.text)
+    def _touched_placeholders(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Where the placeholders are that have characters between two indices, or around equal ones."""
+        spans = (m.span() for m in _PLACEHOLDER.finditer(self.text) if m[0] in self._folded_texts)
+        return [(first, behind) for first, behind in spans if first < end and start < behind]
 
     def validate_selection(self, selection: Selection) -> Selection:
         """Keep the cursor and the ends of a selection out of placeholders."""
@@ -99,18 +97,17 @@ class FoldingArea(WrappedArea):
     def _visitable(self, location: Location) -> Location:
         """Return the location, or of one within a placeholder an end of it: the other end where the
         cursor comes from one, else the nearer one."""
-        if not self._paste_folder.folds:
+        if not self._folded_texts:
             return location
         index, cursor = self._index(location), self._index(self.cursor_location)
-        if (fold := self._paste_folder.fold_at(index, index)) is None:
-            return location
-        nearer = fold.start if 2 * index < fold.start + fold.end else fold.end
-        return self._location({fold.start: fold.end, fold.end: fold.start}.get(cursor, nearer))
+        for first, behind in self._touched_placeholders(index, index):
+            nearer = first if 2 * index < first + behind else behind
+            return self._location({first: behind, behind: first}.get(cursor, nearer))
+        return location
 
     @property
     def selected_text(self) -> str:
-        start, end = sorted(map(self._index, self.selection))
-        return self._paste_folder.unfold(self.text, start, end)
+        return self._unfold(super().selected_text)
 
     def _index(self, location: Location) -> int:
         row, column = location

@@ -18,8 +18,8 @@ from tui.state.turn_view import TurnView
 from tui.util.format import format_seconds, format_tokens
 from tui.widgets.assistant_message import AssistantMessage
 from tui.widgets.pane import Pane
-from tui.widgets.steering_message import SteeringMessage
 from tui.widgets.text_stream import TextStream
+from tui.widgets.user_message import SteeringMessage
 
 SEE_CARD_NOTE = "see the request below"
 """Stands in the arguments' pane while the approval card shows them."""

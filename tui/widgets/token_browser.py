@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -15,7 +16,6 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tui.keymap import bind
-from tui.state.token_index import Position, TokenIndex
 from tui.util.text_search import find_folded
 from tui.util.token_text import TokenRun
 from tui.widgets.text_stream import MarkedSpan, TextStream
@@ -23,6 +23,43 @@ from tui.widgets.text_stream import MarkedSpan, TextStream
 Step = Literal[
     "left", "right", "up", "down", "page_up", "page_down", "home", "end", "first", "last"
 ]
+
+Position = tuple[int, int]
+"""A line and a column in it, both from 0, in characters."""
+
+
+class TokenIndex:
+    """The start and end of each token of a text, in order. A token that is only a part of a character
+    has no text: the character belongs to the token that completes it."""
+
+    def __init__(self) -> None:
+        self._starts: list[Position] = []
+        self._ends: list[Position] = []
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def add(self, start: Position, end: Position) -> None:
+        self._starts.append(start)
+        self._ends.append(end)
+
+    def truncate(self, count: int) -> None:
+        del self._starts[count:]
+        del self._ends[count:]
+
+    def span(self, number: int) -> tuple[Position, Position]:
+        return self._starts[number], self._ends[number]
+
+    def at(self, position: Position) -> int:
+        """The token that has the character at a position, or the last one before it; of several
+        that make up the character the first. 0 where none is before it."""
+        number = bisect_right(self._starts, position) - 1
+        if number < 0:
+            return 0
+        start = self._starts[number]
+        while number and self._starts[number - 1] == start:
+            number -= 1
+        return number
 
 
 class TokenBrowser(TextStream):

@@ -21,13 +21,12 @@ from agent.formats.protocol import Format
 from agent.turn.context import RunningTurn
 from agent.turn.token_choices import TokenChoices
 from tui.guarded import Guarded, run_latest
-from tui.state.token_log import TokenLog
 from tui.util.format import format_count
 from tui.widgets.pane import PaneTitle
+from tui.widgets.search import BaseSearchBar
 from tui.widgets.token_browser import TokenBrowser
 from tui.widgets.token_panel import TokenFacts, TokenPanel
-from tui.widgets.token_search import TokenSearchBar
-from tui.widgets.token_writer import TokenWriter
+from tui.widgets.token_writer import TokenLog, TokenWriter
 
 log = logging.getLogger(__name__)
 REST_SECONDS = 0.15
@@ -55,6 +54,25 @@ class TokenPosition:
     def generation(self) -> int | None:
         """The index of the turn's generation that wrote it; None: it is of the prompt."""
         return self.log.generation_of(self.number)
+
+
+class TokenSearchBar(BaseSearchBar):
+    """Moves the cursor of a token stream to the tokens with which the hits begin."""
+
+    PLACEHOLDER = "Search the tokens"
+
+    def __init__(self, stream: TokenBrowser) -> None:
+        super().__init__()
+        self._stream = stream
+
+    async def find(self, query: str) -> Sequence[int]:
+        return self._stream.find_tokens(query.casefold())
+
+    async def show_hit(self, hit: int, query: str) -> None:
+        self._stream.move_cursor_to(hit)
+
+    def leave(self) -> None:
+        self._stream.focus()
 
 
 class TokenView(Guarded, Vertical):

@@ -1,4 +1,5 @@
-"""A prompt in the transcript; once it is picked, keys edit, retry, branch, copy or open it."""
+"""What the person said in the transcript: a prompt (once it is picked, keys edit, retry, branch, copy
+or open it), and a message to the running turn."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from textual.widgets import Static
 
 from tui.guarded import Guarded
 from tui.keymap import bind
+from tui.state.item_view import ItemView
 from tui.state.turn_view import TurnView
 from tui.util.attachments import attached_files, without_attachments
 from tui.util.format import wrap_line
@@ -103,3 +105,19 @@ def prompt_content(turn: TurnView, *, expanded: bool) -> Content:
     for path, size in attached_files(turn.prompt):
         lines.append(f"⎘ {path} · {size:,} line{'' if size == 1 else 's'}")
     return Content.assemble((f"{mark} ", "$accent"), "\n  ".join(lines))
+
+
+class SteeringMessage(Static):
+    """Shows one steering message, at the place in the turn where the model read it."""
+
+    DEFAULT_CSS = "SteeringMessage { height: auto; color: $text; text-style: bold; }"
+
+    def __init__(self, item: ItemView) -> None:
+        super().__init__(Content(f"❯ {(item.final_text or '').strip()}"), markup=False)
+
+    def follow(self) -> None:
+        """Do nothing: a steering message is complete from the beginning."""
+
+    @property
+    def row_count(self) -> int:
+        return self.size.height

@@ -7,7 +7,7 @@ import pytest
 
 from agent.conversation.attachments import split_attachments
 from tests.support.fake_app import FakeSession, drive_app
-from tui.controllers.command_files import MAX_FILE_BYTES, CommandFile
+from tui.controllers.prompt_commands import MAX_FILE_BYTES, CommandFile
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from textual.widgets import Button, Input
 
 from tests.support.fake_app import drive_app
 from tools.mcp.client_requests import ElicitationRequest
-from tui.screens.confirm import ConfirmDialog
+from tui.screens.dialogs import ConfirmDialog
 from tui.widgets.elicitation_form import ElicitationForm
 from tui.widgets.search import SearchBar
 

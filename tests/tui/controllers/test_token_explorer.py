@@ -23,11 +23,10 @@ from tests.support.fake_app import FakeSession, ScreenDriver, drive_app, screen_
 from tests.support.scripts import call, final, hold, python, thought
 from tests.support.turns import write_script
 from tui.widgets.assistant_message import AssistantMessage
-from tui.widgets.coloured_message import ColouredMessage
+from tui.widgets.exchange import ColouredMessage
 from tui.widgets.token_browser import TokenBrowser
 from tui.widgets.token_panel import TokenPanel
-from tui.widgets.token_search import TokenSearchBar
-from tui.widgets.token_view import TokenPosition, TokenView
+from tui.widgets.token_view import TokenPosition, TokenSearchBar, TokenView
 
 PROMPT = "Multiply 123*456 using the mcp.code_interpreter tool."
 

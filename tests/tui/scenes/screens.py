@@ -37,7 +37,7 @@ from tools.config.servers import ServerConfig
 from tools.policy.approvals import Policy
 from tools.types import Answer, ServerState, Tool
 from tui.screens.compare import ComparedAnswer, CompareScreen
-from tui.screens.confirm import ConfirmDialog
+from tui.screens.dialogs import ConfirmDialog
 from tui.screens.models import ModelsScreen
 from tui.screens.welcome import WelcomeScreen, welcome_offers
 

@@ -20,9 +20,9 @@ from tests.support.hosts import server_entry
 from tests.support.model_hub import ModelHub
 from tests.support.waiting import HANG_SECONDS
 from tui.screens.context import ContextScreen
+from tui.screens.dialogs import TextDialog
 from tui.screens.models import ModelsScreen
 from tui.screens.sessions import _highlight_matches
-from tui.screens.text_dialog import TextDialog
 
 
 @pytest.fixture

@@ -387,7 +387,7 @@ def test_app_ten_thousand_pasted_lines_are_one_prompt(
         page = "\n".join(f"line {n}" for n in range(10_000))
         writer = threading.Thread(target=terminal.press, args=(f"\x1b[200~{page}\x1b[201~",))
         writer.start()
-        terminal.wait_for("[pasted #1: 10,000 lines]")
+        terminal.wait_for("[pasted #1:\xa010,000\xa0lines]")
         writer.join()
         terminal.press("\r")
         terminal.wait_for(lambda text: "said the tool" in text and "… 9995 more lines" in text)

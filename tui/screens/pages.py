@@ -1,20 +1,94 @@
-"""The help page: all keys and commands."""
+"""The pages over the conversation: keys and commands; what the model can do, and what it has done."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
 from typing import ClassVar
 
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
 from agent.config.keys import KeyBindings, key_label
+from agent.events import CodeInterpreterCallItem, Item, McpCallItem, WebSearchCallItem
+from tui.guarded import GuardedDialog
 from tui.keymap import bind
-from tui.screens.page import PageScreen
 from tui.state.command import Command
+from tui.util.format import display_text
+
+
+class PageScreen(GuardedDialog[None]):
+    """Shows a text in a frame; Esc goes back."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter", "dismiss", "Back", show=False)
+    ]
+    DEFAULT_CSS = """
+    PageScreen {
+        align: center middle;
+        & > VerticalScroll {
+            width: 84; max-width: 100%; height: auto; max-height: 100%; scrollbar-size-vertical: 1;
+            padding: 0 2; border: round $accent; background: $background;
+            border-title-color: $accent; border-subtitle-color: $text-muted;
+        }
+    }
+    """
+
+    def __init__(self, title: str, hint: str, *parts: Static) -> None:
+        """``hint``: the keys, named in the frame's lower edge. ``parts``: the text."""
+        super().__init__()
+        self._title, self._hint, self._parts = title, hint, parts
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll() as box:
+            box.border_title, box.border_subtitle = self._title, self._hint
+            yield from self._parts
+
+
+LATEST_CALLS = 10
+MAX_CALL_CHARACTERS = 200
+
+
+def calls_report(items: Iterable[Item]) -> dict[str, list[str]]:
+    counts: Counter[str] = Counter()
+    latest: list[str] = []
+    for item in items:
+        match item:
+            case McpCallItem():
+                name, text = f"{item.server_label}.{item.name}", item.arguments
+            case CodeInterpreterCallItem():
+                name, text = "python", item.code
+            case WebSearchCallItem():
+                name, text = "browser", " ".join(map(str, item.action.values()))
+            case _:
+                continue
+        failed = " (failed)" if item.status == "failed" else ""
+        counts[name] += 1
+        latest.append(f"{name}{failed}  {' '.join(text.split())[:MAX_CALL_CHARACTERS]}")
+    if not counts:
+        return {"Done so far": ["called no tool"]}
+    done = [f"{name}: {count} call{'' if count == 1 else 's'}" for name, count in counts.items()]
+    return {"Done so far": done, "Latest calls": latest[-LATEST_CALLS:]}
+
+
+class SafetyScreen(PageScreen):
+    """Shows headings with their lines."""
+
+    DEFAULT_CSS = "SafetyScreen .line { padding-left: 2; }"
+
+    def __init__(self, report: Mapping[str, Sequence[str]], mcp_key: str) -> None:
+        parts: list[Static] = []
+        for heading, lines in report.items():
+            parts.append(Static(Content.styled(heading, "bold $accent")))
+            parts += [Static(display_text(line), markup=False, classes="line") for line in lines]
+        hint = f"Esc back · {mcp_key} switches tools on and off"
+        super().__init__("Capabilities of the model", hint, *parts)
+
 
 PAGE_COLUMNS = 73
 """Columns of the page's text, which fits into a terminal of 80 columns."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tui.widgets.status_line import StatusFields
     from tui.widgets.transcript import Transcript
 
-ScreenName = Literal["sessions", "models", "servers", "approvals", "import", "welcome", "history"]
-"""The screens that open over the conversation; ``import`` is the import of MCP servers."""
+ScreenName = Literal["sessions", "models", "servers", "import_servers", "welcome", "history"]
+"""Screens that open over the conversation: methods of ``Navigator``."""
 
 
 class AppContext(KeymapApp):

@@ -192,7 +192,7 @@ async def copy(app: CommandContext, selection: str) -> None:
 
 
 def _last_code_block(app: CommandContext) -> str:
-    from tui.markdown.blocks import parse
+    from tui.markdown.render import parse
 
     for message in reversed(app.transcript.own_turns):
         for token in reversed(parse(message.answer_to_copy)):

@@ -70,12 +70,16 @@ async def model(app: CommandContext, name: str) -> None:
         await app.navigator.models()
 
 
-def runnable_models(app: CommandContext) -> Iterable[CompletionItem]:
+def listed_models(app: CommandContext, *, runnable: bool) -> Iterable[CompletionItem]:
+    """The models that can run, or else those that can be downloaded."""
     from agent.models.listing import list_models
 
     for row in list_models(app.session.runtime.paths):
-        if row.runnable:
+        if row.runnable if runnable else row.source == "hub":
             yield CompletionItem(row.name, row.description)
+
+
+runnable_models = partial(listed_models, runnable=True)
 
 
 async def pull(app: CommandContext, name: str) -> None:
@@ -83,14 +87,6 @@ async def pull(app: CommandContext, name: str) -> None:
         await app.navigator.models()
         return
     app.navigator.pull(name)
-
-
-def downloadable_models(app: CommandContext) -> Iterable[CompletionItem]:
-    from agent.models.listing import list_models
-
-    for row in list_models(app.session.runtime.paths):
-        if row.source == "hub":
-            yield CompletionItem(row.name, row.description)
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
@@ -122,7 +118,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             "pull [NAME|OWNER/REPO]",
             "download a model in the background",
             pull,
-            read_choices=downloadable_models,
+            read_choices=partial(listed_models, runnable=False),
         ),
         command(
             "sessions",

@@ -77,7 +77,7 @@ async def leave(app: CommandContext, _: str) -> None:
 
 async def show_status(app: CommandContext, _: str) -> None:
     from agent.store.lookup import short_id
-    from tui.widgets.notice import TableEntries
+    from tui.widgets.notice import FieldsTable, NoticeEntries
 
     session = app.session
     runtime, options = session.runtime, session.options
@@ -105,7 +105,8 @@ async def show_status(app: CommandContext, _: str) -> None:
         + ("" if session.storage.is_open else " (not stored)"),
         "Serving": session.serving.address if session.serving else "off (start with agent --serve)",
     }
-    app.transcript.add_section(TableEntries("Status", fields))
+    table = partial(FieldsTable, "Status", fields)
+    app.transcript.add_section(NoticeEntries(table, 2 + len(fields)))
 
 
 def _model_note(loaded: LoadedModel | None) -> str:

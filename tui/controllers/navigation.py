@@ -30,21 +30,12 @@ class Navigator:
         self._app, self._chat, self._startup = app, chat, startup
         self.downloads: dict[str, Download] = {}
         """The downloads of this run of the app, by model name."""
-        self._screens: dict[ScreenName, Callable[[], Coroutine[Any, Any, None]]] = {
-            "sessions": self.sessions,
-            "models": self.models,
-            "servers": self.servers,
-            "approvals": self.approvals,
-            "import": self.import_servers,
-            "welcome": self.welcome,
-            "history": self.history,
-        }
 
     async def open(self, name: ScreenName) -> None:
-        """Open a screen by name, where none is open yet."""
+        """Open a screen by the name of its method here, where none is open yet."""
         app = self._app
         if app.session_ready and app.screen is app.default_screen:
-            await self._chat.work.run(self._screens[name]())
+            await self._chat.work.run(getattr(self, name)())
 
     async def _push(
         self,
@@ -122,7 +113,7 @@ class Navigator:
                 case ["models"]:
                     await self.open("models")
                 case ["import"]:
-                    await self.open("import")
+                    await self.open("import_servers")
 
         if app.screen is not app.default_screen:
             return

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from textual import events
 from textual.widgets import Button
@@ -14,7 +13,7 @@ from tui.terminal.notifications import notify_unfocused
 from tui.widgets.prompt import PromptInput
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Awaitable, Callable
 
     from agent.events import AgentApprovalRequested
     from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     Card = ApprovalCard | ElicitationForm | LoginCard
 
+T = TypeVar("T")
 FOCUS_DELAY_SECONDS = 0.5
 """Time without a key after which a question takes the focus from an empty prompt."""
 FOCUS_CHECK_SECONDS = 0.1
@@ -72,32 +72,23 @@ class PromptCards:
 
     async def approve(self, tool: Tool, arguments: str) -> Answer:
         """Ask whether a call may run; an ``Approver`` of turns."""
-        from tui.widgets.approval_card import ApprovalCard, change_text, question_note
+        from tui.widgets.approval_card import ApprovalCard
 
-        request = self._request(tool, arguments)
-        card = ApprovalCard(
-            tool.server, tool.name, arguments, self._type,
-            change=change_text(request) if request else None,
-            note=question_note(request) if request else None,
-            once_only=request is not None and request.rules == [],
-        )  # fmt: skip
-        async with self._mounted(card):
-            return await card.answer()
+        card = ApprovalCard(tool, arguments, self._request(tool, arguments), self._type)
+        return await self._ask(card, card.answer)
 
     async def elicit(self, question: ElicitationRequest) -> ElicitationResult:
         from tui.widgets.elicitation_form import ElicitationForm
 
         card = ElicitationForm(question)
-        async with self._mounted(card):
-            return await card.answer()
+        return await self._ask(card, card.answer)
 
     async def log_in(self, request: LoginRequest) -> bool:
         """Offer the login that a server wants, and do it; an ``OnLogin`` of turns."""
         from tui.widgets.login_card import LoginCard
 
         card = LoginCard(request)
-        async with self._mounted(card):
-            return await card.answer()
+        return await self._ask(card, card.answer)
 
     def withdraw_logins(self) -> None:
         """Take back unanswered offers of logins: a turn's questions come first."""
@@ -105,9 +96,8 @@ class PromptCards:
             if withdraw := getattr(card, "withdraw", None):
                 withdraw()
 
-    @contextlib.asynccontextmanager
-    async def _mounted(self, card: Card) -> AsyncIterator[None]:
-        """Keep the card above the prompt during the block; of several, the oldest shows."""
+    async def _ask(self, card: Card, answer: Callable[[], Awaitable[T]]) -> T:
+        """Keep the card above the prompt until ``answer`` returns; of several, the oldest shows."""
         app = self._app
         card.display = not self._cards
         self._cards.append(card)
@@ -119,7 +109,7 @@ class PromptCards:
         if app.screen is not app.default_screen:
             app.notify("A question is waiting for your answer; Esc goes back to it.")
         try:
-            yield
+            return await answer()
         finally:
             self._cards.remove(card)
             timer.stop()
@@ -146,11 +136,7 @@ class PromptCards:
     def _request(self, tool: Tool, arguments: str) -> AgentApprovalRequested | None:
         from agent.events import AgentApprovalRequested
 
-        turn = self._app.turn
-        for event in reversed(turn.log.events if turn else []):
-            match event:
-                case AgentApprovalRequested(server=tool.server, tool=tool.name) if (
-                    event.arguments == arguments
-                ):
-                    return event
-        return None
+        turn, call = self._app.turn, (tool.server, tool.name, arguments)
+        events = reversed(turn.log.events if turn else [])
+        requests = (event for event in events if isinstance(event, AgentApprovalRequested))
+        return next((r for r in requests if (r.server, r.tool, r.arguments) == call), None)

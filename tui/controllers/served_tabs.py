@@ -81,7 +81,7 @@ class ServedTabs:
             await self.close(ended[0])
         remaining = self.max_ended_events
         for tab in reversed(self._evictable()):
-            remaining -= tab.event_count
+            remaining -= len(tab.turn.log.events) if tab.turn is not None else 0
             if remaining < 0:
                 tab.turn = None
         self.update_bar()

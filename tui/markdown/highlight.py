@@ -92,7 +92,7 @@ def format_preview(text: str, tool: str = "") -> list[StyledRun]:
     folder, sign, command = text.partition("$ ")
     if sign and "\n" not in folder and _tool_language(tool) == "bash":
         return [(display_text(folder + sign), "faint"), *highlight(command, "bash")]
-    return format_diff(text)
+    return list(format_diff(text))
 
 
 def _format_object(value: dict[str, Any], language: str) -> list[StyledRun]:
@@ -103,7 +103,7 @@ def _format_object(value: dict[str, Any], language: str) -> list[StyledRun]:
     inner = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(inner, str) and ("\n" in inner or "code" in value):
         patch = inner.startswith("*** ")
-        return format_diff(inner) if patch else highlight(inner.rstrip("\n"), language)
+        return list(format_diff(inner)) if patch else highlight(inner.rstrip("\n"), language)
     line = json.dumps(value, ensure_ascii=False)
     if len(line) <= SINGLE_LINE_COLUMNS and "\\n" not in line:
         return highlight(line, "json")
@@ -166,12 +166,8 @@ def _tool_language(tool: str) -> str:
     return next((_TOOL_LANGUAGES[name] for name in names if name in _TOOL_LANGUAGES), "")
 
 
-def format_diff(text: str) -> list[StyledRun]:
-    return list(_diff_runs(display_text(text)))
-
-
-def _diff_runs(text: str) -> Iterator[StyledRun]:
-    for line in text.splitlines(keepends=True):
+def format_diff(text: str) -> Iterator[StyledRun]:
+    for line in display_text(text).splitlines(keepends=True):
         match line[:1]:
             case "+" if not line.startswith("+++"):
                 yield line, "added"

@@ -32,6 +32,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -43,9 +45,9 @@ from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
-from tui.markdown.blocks import parse
 from tui.util.format import display_text, wrap_line
 
+_markdown = MarkdownIt("gfm-like", {"html": False})
 TextStyles = Mapping[str, Style]
 """The style of each of ``tui.base_screen.MARKDOWN_STYLES``."""
 _LINE_BREAK = re.compile(r" *<br ?/?> *", re.IGNORECASE)
@@ -109,6 +111,16 @@ def wrap_plain(text: str, width: int) -> list[RenderedRow]:
         rows += [RenderedRow([Segment(line[a:b])], _separator(line[a:b])) for a, b in wrapped]
         rows.append(RenderedRow([Segment(line[start:end])]))
     return rows
+
+
+def parse(text: str) -> list[Token]:
+    """Parse GitHub's Markdown; HTML is text, and every line break is one, as models mean it."""
+    tokens = _markdown.parse(text)
+    for token in tokens:
+        for child in token.children or ():
+            if child.type == "softbreak":
+                child.type = "hardbreak"
+    return tokens
 
 
 def render_markdown(text: str, width: int, styles: TextStyles) -> list[RenderedRow]:

@@ -38,9 +38,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agent.util.markdown_blocks import MarkdownBlocks
-from tui.markdown.blocks import parse
 from tui.markdown.open_block import RenderedPrefix, render_growth
-from tui.markdown.render import RenderedRow, TextStyles, render_markdown, wrap_plain
+from tui.markdown.render import RenderedRow, TextStyles, parse, render_markdown, wrap_plain
 
 INLINE_CHARS = 2000
 """Characters that are rendered within milliseconds, so without a thread."""

@@ -7,11 +7,12 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.widgets.option_list import Option
 
 from tools.policy.approval_store import StoredApproval
 from tools.policy.approvals import Policy
 from tui.screens.dialogs import ConfirmDialog
-from tui.screens.list_screen import ListRow, ListScreen
+from tui.screens.list_screen import ListScreen
 from tui.util.format import display_text
 
 
@@ -28,10 +29,10 @@ class ApprovalsScreen(ListScreen[None]):
         self._policy = policy
         self._approvals: dict[str, StoredApproval] = {}
 
-    def make_rows(self, search: str) -> Sequence[ListRow]:
+    def make_rows(self, search: str) -> Sequence[Option]:
         self._approvals = {approval.id: approval for approval in self._policy.approvals()}
         return [
-            ListRow(row_id, self._label(approval))
+            Option(self._label(approval), row_id)
             for row_id, approval in self._approvals.items()
             if search.lower() in f"{approval.title}\n{approval.folder}".lower()
         ]

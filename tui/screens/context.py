@@ -11,9 +11,9 @@ from typing import ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.widgets import OptionList, Static
+from textual.widgets import Static
+from textual.widgets.option_list import Option
 
 from agent.conversation.conversation import Conversation
 from agent.conversation.prompt_choices import toggle_dropped, toggle_fold, toggle_pinned
@@ -29,7 +29,7 @@ from agent.turn.context_usage import (
 )
 from tui.guarded import run_latest
 from tui.next_prompt import NextPrompt
-from tui.screens.list_screen import ListRow, ListScreen
+from tui.screens.list_screen import ListScreen
 from tui.util.format import display_text
 
 POLL_SECONDS = 0.5
@@ -99,14 +99,9 @@ class ContextScreen(ListScreen[None]):
         self._seen = seen
         """The state that the rows depend on, when they were last measured."""
 
-    def compose(self) -> ComposeResult:
+    def compose_head(self) -> ComposeResult:
         yield Static("Context", classes="name", markup=False)
         yield Static("", classes="bar", markup=False)
-        with Horizontal():
-            yield OptionList(markup=False)
-            with VerticalScroll(can_focus=False):
-                yield Static("", classes="details", markup=False)
-        yield Static(self.KEY_HINT, classes="keys", markup=False)
 
     def on_mount(self) -> None:
         self.set_interval(POLL_SECONDS, self._poll)
@@ -137,12 +132,12 @@ class ContextScreen(ListScreen[None]):
 
     # --- rows ---
 
-    def make_rows(self, search: str) -> Sequence[ListRow]:
+    def make_rows(self, search: str) -> Sequence[Option]:
         self._show_bar()
         self._parts = {}
         return list(self._rows(self._measured))
 
-    def _rows(self, context: AgentContext) -> Iterator[ListRow]:
+    def _rows(self, context: AgentContext) -> Iterator[Option]:
         for turn, parts in groupby(context.parts, lambda part: part.turn):
             group = list(parts)
             if turn is not None:
@@ -157,7 +152,7 @@ class ContextScreen(ListScreen[None]):
             if turn is None:
                 yield from self._rows_off(group)
 
-    def _rows_off(self, parts: Sequence[ContextPart]) -> Iterator[ListRow]:
+    def _rows_off(self, parts: Sequence[ContextPart]) -> Iterator[Option]:
         host = self._prompt.runtime.host
         if host.withheld or not any(part.kind == "system" for part in parts):
             return
@@ -169,14 +164,14 @@ class ContextScreen(ListScreen[None]):
 
     def _row(
         self, row_id: str, name: str, parts: list[ContextPart], note: str, *, head: bool = False
-    ) -> ListRow:
+    ) -> Option:
         context = self._measured
         self._parts[row_id] = parts
         tokens = sum(part.tokens for part in parts)
         columns = self.option_list.scrollable_content_region.width - 2
         room = max(10, columns - NUMBER_COLUMNS - NOTE_COLUMNS)
         label = _row_label(name, room, tokens, tokens / max(1, context.context_length), note, head)
-        return ListRow(row_id, label)
+        return Option(label, row_id)
 
     def _show_bar(self) -> None:
         context = self._measured

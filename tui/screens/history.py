@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from textual.content import Content
+from textual.widgets.option_list import Option
 
-from tui.screens.list_screen import ListRow, ListScreen
+from tui.screens.list_screen import ListScreen
 from tui.util.format import display_text
-from tui.util.text_search import find_folded
+from tui.util.text_search import highlight_matches
 
 MAX_ROWS, LABEL_CHARS = 200, 200
 """Prompts that are listed at a time, and characters of each in its row."""
@@ -26,10 +27,10 @@ class HistoryScreen(ListScreen[str]):
         super().__init__()
         self._prompts = list(dict.fromkeys(reversed(prompts)))
 
-    def make_rows(self, search: str) -> Sequence[ListRow]:
+    def make_rows(self, search: str) -> Sequence[Option]:
         words = search.casefold().split()
         matching = [
-            ListRow(str(number), Content(" ".join(display_text(prompt[:LABEL_CHARS]).split())))
+            Option(Content(" ".join(display_text(prompt[:LABEL_CHARS]).split())), str(number))
             for number, prompt in enumerate(self._prompts)
             if all(word in prompt.casefold() for word in words)
         ]
@@ -37,10 +38,7 @@ class HistoryScreen(ListScreen[str]):
 
     def row_details(self, row_id: str, search: str) -> Content:
         content = Content(display_text(self._prompts[int(row_id)]))
-        for word in search.casefold().split():
-            for start, end in find_folded(content.plain, word):
-                content = content.stylize("reverse", start, end)
-        return content
+        return highlight_matches(content, *search.split())
 
     def choose_row(self, row_id: str) -> None:
         self.dismiss(self._prompts[int(row_id)])

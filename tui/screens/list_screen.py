@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
@@ -18,14 +17,6 @@ from tui.guarded import GuardedScreen
 Result = TypeVar("Result")
 DETAILS_DELAY_SECONDS = 0.06
 """Time on a row before its details are shown: a held arrow key passes most rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListRow:
-    """A row of the list."""
-
-    id: str
-    label: Content
 
 
 class ListScreen(GuardedScreen[Result]):
@@ -72,8 +63,7 @@ class ListScreen(GuardedScreen[Result]):
     """
 
     def compose(self) -> ComposeResult:
-        yield Static(self.HEADING, classes="name", markup=False)
-        yield Input(placeholder=self.SEARCH_HINT)
+        yield from self.compose_head()
         with Horizontal():
             yield OptionList(markup=False)
             with VerticalScroll(can_focus=False):
@@ -83,10 +73,14 @@ class ListScreen(GuardedScreen[Result]):
     def on_mount(self) -> None:
         self.refresh_rows()
 
+    def compose_head(self) -> ComposeResult:
+        yield Static(self.HEADING, classes="name", markup=False)
+        yield Input(placeholder=self.SEARCH_HINT)
+
     # --- for subclasses to define ---
 
-    def make_rows(self, search: str) -> Sequence[ListRow]:
-        """Return the rows that match the search text; all where it is empty."""
+    def make_rows(self, search: str) -> Sequence[Option]:
+        """Return the rows that match the search text, each with an id; all where it is empty."""
         raise NotImplementedError
 
     def row_details(self, row_id: str, search: str) -> Content:
@@ -125,7 +119,7 @@ class ListScreen(GuardedScreen[Result]):
         before, index = self.highlighted_id, self.option_list.highlighted or 0
         rows = self.make_rows(self.search_text)
         self.option_list.clear_options()
-        self.option_list.add_options([Option(row.label, id=row.id) for row in rows])
+        self.option_list.add_options(rows)
         index = next((n for n, row in enumerate(rows) if row.id == before), index)
         self.option_list.highlighted = min(index, len(rows) - 1) if rows else None
         self.show_details()

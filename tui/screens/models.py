@@ -8,12 +8,13 @@ from typing import ClassVar, Literal
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.widgets.option_list import Option
 
 from agent.engine.placement.planner import format_bytes
 from agent.errors import AgentError
 from agent.models.download_process import Download
 from agent.models.listing import ModelRow
-from tui.screens.list_screen import ListRow, ListScreen
+from tui.screens.list_screen import ListScreen
 from tui.util.format import display_text
 
 POLL_SECONDS = 0.5
@@ -67,9 +68,9 @@ class ModelsScreen(ListScreen[ModelAction]):
         self._rows = {row.name: row for row in await asyncio.to_thread(self._list_models)}
         self.refresh_rows()
 
-    def make_rows(self, search: str) -> Sequence[ListRow]:
+    def make_rows(self, search: str) -> Sequence[Option]:
         return [
-            ListRow(name, self._label(row))
+            Option(self._label(row), name)
             for name, row in self._rows.items()
             if search.lower() in f"{name} {row.description} {row.source}".lower()
         ]

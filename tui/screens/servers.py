@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.widgets.option_list import Option
 
 from agent.runtime.runtime import Runtime
 from agent.turn.options import TurnOptions
 from tools.policy.approvals import Verdict
 from tools.types import ServerState, Tool
 from tui.markdown.highlight import format_diff
-from tui.screens.list_screen import ListRow, ListScreen
+from tui.screens.list_screen import ListScreen
 from tui.util.format import display_text
 
 POLL_SECONDS = 0.5
@@ -82,7 +83,7 @@ class ServersScreen(ListScreen[None]):
 
     # --- rows ---
 
-    def make_rows(self, search: str) -> Sequence[ListRow]:
+    def make_rows(self, search: str) -> Sequence[Option]:
         rows = []
         for state in self._states.values():
             tools = [tool for tool in self._tools if tool.server == state.name]
@@ -91,8 +92,8 @@ class ServersScreen(ListScreen[None]):
             ]
             row_id = f"{state.name}{ID_SEPARATOR}"
             if matching or _matches(search, state.name):
-                rows.append(ListRow(row_id, self._server_label(state, tools)))
-            rows += [ListRow(f"{row_id}{t.name}", self._tool_label(t)) for t in matching]
+                rows.append(Option(self._server_label(state, tools), row_id))
+            rows += [Option(self._tool_label(t), f"{row_id}{t.name}") for t in matching]
         return rows
 
     def _server_label(self, state: ServerState, tools: Sequence[Tool]) -> Content:

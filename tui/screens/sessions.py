@@ -8,15 +8,16 @@ from typing import ClassVar, TypeVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.widgets.option_list import Option
 
 from agent.store.conversations import Store, delete_conversation
 from agent.store.export import local_time
 from agent.store.records import ConversationSummary, StoredTurn
 from tui.guarded import run_latest
 from tui.screens.dialogs import ConfirmDialog, TextDialog
-from tui.screens.list_screen import ListRow, ListScreen
+from tui.screens.list_screen import ListScreen
 from tui.util.format import display_text
-from tui.util.text_search import find_folded
+from tui.util.text_search import highlight_matches
 
 T = TypeVar("T")
 PREVIEW_LINES, PREVIEW_CHARS = 6, 600
@@ -91,9 +92,9 @@ class SessionsScreen(ListScreen[str]):
         else:
             super().choose_highlighted()
 
-    def make_rows(self, search: str) -> Sequence[ListRow]:
+    def make_rows(self, search: str) -> Sequence[Option]:
         return [
-            ListRow(summary.id, self._label(summary))
+            Option(self._label(summary), summary.id)
             for summary in self._summaries.values()
             if self._matches is None or summary.id in self._matches
         ]
@@ -136,7 +137,7 @@ class SessionsScreen(ListScreen[str]):
                 reason = response.error.message if response.error else response.status
                 text = f"{text}\n({reason})".strip()
             parts.append(Content(text))
-        return _highlight_matches(Content("\n\n").join(parts), search)
+        return highlight_matches(Content("\n\n").join(parts), search)
 
     def choose_row(self, row_id: str) -> None:
         self.dismiss(row_id)
@@ -197,9 +198,3 @@ def _excerpt(text: str, search: str) -> str:
         return text
     at = max(0, text.lower().find(search.lower()) - PREVIEW_CHARS // 2) if search else 0
     return f"{'…' * (at > 0)}{text[at : at + PREVIEW_CHARS]}…"
-
-
-def _highlight_matches(content: Content, search: str) -> Content:
-    for start, end in find_folded(content.plain, search.casefold()):
-        content = content.stylize("reverse", start, end)
-    return content

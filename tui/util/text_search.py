@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import accumulate
 
+from textual.content import Content
+
 
 def find_folded(text: str, query: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of each occurrence of ``query``, which is case-folded; without overlap.
@@ -25,3 +27,10 @@ def find_folded(text: str, query: str) -> Iterator[tuple[int, int]]:
         end = bisect_right(starts, at + len(query) - 1)
         yield first, end
         at = folded.find(query, starts[end])
+
+
+def highlight_matches(content: Content, *queries: str) -> Content:
+    for query in queries:
+        for start, end in find_folded(content.plain, query.casefold()):
+            content = content.stylize("reverse", start, end)
+    return content

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from agent.events import AgentApprovalRequested
-    from tools.types import Answer
+    from tools.types import Answer, Tool
 
 Choice = Literal["once", "session", "always", "no"]
 ANSWERS: dict[str, tuple[Choice, str]] = {
@@ -44,7 +44,7 @@ SHORTCUT_SECONDS = 0.3
 """Time without another key after which a letter is a shortcut: before, it may begin a word."""
 
 
-def change_text(request: AgentApprovalRequested) -> str | None:
+def _change_text(request: AgentApprovalRequested) -> str | None:
     """The text in place of the arguments, or None: the tool's preview, behind the changes in its
     definition since it was approved."""
     if not request.diff:
@@ -53,7 +53,7 @@ def change_text(request: AgentApprovalRequested) -> str | None:
     return "\n\n".join(filter(None, (request.reason, request.diff, call)))
 
 
-def question_note(request: AgentApprovalRequested) -> Content:
+def _question_note(request: AgentApprovalRequested) -> Content:
     """Why the call asks, if its tool does not always, and the rules that an answer would store."""
     from tools.policy.approvals import ASK_REASON
 
@@ -111,27 +111,24 @@ class ApprovalCard(Guarded, Vertical):
 
     def __init__(
         self,
-        server: str,
-        tool: str,
+        tool: Tool,
         arguments: str,
+        request: AgentApprovalRequested | None,
         type_into_prompt: Callable[[str], None],
-        *,
-        change: str | None = None,
-        note: Content | None = None,
-        once_only: bool = False,
     ) -> None:
-        """``type_into_prompt`` gets text that was not an answer. ``change``: text in place of the
-        arguments. ``note``: text above the answers. ``once_only``: offer no lasting answers."""
+        """``request``: the question's event in the turn's log. ``type_into_prompt`` gets text that was
+        not an answer."""
         super().__init__()
-        self.border_title = Content(display_text(f"Allow {server}.{tool}?"))
-        name = f"{server} · {tool}"
-        if change:
+        self.border_title = Content(display_text(f"Allow {tool.server}.{tool.name}?"))
+        name = f"{tool.server} · {tool.name}"
+        if change := request and _change_text(request):
             runs = format_preview(change, name)
         else:
             runs = format_arguments(display_text(arguments), name)
         self._stream = TextStream(grows=True, follows=False)
         self._stream.write_runs(runs)
-        self._note = Static(note or "", classes="note")
+        note = _question_note(request) if request else ""
+        self._note = Static(note, classes="note")
         self._note.display = bool(note)
         self._call = _Call(self._stream, self._note, classes="call")
         self._card_layout = CardLayout()
@@ -139,7 +136,7 @@ class ApprovalCard(Guarded, Vertical):
         self._labels = {
             key: label
             for key, (choice, label) in ANSWERS.items()
-            if not (once_only and choice in ("session", "always"))
+            if request is None or request.rules != [] or choice not in ("session", "always")
         } | {REASON_KEY: REASON_LABEL}
         self._choices = OptionList(
             *(

@@ -18,7 +18,6 @@ from textual.widget import Widget
 
 from tui.base_screen import MARKDOWN_STYLES, BaseScreen
 from tui.guarded import Guarded
-from tui.markdown.blocks import parses_alike
 from tui.markdown.render import RenderedRow, join_rows
 from tui.markdown.streaming import StreamingMarkdown
 from tui.state.item_view import ItemView
@@ -29,8 +28,8 @@ MAX_RERENDER_SHARE = 0.1
 
 
 class AssistantMessage(Guarded, Widget):
-    """One message of the model, a single widget of closed blocks. Where the complete text comes out
-    differently (a late reference, some nested lists), it is rendered once more at the end."""
+    """One message of the model, a single widget of closed blocks. What came in several is rendered once
+    more at the end, in one piece: a late reference or some nested lists come out differently then."""
 
     DEFAULT_CSS = "AssistantMessage { height: auto; &.-commentary { color: $text-muted; } }"
 
@@ -43,7 +42,7 @@ class AssistantMessage(Guarded, Widget):
         self.item = item
         self._markdown: StreamingMarkdown = before._markdown if before else StreamingMarkdown()
         self._chunks_read: int = before._chunks_read if before else 0
-        self._finished = self._checked = False
+        self._finished = False
         self._is_rendering = False
         """Whether a thread is rendering."""
         self._next_rerender_at = 0.0
@@ -116,22 +115,19 @@ class AssistantMessage(Guarded, Widget):
             job = None
         now = time.monotonic()
         is_due = job is not None and (job.closed or now >= self._next_rerender_at)
-        if self._needs_check or is_due:
+        if self._needs_rerender or is_due:
             self._is_rendering = True
             self.run_worker(self._render_in_thread())
 
     async def _render_in_thread(self) -> None:
-        """Render until nothing is closed and unrendered, then check the pieces if it is complete."""
+        """Render until nothing is closed and unrendered, then in one piece if it is complete."""
         while self._is_rendering:
             began = time.monotonic()
             if (job := self._markdown.next_job()) is not None:
                 self._markdown.apply(job, await asyncio.to_thread(job.run))
-                self._is_rendering = bool(job.closed)
-            elif self._needs_check:
-                self._checked = True
-                pieces, text = list(self._markdown.pieces), self.item.displayed_markdown
-                if not await asyncio.to_thread(parses_alike, pieces, text):
-                    self._markdown.rerender_as(self.item.displayed_markdown)
+                self._is_rendering = bool(job.closed) or self._finished
+            elif self._needs_rerender:
+                self._markdown.rerender_as(self.item.displayed_markdown)
             else:
                 self._is_rendering = False
         now = time.monotonic()
@@ -139,13 +135,9 @@ class AssistantMessage(Guarded, Widget):
         self.refresh(layout=True)
 
     @property
-    def _needs_check(self) -> bool:
-        """Whether the pieces may come out differently from the complete text."""
-        return (
-            self._finished
-            and not self._checked
-            and self._markdown.pieces != [self.item.displayed_markdown]
-        )
+    def _needs_rerender(self) -> bool:
+        pieces = self._markdown.pieces
+        return self._finished and bool(pieces) and pieces != [self.item.displayed_markdown]
 
     # --- painting ---
 

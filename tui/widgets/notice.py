@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
-from textual.widgets import Static
 
 from tui.util.format import display_text, wrap_line
 from tui.util.virtual_list import VirtualEntry
 
 
 class NoticeEntries:
-    """The single entry of a notice of the program, between the turns."""
+    """The single entry of what the program shows between the turns."""
 
     turn = None
-    """A notice belongs to no turn."""
+    """It belongs to no turn."""
 
-    def __init__(self, text: str, *, error: bool) -> None:
-        classes = "line -error" if error else "line"
-        self.entries = [VirtualEntry(lambda: Static(Content(text), classes=classes))]
+    def __init__(self, create: Callable[[], Widget], height: int = 1) -> None:
+        """``height``: an estimate, as in `VirtualEntry`."""
+        self.entries = [VirtualEntry(create, height)]
 
 
 class FieldsTable(Widget):
@@ -51,10 +50,3 @@ class FieldsTable(Widget):
         rows = self._rows(self.content_size.width)
         lines = [Content.assemble((name, "$text-muted"), text) for name, text in rows]
         return Content("\n").join([Content.styled(self._heading, "bold $accent"), *lines])
-
-
-class TableEntries(NoticeEntries):
-    """The single entry of a table."""
-
-    def __init__(self, heading: str, fields: Mapping[str, str]) -> None:
-        self.entries = [VirtualEntry(lambda: FieldsTable(heading, fields), 2 + len(fields))]

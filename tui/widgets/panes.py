@@ -168,7 +168,7 @@ class TurnPanes(Vertical):
         if not self._children_mounted:
             return  # its room may be known before
         streams = (self._reasoning, self._arguments, self._results)
-        needs = [1 + max(1, stream.row_count) if stream.has_text else 0 for stream in streams]
+        needs = [1 + max(1, stream.row_count) if stream.lines else 0 for stream in streams]
         messages = sum(max(1, widget.row_count) + 1 for widget in self._messages.values())
         top_room = max(MIN_PANE_ROWS, self._room // 2)
         is_read = any(stream.has_focus or _is_scrolled_away(stream) for stream in streams)

@@ -46,11 +46,6 @@ class ServedConversation:
         return self.turn is None or self.turn.log.closed
 
     @property
-    def event_count(self) -> int:
-        """Number of events that ``turn`` keeps in memory."""
-        return len(self.turn.log.events) if self.turn is not None else 0
-
-    @property
     def ended_at(self) -> float:
         """When its last turn ended, in the clock's seconds; now, if one is running."""
         return max(view.ended or view.clock() for view in self.turn_views)

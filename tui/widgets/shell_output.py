@@ -13,7 +13,7 @@ from agent.conversation.attachments import split_attachments
 from tui.keymap import KeymapApp
 from tui.state.shell_run import ShellRun
 from tui.util.format import display_text
-from tui.util.virtual_list import Foldable, VirtualEntry
+from tui.util.virtual_list import Foldable
 from tui.widgets.notice import NoticeEntries
 from tui.widgets.text_stream import TextStream
 
@@ -86,7 +86,7 @@ class ShellEntries(NoticeEntries):
 
     def __init__(self, run: ShellRun) -> None:
         self.run = run
-        self.entries = [VirtualEntry(lambda: ShellOutput(run), 3)]
+        super().__init__(lambda: ShellOutput(run), 3)
 
     def follow(self) -> None:
         """Show what came since the last call, where it is mounted."""

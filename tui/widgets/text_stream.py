@@ -90,10 +90,6 @@ class TextStream(Guarded, ScrollView, can_focus=True):
         return "\n".join(line.text for line in self.lines)
 
     @property
-    def has_text(self) -> bool:
-        return bool(self.lines)
-
-    @property
     def row_count(self) -> int:
         """The rows that the text takes as it is wrapped now; 0 before the first layout."""
         return len(self._rows)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from textual import events
 from textual.app import ComposeResult
@@ -134,7 +135,7 @@ class TokenView(Guarded, Vertical):
         if not self.display or form is None:
             self._update_title("the model is not loaded yet" if form is None else "")
             return
-        if turn is not None and not _has_prompt(turn):
+        if turn is not None and not any(isinstance(e, AgentPrompt) for e in turn.log.events):
             turn = None  # its first generation is about to begin
         writer, number = self.writer, self.cursor_number
         if is_other := not writer.shows(turn, conversation):
@@ -235,7 +236,9 @@ class TokenView(Guarded, Vertical):
         facts = TokenFacts(position.token, raw, position.number, is_generated)
         self._panel.show_token(facts, "" if position.number else "The first token follows nothing.")
         if position.number:
-            self._rest_timer = self.set_timer(REST_SECONDS, self._start_choices)
+            self._rest_timer = self.set_timer(
+                REST_SECONDS, partial(run_latest, self, "choices", self._show_choices)
+            )
 
     @property
     def position(self) -> TokenPosition | None:
@@ -243,9 +246,6 @@ class TokenView(Guarded, Vertical):
         if number is None or conversation is None or number >= len(self.writer.log.ids):
             return None
         return TokenPosition(self.writer.turn, conversation, number, self.writer.log)
-
-    def _start_choices(self) -> None:
-        run_latest(self, "choices", self._show_choices)
 
     async def _show_choices(self) -> None:
         if (position := self.position) is None or (form := self.writer.form) is None:
@@ -310,7 +310,3 @@ class TokenView(Guarded, Vertical):
     def on_resize(self, event: events.Resize) -> None:
         is_large = event.size.width >= MIN_COLUMNS_BESIDE and event.size.height >= MIN_ROWS_BESIDE
         self.set_class(is_large, "-beside")
-
-
-def _has_prompt(turn: RunningTurn) -> bool:
-    return any(isinstance(event, AgentPrompt) for event in turn.log.events)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.containers import ScrollableContainer
+from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
+from textual.widgets import Static
 
 from tui.util.virtual_list import Foldable, VirtualEntry
 from tui.widgets.notice import NoticeEntries
@@ -106,7 +108,8 @@ class Transcript(VirtualScroll):
             self.schedule_fill()
 
     def add_notice(self, text: str, *, error: bool = False) -> None:
-        self.add_section(NoticeEntries(text, error=error))
+        classes = "line -error" if error else "line"
+        self.add_section(NoticeEntries(lambda: Static(Content(text), classes=classes)))
 
     def add_section(self, section: NoticeEntries) -> None:
         """Add what belongs to no turn below the last one."""

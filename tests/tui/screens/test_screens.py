@@ -22,7 +22,7 @@ from tests.support.waiting import HANG_SECONDS
 from tui.screens.context import ContextScreen
 from tui.screens.dialogs import TextDialog
 from tui.screens.models import ModelsScreen
-from tui.screens.sessions import _highlight_matches
+from tui.util.text_search import highlight_matches
 
 
 @pytest.fixture
@@ -146,9 +146,9 @@ async def test_replay_stored_conversation_then_continues(open_app: Any, store: S
 
 
 def test_sessions_screen_matches_behind_letters_that_are_longer_folded() -> None:
-    content = _highlight_matches(Content("İİİ the Needle, Straße"), "needle")
+    content = highlight_matches(Content("İİİ the Needle, Straße"), "needle")
     assert [content.plain[span.start : span.end] for span in content.spans] == ["Needle"]
-    content = _highlight_matches(Content("İİİ the Needle, Straße"), "STRASSE")
+    content = highlight_matches(Content("İİİ the Needle, Straße"), "STRASSE")
     assert [content.plain[span.start : span.end] for span in content.spans] == ["Straße"]
 
 

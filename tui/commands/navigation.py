@@ -10,6 +10,21 @@ from agent.errors import UserError
 from tui.commands.context import CommandContext, app_command
 from tui.state.command import Command, CompletionItem
 
+SCREENS = {
+    "help": ("help", "show all keys and commands"),
+    "context": ("context", "show what fills the context; fold, drop, pin"),
+    "mcp": ("servers", "show MCP servers: state, tools, costs"),
+    "approvals": ("approvals", "list and revoke what you allowed"),
+    "mcp-import": ("import_servers", "import MCP servers from other apps"),
+    "models": ("models", "list known, local and downloadable models"),
+    "sessions": ("sessions", "search, open, rename, fork or delete conversations"),
+}
+"""Commands that only open a screen: by their names, the method of ``Navigator`` and the summary."""
+
+
+async def open_screen(screen: str, app: CommandContext, _: str) -> None:
+    await getattr(app.navigator, screen)()
+
 
 async def safety(app: CommandContext, argument: str) -> None:
     """Show what the model can do in this conversation, and what it has done; ``reach HOST`` lets
@@ -93,37 +108,18 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
     command = partial(app_command, app)
     after_turn = partial(command, waits_for_turn=True)
     return (
-        command(
-            "mcp", "show MCP servers: state, tools, costs", lambda app, _: app.navigator.servers()
-        ),
-        command(
-            "approvals",
-            "list and revoke what you allowed",
-            lambda app, _: app.navigator.approvals(),
-        ),
-        command(
-            "mcp-import",
-            "import MCP servers from other apps",
-            lambda app, _: app.navigator.import_servers(),
+        *(
+            command(name, summary, partial(open_screen, screen))
+            for name, (screen, summary) in SCREENS.items()
         ),
         command("safety [reach HOST]", "show what the model can do here, and has done", safety),
         command("ps [stop ID]", "list or stop commands in the background", background, running_ids),
-        command(
-            "models",
-            "list known, local and downloadable models",
-            lambda app, _: app.navigator.models(),
-        ),
         after_turn("model [NAME|PATH]", "switch the model", model, read_choices=runnable_models),
         command(
             "pull [NAME|OWNER/REPO]",
             "download a model in the background",
             pull,
             read_choices=partial(listed_models, runnable=False),
-        ),
-        command(
-            "sessions",
-            "search, open, rename, fork or delete conversations",
-            lambda app, _: app.navigator.sessions(),
         ),
         after_turn(
             "resume [ID]", "open an earlier conversation", resume, read_choices=conversations

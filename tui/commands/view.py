@@ -148,13 +148,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
         for_tab("close", "close this API client's tab", lambda app, _: app.served_tabs.close()),
         for_tab("answer", "end the reasoning in this tab and have the answer now", answer),
         for_tab("stop", "stop the turn in this tab", stop),
-        command("help", "show all keys and commands", lambda app, _: app.navigator.help()),
         command("status", "show model, context, options, tools and servers", show_status),
-        command(
-            "context",
-            "show what fills the context; fold, drop, pin",
-            lambda app, _: app.navigator.context(),
-        ),
         command("quit", "quit; the conversation is kept", leave),
         command("exit", "the same as /quit", leave),
     )

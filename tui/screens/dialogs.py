@@ -77,12 +77,12 @@ class TextDialog(GuardedDialog[str | None]):
         self.dismiss(event.value.strip() or None)
 
 
-class ChoiceDialog(GuardedDialog[str]):
-    """Offers values; its result is the chosen one, empty if the person chose none."""
+class ListDialog(GuardedDialog[str]):
+    """Offers options; its result is the id of the chosen one, empty if the person chose none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", show=False)]
     DEFAULT_CSS = """
-    ChoiceDialog {
+    ListDialog {
         align: center middle;
         & > Vertical {
             width: 60; max-width: 100%; height: auto; max-height: 80%; padding: 0 1;
@@ -100,32 +100,43 @@ class ChoiceDialog(GuardedDialog[str]):
     }
     """
 
-    def __init__(self, title: str, choices: Iterable[CompletionItem], current: str) -> None:
+    def __init__(self, title: str, hint: str, options: Iterable[Option], highlighted: int) -> None:
+        """``hint``: the keys, named in the frame's lower edge. ``highlighted``: an option's index."""
         super().__init__()
-        self._title, self._choices, self._current = title, list(choices), current
+        self._title, self._hint = title, hint
+        self._options, self._highlighted = list(options), highlighted
 
     def compose(self) -> ComposeResult:
-        width = max((len(choice.text) for choice in self._choices), default=0)
         with Vertical() as box:
-            box.border_title = Content(self._title)
-            box.border_subtitle = "↑ ↓ Enter · Esc cancel"
-            yield OptionList(
-                *(
-                    Option(
-                        Content.assemble(
-                            display_text(choice.text).ljust(width),
-                            (f"  {display_text(choice.description)}", "$text-muted"),
-                        ),
-                        id=choice.text,
-                    )
-                    for choice in self._choices
-                )
-            )
+            box.border_title, box.border_subtitle = Content(self._title), self._hint
+            yield OptionList(*self._options, markup=False)
 
     def on_mount(self) -> None:
-        values = [choice.text for choice in self._choices]
-        current = values.index(self._current) if self._current in values else 0
-        self.query_one(OptionList).highlighted = current
+        self.query_one(OptionList).highlighted = self._highlighted
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(event.option_id or "")
+        self.choose(event.option_id or "")
+
+    def choose(self, option_id: str) -> None:
+        self.dismiss(option_id)
+
+
+class ChoiceDialog(ListDialog):
+    """Offers values; its result is the chosen one."""
+
+    def __init__(self, title: str, choices: Iterable[CompletionItem], current: str) -> None:
+        descriptions = {choice.text: choice.description for choice in choices}
+        values = list(descriptions)
+        width = max(map(len, values), default=0)
+        options = [
+            Option(
+                Content.assemble(
+                    display_text(value).ljust(width),
+                    (f"  {display_text(description)}", "$text-muted"),
+                ),
+                id=value,
+            )
+            for value, description in descriptions.items()
+        ]
+        highlighted = values.index(current) if current in values else 0
+        super().__init__(title, "↑ ↓ Enter · Esc cancel", options, highlighted)

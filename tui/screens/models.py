@@ -52,7 +52,6 @@ class ModelsScreen(ListScreen[ModelAction]):
         """Results of ``describe``; empty while it runs."""
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.set_interval(POLL_SECONDS, self._poll_downloads)
 
     def _poll_downloads(self) -> None:

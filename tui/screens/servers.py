@@ -56,7 +56,6 @@ class ServersScreen(ListScreen[None]):
 
     def on_mount(self) -> None:
         self._read_state()
-        super().on_mount()
         self.set_interval(POLL_SECONDS, self._poll)
 
     def _poll(self) -> None:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.binding import BindingType
 from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
@@ -19,8 +17,8 @@ from agent.models.listing import ModelRow
 from agent.models.machine import Machine, estimate_fit
 from tools.config.importers import ClientServers
 from tui.app_context import AppContext
-from tui.guarded import GuardedDialog
 from tui.keymap import bind
+from tui.screens.dialogs import ListDialog
 from tui.util.format import display_text
 
 ENTER_DELAY_SECONDS = 0.5
@@ -89,54 +87,33 @@ def _download_offers(
         )
 
 
-class WelcomeScreen(GuardedDialog[str]):
+class WelcomeScreen(ListDialog):
     """Shows offers; its result is the chosen id. Text closes it and is for the prompt."""
 
     app: AppContext
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss('')", show=False),
-        bind("help", "app.help"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [bind("help", "app.help")]
     DEFAULT_CSS = """
     WelcomeScreen {
-        align: center middle;
-        & > Vertical {
-            width: 76; max-width: 100%; height: auto; max-height: 100%; padding: 0 1;
-            border: round $accent; background: $background;
-            border-title-color: $accent; border-subtitle-color: $text-muted;
-        }
+        & > Vertical { width: 76; max-height: 100%; }
         & OptionList {
-            height: auto; max-height: 100%; padding: 0; scrollbar-size-vertical: 1;
-            border: none; background: $background;
+            text-wrap: wrap; text-overflow: fold;
             & > .option-list--option-disabled { color: $foreground; }
-            &:focus { border: none; background-tint: $background 0%; }
-            &:focus > .option-list--option-highlighted {
-                background: $panel; color: $accent; text-style: bold;
-            }
         }
     }
     """
 
     def __init__(self, model: str, offers: Sequence[WelcomeOffer]) -> None:
-        super().__init__()
-        self._model, self._offers = model, offers
+        # In the list, with which it scrolls where rows are short.
+        introduction = Content.assemble((model, "bold $accent"), f" {INTRODUCTION}\n")
+        options = [Option(_option_text(offer), offer.id) for offer in offers]
+        hint = "↑ ↓ Enter · Esc, or start typing"
+        super().__init__("Welcome", hint, [Option(introduction, disabled=True), *options], 1)
         self._is_closed = False
         self._opened_at = 0.0
         """Monotonic time at which it was mounted."""
 
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = "Welcome"
-            box.border_subtitle = "↑ ↓ Enter · Esc, or start typing"
-            introduction = Content.assemble((self._model, "bold $accent"), f" {INTRODUCTION}\n")
-            # In the list, with which it scrolls where rows are short.
-            yield OptionList(
-                Option(introduction, disabled=True), *map(_option_text, self._offers), markup=False
-            )
-
     def on_mount(self) -> None:
         self._opened_at = self.app.clock()
-        self.query_one(OptionList).highlighted = 1
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.query_one(OptionList).scroll_to_highlight)
@@ -152,11 +129,11 @@ class WelcomeScreen(GuardedDialog[str]):
         await self.app.prompt._on_paste(event)
         self._close_with("")
 
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+    def choose(self, option_id: str) -> None:
         if self._is_closed:
             self.app.prompt.action_send()
         elif self.app.clock() - self._opened_at > ENTER_DELAY_SECONDS:
-            self._close_with(self._offers[event.option_index - 1].id)
+            self._close_with(option_id)
 
     def _close_with(self, offer_id: str) -> None:
         if not self._is_closed:

@@ -83,7 +83,10 @@ class ChatController:
         else:
             text = prompt
         if parsed is None and waits and self.editing is not None:
-            await self._submit_edit(text)
+            if self._own.running is None:
+                await self.ask_or_replace(text)
+            else:
+                self._reject(text, "A turn is running: stop it or wait, then send this.")
         elif self.idle or (self._app.session_ready and not waits):
             await self._run_or_ask(text)
         else:
@@ -105,12 +108,6 @@ class ChatController:
     def _set_editing(self, turn: TurnView | None) -> None:
         self.editing = turn
         self._app.prompt.border_title = Content("editing · Esc cancels" if turn else "")
-
-    async def _submit_edit(self, text: str) -> None:
-        if self._own.running is not None:
-            self._reject(text, "A turn is running: stop it or wait, then send this.")
-            return
-        await self.ask_or_replace(text)
 
     async def ask_or_replace(self, text: str) -> None:
         text += self.shell.take_outputs()

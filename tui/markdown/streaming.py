@@ -112,13 +112,9 @@ class StreamingMarkdown:
     def set_layout(self, width: int, styles: TextStyles) -> None:
         """Render everything for a width in cells and a theme's styles; the old rows stay meanwhile."""
         self.layout = width, styles
-        self._restart("".join(self.pieces) + self._closed)
+        self.restart("".join(self.pieces) + self._closed)
 
-    def rerender_as(self, text: str) -> None:
-        """Render everything once more, as ``text`` and in one piece; for after ``finish``."""
-        self._restart(text)
-
-    def _restart(self, closed: str) -> None:
+    def restart(self, closed: str) -> None:
         """Take back what is rendered: ``closed`` is all closed text, and is to be rendered again."""
         self._covered_chars += len(closed) - len(self._closed)
         self._closed, self.pieces, self._replaces_all, self._job = closed, [], True, None

@@ -49,7 +49,7 @@ class PromptCompleter:
         elif match := _FILE.search(text_before):
             typed = match["typed"].lstrip('"')
             if self._files.is_stale(typed):
-                source, read = f"@{folder_of(typed)}", self._files.begin_refresh(typed)
+                source, read = f"@{folder_of(typed)}", partial(self._files.refresh, typed)
         before, self._source = self._source, source
         return read if source != before else None
 

@@ -5,13 +5,11 @@ is by hand because it runs at every key: 2 to 7 ms among 20,000 paths, where
 from __future__ import annotations
 
 import heapq
-import math
 import os
 import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 from tools.git import run_git
@@ -24,59 +22,47 @@ _SKIPPED_FOLDERS = {"node_modules", "__pycache__", "venv", "target", "build", "d
 
 
 class FileIndex:
-    """The files below a folder, and in one that is typed. ``begin_refresh`` lists, ``search`` ranks."""
+    """The files below a folder, and in those that are typed. ``refresh`` lists, ``search`` ranks."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._paths: list[tuple[str, str]] = []
-        """Each path in lower case and as it is."""
-        self._named: tuple[str | None, list[str]] = (None, [])
-        """The folder of a path that was typed, and the paths in it."""
-        self._refreshed: tuple[str | None, float] = (None, -math.inf)
-        """The folder that was listed last, and when."""
-        self._wanted: str | None = None
-        """The folder of what was typed last."""
+        self._listings: dict[str | None, tuple[float, list[tuple[str, str]]]] = {}
+        """By the folder of a path that was typed, None for those below the root: when it was listed,
+        and each path in lower case and as it is."""
 
     def is_stale(self, typed: str) -> bool:
         """Whether what ``typed`` may mean has to be listed again; a former list may be there."""
-        folder, when = self._refreshed
-        return folder != folder_of(typed) or time.monotonic() - when > REFRESH_SECONDS
+        listing = self._listings.get(folder_of(typed))
+        return listing is None or time.monotonic() - listing[0] > REFRESH_SECONDS
 
-    def begin_refresh(self, typed: str = "") -> Callable[[], None]:
-        """Return a function that lists what ``typed`` may mean. It blocks: call it in a thread. The
-        list is dropped if another folder is typed meanwhile."""
-        self._wanted = folder_of(typed)
-        return partial(self._refresh, self._wanted)
-
-    def _refresh(self, folder: str | None) -> None:
-        if folder is None:
-            tracked = _git_files(self._root)
-            paths = list(_walk(self._root)) if tracked is None else tracked
-            self._paths = [(path.lower(), path) for path in paths]
+    def refresh(self, typed: str = "") -> None:
+        """List what ``typed`` may mean. It blocks: call it in a thread."""
+        if (folder := folder_of(typed)) is not None:
+            paths = _list_folder(self._root, folder)
+        elif (tracked := _git_files(self._root)) is not None:
+            paths = tracked
         else:
-            listed = _list_folder(self._root, folder)
-            if folder == self._wanted:
-                self._named = folder, listed
-        if folder == self._wanted:
-            self._refreshed = folder, time.monotonic()
+            paths = list(_walk(self._root))
+        self._listings[folder] = time.monotonic(), [(path.lower(), path) for path in paths]
 
     def search(self, typed: str, limit: int) -> list[str]:
         """Return at most ``limit`` paths that ``typed`` may mean, the best first: file names that begin
         with it, then those that contain it, then paths with its characters in order; shorter ones
         first. Paths with ``/``, ``~`` or ``../`` first are completed from their folder."""
-        if (folder := folder_of(typed)) is not None:
-            paths = self._named[1] if folder == self._named[0] else []
+        folder = folder_of(typed)
+        _, paths = self._listings.get(folder, (0.0, []))
+        if folder is not None:
             hidden = typed.rpartition("/")[2].startswith(".")
-            found = (path for path in paths if path.startswith(typed))
+            found = (path for _, path in paths if path.startswith(typed))
             return [path for path in found if hidden or not path[len(folder) :].startswith(".")][
                 :limit
             ]
         query = typed.lower().removeprefix("./")
-        matches = [pair for pair in self._paths if query in pair[0]]
+        matches = [pair for pair in paths if query in pair[0]]
         if not matches:
             # Characters in order, with others between them.
             subsequence = re.compile(".*?".join(map(re.escape, query)))
-            matches = [pair for pair in self._paths if subsequence.search(pair[0])]
+            matches = [pair for pair in paths if subsequence.search(pair[0])]
         ranked = heapq.nsmallest(limit, matches, key=lambda pair: _rank(pair[0], query))
         return [path for _, path in ranked]
 

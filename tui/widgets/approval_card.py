@@ -131,7 +131,7 @@ class ApprovalCard(Guarded, Vertical):
         self._note = Static(note, classes="note")
         self._note.display = bool(note)
         self._call = _Call(self._stream, self._note, classes="call")
-        self._card_layout = CardLayout()
+        self.styles.set_rule("layout", CardLayout())
         self._type_into_prompt = type_into_prompt
         self._labels = {
             key: label
@@ -147,11 +147,6 @@ class ApprovalCard(Guarded, Vertical):
         self._shortcut: tuple[str, Timer] | None = None
         """A letter that was pressed just now, and the timer after which it decides."""
         self._decided: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-    @property
-    def layout(self) -> CardLayout:
-        """The call keeps rows in addition to the answers, however few there are."""
-        return self._card_layout
 
     def compose(self) -> ComposeResult:
         yield self._call

@@ -122,7 +122,7 @@ class AssistantMessage(Guarded, Widget):
                 self._markdown.apply(job, await asyncio.to_thread(job.run))
                 self._is_rendering = bool(job.closed) or self._finished
             elif self._needs_rerender:
-                self._markdown.rerender_as(self.item.displayed_markdown)
+                self._markdown.restart(self.item.displayed_markdown)
             else:
                 self._is_rendering = False
         now = time.monotonic()

@@ -63,16 +63,11 @@ class ElicitationForm(Guarded, Vertical):
         self._form = Form.from_schema(elicitation.schema)
         if elicitation.url is None and self._form.fields and not self._form.needs_input:
             self.border_subtitle = "Ctrl-S sends the defaults"
-        self._card_layout = CardLayout()
+        self.styles.set_rule("layout", CardLayout())
         self._widgets: dict[str, FieldWidget] = {}
         self._decided: asyncio.Future[ElicitationResult] = (
             asyncio.get_running_loop().create_future()
         )
-
-    @property
-    def layout(self) -> CardLayout:
-        """The error and the buttons keep their rows, however few are left for the fields."""
-        return self._card_layout
 
     def compose(self) -> ComposeResult:
         question = self._elicitation

@@ -268,21 +268,17 @@ class TurnPanes(Vertical):
             format_seconds(spent) if spent >= 0.05 else "",
             format_tokens(tokens) if tokens else "",
         ]
-        self._set_title(
-            "reasoning",
-            " · ".join(filter(None, words)),
-            live is not None and live.kind == "reasoning",
-        )
+        streaming = live.kind if live is not None else ""
+        panes, title = self._panes, " · ".join(filter(None, words))
+        panes["reasoning"].set_title(title, active=streaming == "reasoning")
         writing = live is not None and live.kind == "call" and live.state == "writing"
-        self._set_title("arguments", f"{len(calls)} calls" if len(calls) > 1 else "", writing)
+        title = f"{len(calls)} calls" if len(calls) > 1 else ""
+        panes["arguments"].set_title(title, active=writing)
         states = {"waiting": "needs approval", "writing": "", "failed": "failed"}
         if call is not None:
             states |= {"running": call.progress or "running", "done": duration(call)}
-        self._set_title("results", states[call.state] if call else "", running)
-        self._set_title("answer", "", live is not None and live.kind in ("answer", "commentary"))
-
-    def _set_title(self, pane: str, state: str, active: bool) -> None:
-        self._panes[pane].set_title(state, active=active)
+        panes["results"].set_title(states[call.state] if call else "", active=running)
+        panes["answer"].set_title("", active=streaming in ("answer", "commentary"))
 
 
 def _is_scrolled_away(pane: Widget) -> bool:

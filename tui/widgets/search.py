@@ -44,40 +44,6 @@ class SearchHit:
     """Its number among the hits in that item or prompt, from 0."""
 
 
-class DisplayedTexts:
-    """The texts of prompts and items as their widgets show them; Markdown is rendered once for each."""
-
-    def __init__(self, width: int) -> None:
-        """``width``: columns of the messages, which tables and rules depend on."""
-        self._width = width
-        self._rendered: dict[ItemView, tuple[str, str]] = {}
-        """Markdown and rendered text of each message."""
-
-    async def of(self, turn: TurnView, item: ItemView | None) -> str:
-        """Return the text of an item, or with None of the prompt, with all that can be unfolded."""
-        if item is None:
-            return prompt_content(turn, expanded=True).plain
-        if item.coloured is not None:
-            return "".join(text for text, _ in item.coloured)
-        if item.kind in ("answer", "commentary"):
-            return await self._render(item)
-        text = str(item.text) if item.final_text is None else item.final_text
-        if item.kind != "call":
-            return text
-        runs = format_arguments(text, item.title) if item.final_text is not None else [(text, "")]
-        return "\n".join(["".join(text for text, _ in runs), item.result or "", item.changes])
-
-    async def _render(self, item: ItemView) -> str:
-        source = item.displayed_markdown
-        if self._rendered.get(item, ("", ""))[0] != source:
-            render = partial(render_markdown, source, self._width, NO_STYLES)
-            # The keys typed meanwhile are handled: all messages together may take seconds.
-            is_long = len(source) > INLINE_CHARS
-            rows = await (asyncio.to_thread(render) if is_long else asyncio.sleep(0, render()))
-            self._rendered[item] = source, join_rows(rows)[0]
-        return self._rendered.get(item, ("", ""))[1]
-
-
 class BaseSearchBar(Guarded, Horizontal):
     """Takes the query and goes from hit to hit; subclasses define ``find``, ``show_hit``, ``leave``."""
 
@@ -168,15 +134,42 @@ class SearchBar(BaseSearchBar):
         super().__init__()
         self._transcript = transcript
         widths = (message.size.width for message in transcript.query(AssistantMessage))
-        self._texts = DisplayedTexts(next(widths, transcript.size.width))
+        self._text_width = next(widths, transcript.size.width)
+        """Columns of the messages, which tables and rules depend on."""
+        self._rendered: dict[ItemView, tuple[str, str]] = {}
+        """Markdown and rendered text of each message."""
 
     async def find(self, query: str) -> Sequence[SearchHit]:
         hits = []
         for turn in self._transcript.turns:
             for item in (None, *turn.items):
-                found = find_folded(await self._texts.of(turn, item), query.casefold())
+                found = find_folded(await self._text_of(turn, item), query.casefold())
                 hits += [SearchHit(turn, item, index) for index, _ in enumerate(found)]
         return hits
+
+    async def _text_of(self, turn: TurnView, item: ItemView | None) -> str:
+        """Return the text of an item, or with None of the prompt, with all that can be unfolded."""
+        if item is None:
+            return prompt_content(turn, expanded=True).plain
+        if item.coloured is not None:
+            return "".join(text for text, _ in item.coloured)
+        if item.kind in ("answer", "commentary"):
+            return await self._render_text(item)
+        text = str(item.text) if item.final_text is None else item.final_text
+        if item.kind != "call":
+            return text
+        runs = format_arguments(text, item.title) if item.final_text is not None else [(text, "")]
+        return "\n".join(["".join(text for text, _ in runs), item.result or "", item.changes])
+
+    async def _render_text(self, item: ItemView) -> str:
+        source = item.displayed_markdown
+        if self._rendered.get(item, ("", ""))[0] != source:
+            render = partial(render_markdown, source, self._text_width, NO_STYLES)
+            # The keys typed meanwhile are handled: all messages together may take seconds.
+            is_long = len(source) > INLINE_CHARS
+            rows = await (asyncio.to_thread(render) if is_long else asyncio.sleep(0, render()))
+            self._rendered[item] = source, join_rows(rows)[0]
+        return self._rendered.get(item, ("", ""))[1]
 
     async def show_hit(self, hit: SearchHit, query: str) -> None:
         if hit.turn not in self._transcript.turns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import ClassVar, Literal
 
 from rich.cells import cell_len
@@ -26,40 +27,6 @@ Step = Literal[
 
 Position = tuple[int, int]
 """A line and a column in it, both from 0, in characters."""
-
-
-class TokenIndex:
-    """The start and end of each token of a text, in order. A token that is only a part of a character
-    has no text: the character belongs to the token that completes it."""
-
-    def __init__(self) -> None:
-        self._starts: list[Position] = []
-        self._ends: list[Position] = []
-
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    def add(self, start: Position, end: Position) -> None:
-        self._starts.append(start)
-        self._ends.append(end)
-
-    def truncate(self, count: int) -> None:
-        del self._starts[count:]
-        del self._ends[count:]
-
-    def span(self, number: int) -> tuple[Position, Position]:
-        return self._starts[number], self._ends[number]
-
-    def at(self, position: Position) -> int:
-        """The token that has the character at a position, or the last one before it; of several
-        that make up the character the first. 0 where none is before it."""
-        number = bisect_right(self._starts, position) - 1
-        if number < 0:
-            return 0
-        start = self._starts[number]
-        while number and self._starts[number - 1] == start:
-            number -= 1
-        return number
 
 
 class TokenBrowser(TextStream):
@@ -96,7 +63,9 @@ class TokenBrowser(TextStream):
 
     def __init__(self) -> None:
         super().__init__()
-        self._index = TokenIndex()
+        self._tokens: list[tuple[Position, Position]] = []
+        """The start and end of each, in order. One that is only a part of a character has no text: the
+        character belongs to the token that completes it."""
         self.cursor: int | None = None
         """The number of the token that the cursor is on, from 0; None: there is no cursor."""
         self.follows_last = False
@@ -110,7 +79,7 @@ class TokenBrowser(TextStream):
 
     @property
     def token_count(self) -> int:
-        return len(self._index)
+        return len(self._tokens)
 
     def write_tokens(self, runs: Iterable[TokenRun]) -> None:
         changed = max(0, len(self.lines) - 1)
@@ -118,22 +87,22 @@ class TokenBrowser(TextStream):
             start = self._end
             self._append(text, style)
             if is_token:
-                self._index.add(start, self._end)
+                self._tokens.append((start, self._end))
         self._update_from(changed)
         if self.cursor is not None and self.follows_last:
-            self._set_cursor(len(self._index) - 1)
+            self._set_cursor(len(self._tokens) - 1)
         elif self.cursor is None and self.has_focus:
-            self.move_cursor_to(len(self._index) - 1)
+            self.move_cursor_to(len(self._tokens) - 1)
 
     def mark(self) -> int:
         """End the line that is open; ``truncate`` to it removes the tokens behind it, too."""
         mark = super().mark()
-        self._marks[mark] = len(self._index)
+        self._marks[mark] = len(self._tokens)
         return mark
 
     def truncate(self, mark: int = 0) -> None:
         """Remove what was written after ``mark`` was returned; the cursor keeps its number."""
-        self._index.truncate(self._marks.get(mark, 0) if mark else 0)
+        del self._tokens[self._marks.get(mark, 0) if mark else 0 :]
         super().truncate(mark)
 
     @property
@@ -144,7 +113,7 @@ class TokenBrowser(TextStream):
 
     def move_cursor_to(self, number: int | None) -> None:
         """Put the cursor on a token, or the last one, and scroll to it; None: there is no cursor."""
-        self._goal, last = None, len(self._index) - 1
+        self._goal, last = None, len(self._tokens) - 1
         if number is None or last < 0:
             self.follows_last = False
             self._set_cursor(None)
@@ -162,13 +131,13 @@ class TokenBrowser(TextStream):
         self.post_message(self.Moved(number))
 
     def _refresh_cursor(self) -> None:
-        if self.cursor is not None and self.cursor < len(self._index) and self._rows:
+        if self.cursor is not None and self.cursor < len(self._tokens) and self._rows:
             first, last = self._cursor_rows()
             self.refresh_lines(first, last - first + 1)
 
     def _cursor_rows(self) -> tuple[int, int]:
         assert self.cursor is not None
-        start, end = self._index.span(self.cursor)
+        start, end = self._tokens[self.cursor]
         return self._row_at(start), self._row_at(end)
 
     def _scroll_to_cursor(self) -> None:
@@ -176,7 +145,7 @@ class TokenBrowser(TextStream):
             self.anchor()
             self.scroll_end(animate=False, immediate=True)
             return
-        if self.cursor is None or self.cursor >= len(self._index):  # by now, after a refresh
+        if self.cursor is None or self.cursor >= len(self._tokens):  # by now, after a refresh
             return
         self.release_anchor()
         first, last = self._cursor_rows()
@@ -199,17 +168,17 @@ class TokenBrowser(TextStream):
 
     def on_resize(self) -> None:
         super().on_resize()
-        if self.cursor is not None and self.cursor < len(self._index):
+        if self.cursor is not None and self.cursor < len(self._tokens):
             self.call_after_refresh(self._scroll_to_cursor)
 
     # --- keys and mouse ---
 
     def action_move_cursor(self, step: Step) -> None:
-        count = len(self._index)
+        count = len(self._tokens)
         if self.cursor is None or self.cursor >= count:
             self.move_cursor_to(count - 1)
             return
-        row = self._row_at(self._index.span(self.cursor)[0])
+        row = self._row_at(self._tokens[self.cursor][0])
         height = max(1, self.scrollable_content_region.height - 1)
         match step:
             case "left" | "right":
@@ -240,7 +209,7 @@ class TokenBrowser(TextStream):
 
     def _cell_of_cursor(self, row: int) -> int:
         assert self.cursor is not None
-        (line, column), _ = self._index.span(self.cursor)
+        (line, column), _ = self._tokens[self.cursor]
         _, start, _ = self._rows[row]
         return cell_len(self.lines[line].text[start:column])
 
@@ -248,7 +217,7 @@ class TokenBrowser(TextStream):
         """The token in a cell of a row; the last one for None, or where the row ends before it; that
         of all where no rows are laid out yet."""
         if not self._rows:
-            return max(0, len(self._index) - 1)
+            return max(0, len(self._tokens) - 1)
         line, start, end = self._rows[row]
         text = self.lines[line].text
         column, cells = start, 0
@@ -257,7 +226,15 @@ class TokenBrowser(TextStream):
             column += 1
         if column == end and end < len(text):
             column -= 1  # the next row begins there
-        return self._index.at((line, column))
+        return self._token_at((line, column))
+
+    def _token_at(self, position: Position) -> int:
+        """The token that has the character at a position, or the last one before it; of several
+        that make up the character the first. 0 where none is before it."""
+        number = max(0, bisect_right(self._tokens, position, key=itemgetter(0)) - 1)
+        while number and self._tokens[number - 1][0] == self._tokens[number][0]:
+            number -= 1
+        return number
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
         """Put the cursor on the token that is pressed: by the click the panel has moved the rows."""
@@ -273,7 +250,7 @@ class TokenBrowser(TextStream):
     def find_tokens(self, query: str) -> list[int]:
         """The tokens with which the occurrences of ``query``, which is case-folded, begin."""
         return [
-            self._index.at((number, start))
+            self._token_at((number, start))
             for number, line in enumerate(self.lines)
             for start, _ in find_folded(line.text, query)
         ]
@@ -293,18 +270,18 @@ class TokenBrowser(TextStream):
 
     def _cell_behind(self, row: int) -> int | None:
         """The cell behind a row's text, where the cursor's token is the line break there."""
-        if self.cursor is None or self.cursor >= len(self._index) or row >= len(self._rows):
+        if self.cursor is None or self.cursor >= len(self._tokens) or row >= len(self._rows):
             return None
         line, start, end = self._rows[row]
         text = self.lines[line].text
-        (first, column), (last, _) = self._index.span(self.cursor)
+        (first, column), (last, _) = self._tokens[self.cursor]
         starts_here = (first, column) == (line, len(text)) and end == len(text)
         return cell_len(text[start:end]) if starts_here and last > first else None
 
     def _marked_spans(self, number: int, start: int, end: int) -> Sequence[MarkedSpan]:
-        if self.cursor is None or self.cursor >= len(self._index):
+        if self.cursor is None or self.cursor >= len(self._tokens):
             return ()
-        (first, column), (last, stop) = self._index.span(self.cursor)
+        (first, column), (last, stop) = self._tokens[self.cursor]
         if not first <= number <= last:
             return ()
         text = self.lines[number].text

@@ -88,7 +88,7 @@ async def test_prompt_input_file_name_is_no_second_mention(tmp_path: Path, name:
     """A repository's file name attaches no other file."""
     (tmp_path / f"x {name}").touch()
     completion = PromptCompleter(Commands([]), files := FileIndex(tmp_path))
-    files.begin_refresh()()
+    files.refresh()
     found = completion.suggest("@x")
     mentions = [choice.text.strip() for choice in found.choices] if found else []
     assert mentions == ([f'@"x {name}"'] if name == "a @b" else [])
@@ -182,25 +182,23 @@ def test_file_index_ignored_files_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "node_modules").mkdir()
     (tmp_path / "node_modules" / "app.js").touch()
     files = FileIndex(tmp_path)
-    files.begin_refresh()()
+    files.refresh()
     assert files.search("app", 9) == ["app.py", "app.pyc", "test_app.py"]
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    files.begin_refresh()()
+    files.refresh()
     assert files.search("app.p", 9) == ["app.py", "test_app.py"]
     assert files.search("tap", 9) == ["test_app.py"], "letters in order"
-    files.begin_refresh(f"{tmp_path}/no")()
+    files.refresh(f"{tmp_path}/no")
     assert files.search(f"{tmp_path}/no", 9) == [f"{tmp_path}/node_modules/"]
 
 
-def test_folder_that_is_listed_late_is_dropped(tmp_path: Path) -> None:
+def test_folder_that_is_listed_late_leaves_what_is_typed_now(tmp_path: Path) -> None:
     for name in ("before", "now"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "notes.txt").touch()
     files = FileIndex(tmp_path)
-    before = files.begin_refresh(f"{tmp_path}/before/")
-    now = files.begin_refresh(f"{tmp_path}/now/")
-    now()
-    before()
+    files.refresh(f"{tmp_path}/now/")
+    files.refresh(f"{tmp_path}/before/")
     assert files.search(f"{tmp_path}/now/", 5) == [f"{tmp_path}/now/notes.txt"]
 
 
@@ -221,7 +219,7 @@ def test_file_index_runs_nothing_of_a_repository(tmp_path: Path) -> None:
     (clone / ".git" / "info" / "exclude").write_text("excluded\n")
     for folder, path in ((clone, "docs/guide.md"), (docs, "guide.md")):
         files = FileIndex(folder)
-        files.begin_refresh()()
+        files.refresh()
         assert path in files.search("guide", 9) and not files.search("excluded", 9)
     assert not marker.exists()
 

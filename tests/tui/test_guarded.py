@@ -123,7 +123,7 @@ async def test_app_that_breaks_saves_the_draft(
             await driver.pilot.press(*"my draft")
             history = driver.app.prompt.prompt_history
             await fail(driver, monkeypatch, KeyError("nothing"))
-    assert history.earlier("") == "my draft"
+    assert history.go(-1, "") == "my draft"
 
 
 async def test_files_are_completed_beside_links_that_lead_nowhere(

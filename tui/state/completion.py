@@ -69,7 +69,11 @@ class PromptCompleter:
         if match := _FILE.search(text_before):
             typed = match["typed"].lstrip('"')
             found = map(format_mention, self._files.search(typed, MAX_CHOICES))
-            choices = [_file_choice(mention) for mention in found if mention is not None]
+            choices = [
+                CompletionItem(mention + ("" if mention.rstrip('"').endswith("/") else " "))
+                for mention in found
+                if mention is not None
+            ]
             return Suggestions(match.start(), choices) if choices else None
         return None
 
@@ -103,7 +107,3 @@ def _matching_choices(choices: Iterable[CompletionItem], typed: str) -> list[Com
     known, query = list(choices), typed.lower()
     begin = [choice for choice in known if choice.text.lower().startswith(query)]
     return (begin + [c for c in known if c not in begin and query in c.text.lower()])[:MAX_CHOICES]
-
-
-def _file_choice(mention: str) -> CompletionItem:
-    return CompletionItem(mention + ("" if mention.rstrip('"').endswith("/") else " "))

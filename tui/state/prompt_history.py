@@ -12,7 +12,7 @@ MAX_PROMPTS = 1000
 
 
 class PromptHistory:
-    """The prompts in order, behind them the draft, with a position that ``earlier`` and ``later`` move.
+    """The prompts in order, behind them the draft, with a position that ``go`` moves.
     An edit stays at its position until something is sent, then among this process's earlier prompts."""
 
     def __init__(self, path: Path | None) -> None:
@@ -48,15 +48,9 @@ class PromptHistory:
                 self.entries.append(unsent)
         self._index, self._edits = len(self.entries), {}
 
-    def earlier(self, text: str) -> str | None:
-        """Go to the prompt before and return it; None at the first. ``text``: what is there now."""
-        return self._go(-1, text)
-
-    def later(self, text: str) -> str | None:
-        """Go to the next prompt, or the draft, and return it; None at the end. ``text``: as of now."""
-        return self._go(1, text)
-
-    def _go(self, by: int, text: str) -> str | None:
+    def go(self, by: int, text: str) -> str | None:
+        """Go to the prompt before (-1), or to the next one or the draft (1), and return it; None where
+        there is none. ``text``: what is there now."""
         entries = self.entries
         index = self._index + by
         if not 0 <= index <= len(entries):

@@ -106,7 +106,10 @@ class _Fold:
         self.seconds = max(self.seconds, at)
         match event:
             case ev.AgentLoad():
-                self._go_on("load", at)
+                if self._phase is None or self._phase.kind != "load":
+                    self._phase = TimeSpan("load", self._idle_since, at)
+                    self.spans.append(self._phase)
+                self._phase.ended = self._idle_since = at
             case ev.AgentPrefill(total=total, cached=cached):
                 if self._phase is None or self._phase.kind != "prefill":
                     self._end_phase(at)
@@ -144,12 +147,6 @@ class _Fold:
                 span.began = span.ended = at
                 self.spans.remove(span)
                 self.spans.append(span)
-
-    def _go_on(self, kind: SpanKind, at: float) -> None:
-        if self._phase is None or self._phase.kind != kind:
-            self._phase = TimeSpan(kind, self._idle_since, at)
-            self.spans.append(self._phase)
-        self._phase.ended = self._idle_since = at
 
     def _end_phase(self, at: float) -> None:
         if self._phase is not None:

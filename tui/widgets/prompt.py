@@ -273,14 +273,14 @@ class PromptInput(Guarded, FoldingArea):
             self.action_cursor_up()
         elif not self.text and self._has_queued():
             self.post_message(self.Recalled())
-        elif (text := self.prompt_history.earlier(self.draft)) is not None:
+        elif (text := self.prompt_history.go(-1, self.draft)) is not None:
             self.replace_with(text)
 
     def action_later(self) -> None:
         """Move the cursor down; on the last line, go forward in what was sent."""
         if self.cursor_location[0] < self.document.line_count - 1:
             self.action_cursor_down()
-        elif (text := self.prompt_history.later(self.draft)) is not None:
+        elif (text := self.prompt_history.go(1, self.draft)) is not None:
             self.replace_with(text)
 
     async def _on_key(self, event: events.Key) -> None:

@@ -40,17 +40,13 @@ class TabLabel:
         if self.state is None:
             return f" {self.title} ", "", ""
         close = "× " if self.is_active else ""
-        title = truncate_title(self.title, title_columns)
+        title = self.title
+        if cell_len(title) > title_columns:
+            title = f"{set_cell_size(title, title_columns - 1).rstrip()}…"
         return f" {self.number} ", STATE_MARKS[self.state][0], f" {title} {close}"
 
     def width(self, title_columns: int) -> int:
         return sum(map(cell_len, self.label_parts(title_columns)))
-
-
-def truncate_title(title: str, columns: int) -> str:
-    if cell_len(title) <= columns:
-        return title
-    return f"{set_cell_size(title, columns - 1).rstrip()}…"
 
 
 def fit_tabs(tabs: Sequence[TabLabel], columns: int) -> tuple[int, range]:

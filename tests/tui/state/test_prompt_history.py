@@ -13,12 +13,12 @@ def test_prompt_history_next_session_has_sent_prompts(tmp_path: Path) -> None:
     for text in ("one", "two\nlines", "two\nlines"):
         first.add(text)
     second = PromptHistory(file)
-    assert second.earlier("draft") == "two\nlines"
-    assert second.earlier("two\nlines") == "one"
-    assert second.earlier("one") is None
-    assert second.later("one") == "two\nlines"
-    assert second.later("two\nlines") == "draft"
-    assert second.later("draft") is None
+    assert second.go(-1, "draft") == "two\nlines"
+    assert second.go(-1, "two\nlines") == "one"
+    assert second.go(-1, "one") is None
+    assert second.go(1, "one") == "two\nlines"
+    assert second.go(1, "two\nlines") == "draft"
+    assert second.go(1, "draft") is None
 
 
 def test_prompt_history_edits_stay_until_something_is_sent(tmp_path: Path) -> None:
@@ -26,17 +26,17 @@ def test_prompt_history_edits_stay_until_something_is_sent(tmp_path: Path) -> No
     history = PromptHistory(file)
     history.add("one")
     history.add("two")
-    assert history.earlier("first draft") == "two"
-    assert history.earlier("second draft") == "one"
-    assert history.later("one, edited") == "second draft"
-    assert history.later("second draft") == "first draft"
-    assert history.later("first draft") is None
-    assert history.earlier("first draft") == "second draft"
+    assert history.go(-1, "first draft") == "two"
+    assert history.go(-1, "second draft") == "one"
+    assert history.go(1, "one, edited") == "second draft"
+    assert history.go(1, "second draft") == "first draft"
+    assert history.go(1, "first draft") is None
+    assert history.go(-1, "first draft") == "second draft"
     history.add("second draft, sent")
     texts = ["second draft, sent", "first draft", "one, edited", "two", "one"]
     text_now = ""
     for text in texts:
-        text_now = history.earlier(text_now) or ""
+        text_now = history.go(-1, text_now) or ""
         assert text_now == text
     assert file.read_text() == '"one"\n"two"\n"second draft, sent"\n'
 
@@ -55,5 +55,5 @@ def test_prompt_history_damaged_file_is_read_and_trimmed(tmp_path: Path) -> None
     file = tmp_path / "prompts.jsonl"
     file.write_text("".join(f'"{n}"\n' for n in range(3 * MAX_PROMPTS)) + '"cut o')
     history = PromptHistory(file)
-    assert history.earlier("") == str(3 * MAX_PROMPTS - 1)
+    assert history.go(-1, "") == str(3 * MAX_PROMPTS - 1)
     assert len(file.read_text().splitlines()) < MAX_PROMPTS + 1

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import UserError
 from agent.util import gc_tuning
@@ -19,7 +19,7 @@ from agent.util.programs import set_root
 from agent.util.sanitize import echo
 from tools import process_groups
 from tui.app import AgentApp
-from tui.session import Serving, Session
+from tui.session import Session
 from tui.terminal import bracketed_paste, screen
 
 if TYPE_CHECKING:
@@ -33,16 +33,8 @@ HANGUP_SECONDS = 4.0
 """Time that the app has to end in order once its terminal is gone."""
 
 
-def main(
-    launch: LaunchOptions,
-    *,
-    continue_latest: bool = False,
-    resume: str | None = None,
-    serving: Serving | None = None,
-    replay: float | None = None,
-    first_prompt: str = "",
-) -> int:
-    """Run the app and return the exit code; the options are those of `Session`."""
+def main(launch: LaunchOptions, **options: Any) -> int:
+    """Run the app with these options of `Session`, and return the exit code."""
     from agent.config.paths import user_paths
     from agent.config.settings import save_setting
 
@@ -58,16 +50,8 @@ def main(
     try:
         bracketed_paste.patch_textual()
         with screen.own_terminal(paths.log_file) as guard:
-            session = Session(
-                launch,
-                continue_latest=continue_latest,
-                resume=resume,
-                serving=serving,
-                replay=replay,
-                first_prompt=first_prompt,
-            )
             app = AgentApp(
-                session,
+                Session(launch, **options),
                 history=paths.state / "prompts.jsonl",
                 theme=settings.theme,
                 shows_panes=settings.view != "conversation",

@@ -13,7 +13,7 @@ from agent.util.sanitize import echo
 
 
 def run_app(launch: LaunchOptions, **options: Any) -> int:
-    """Run the app with these options of `tui.main.main` and return its exit code."""
+    """Run the app with these options of `tui.session.Session` and return its exit code."""
     from tui.main import main  # no other command imports it
 
     began = time.time()

@@ -30,16 +30,12 @@ KEEP_SCREENS = 4
 class Foldable:
     """A base of widgets that show a part of their text until the person expands them."""
 
-    _expanded = False
+    expanded = False
 
-    @property
-    def expanded(self) -> bool:
-        return self._expanded
-
-    @expanded.setter
-    def expanded(self, value: bool) -> None:
-        if value != self._expanded:
-            self._expanded = value
+    def set_expanded(self, expanded: bool) -> None:
+        """Show all of the text, or the part again."""
+        if expanded != self.expanded:
+            self.expanded = expanded
             self.update_fold()
 
     def update_fold(self) -> None:

@@ -30,7 +30,7 @@ class FoldToggle(Static, can_focus=True):
     def action_toggle_fold(self) -> None:
         block = self.parent
         assert isinstance(block, ReasoningBlock)
-        block.expanded = not block.expanded
+        block.set_expanded(not block.expanded)
 
     def on_click(self) -> None:
         self.action_toggle_fold()
@@ -73,7 +73,7 @@ class ReasoningBlock(Guarded, Foldable, Vertical):
         if not self._toggle.is_attached:
             return
         self._update_title()
-        if self.item.is_complete and not self._expanded:
+        if self.item.is_complete and not self.expanded:
             if self._stream is not None:
                 self._stream.remove()
                 self._stream = None
@@ -91,7 +91,7 @@ class ReasoningBlock(Guarded, Foldable, Vertical):
             self._stream.write(new)
 
     def _update_title(self) -> None:
-        arrow = "▾" if self._expanded or not self.item.is_complete else "▸"
+        arrow = "▾" if self.expanded or not self.item.is_complete else "▸"
         if not self.item.is_complete:
             spent = format_seconds(max(0.0, self._now - self.item.began)) if self._now else ""
             line = f"{arrow} Thinking {spent}"

@@ -65,7 +65,7 @@ class ShellOutput(Foldable, Vertical):
         if not self._output.is_attached:
             return
         lines = display_text(run.text).split("\n")
-        hidden = 0 if self._expanded else max(0, len(lines) - FOLDED_LINES)
+        hidden = 0 if self.expanded else max(0, len(lines) - FOLDED_LINES)
         visible = lines[hidden:] if run.running else lines[: len(lines) - hidden]
         self._output.truncate()
         if visible != [""]:

@@ -87,7 +87,7 @@ class ToolCallCard(Guarded, Foldable, Vertical):
     def _show_result(self) -> None:
         lines = (self.item.result or "").strip("\n").split("\n")
         failed, hidden = self.item.state == "failed", max(0, len(lines) - FOLDED_LINES)
-        if self._expanded:
+        if self.expanded:
             hidden = 0
         visible = lines[hidden:] if failed else lines[: len(lines) - hidden]
         key = self.app.key_bindings.label("fold")

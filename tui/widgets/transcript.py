@@ -190,7 +190,7 @@ class Transcript(VirtualScroll):
             return []
         if not isinstance(widget, Foldable):
             return [widget]
-        widget.expanded = True
+        widget.set_expanded(True)
         return list(widget.query(TextStream)) or [widget]
 
     @property
@@ -247,7 +247,7 @@ class Transcript(VirtualScroll):
         for entry in entries:
             entry.expanded = expanded
         for widget in foldable:
-            widget.expanded = expanded
+            widget.set_expanded(expanded)
 
     # --- its widgets ---
 

@@ -68,7 +68,7 @@ class UserMessage(Guarded, Foldable, Static):
     def find_text(self, query: str) -> Iterator[tuple[Selection, int]]:
         row, width = 0, max(1, self.content_size.width)
         for y, line in enumerate(
-            prompt_content(self.turn, expanded=self._expanded).plain.split("\n")
+            prompt_content(self.turn, expanded=self.expanded).plain.split("\n")
         ):
             ends = [end for _, end in wrap_line(line, width)]
             for start, end in find_folded(line, query):

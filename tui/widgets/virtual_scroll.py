@@ -209,7 +209,7 @@ class VirtualScroll(Guarded, VerticalScroll, can_focus=False):
                 entry.widget = entry.create()
                 await self.mount(entry.widget, before=before)
                 if entry.expanded and entry.foldable is not None:
-                    entry.foldable.expanded = True
+                    entry.foldable.set_expanded(True)
             before = entry.widget
 
     async def unmount_entries(self, entries: Iterable[VirtualEntry]) -> None:

@@ -10,8 +10,6 @@ from tui.widgets.status_line import StatusLine
 from tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from textual.app import App
     from textual.timer import Timer
 
@@ -52,15 +50,13 @@ class LiveDisplay:
     def visible_transcript(self) -> Transcript:
         return self.tab.transcript if self.tab is not None else self.transcript
 
-    async def follow_turn(
-        self, turn: RunningTurn, view: TurnView, repaint: Callable[[], None]
-    ) -> None:
-        """Apply the turn's events to ``view`` until its end; call ``repaint`` after each batch."""
+    async def follow_turn(self, turn: RunningTurn, view: TurnView) -> None:
+        """Apply the own turn's events to ``view`` until its end, and repaint after each batch."""
         async for batch in turn.log.follow():
             for event in batch:
                 view.apply(event)
             with self._app.batch_update():
-                repaint()
+                self.transcript.follow(view)
                 self.update_token_view()
                 self.update_queue()
                 self.update_status()

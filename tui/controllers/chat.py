@@ -11,7 +11,7 @@ from agent.errors import UserError
 from tui.controllers.shell import ShellCommands
 from tui.controllers.work import BackgroundWork
 from tui.state.command import parse_command
-from tui.terminal.notifications import notify_unfocused
+from tui.terminal.driver import notify_unfocused
 from tui.util.attachments import command_outputs, without_attachments
 from tui.util.format import display_text
 from tui.widgets.welcome import PromptExamples
@@ -237,7 +237,7 @@ class ChatController:
         app.live.update_timer()
 
         async def follow() -> None:
-            await app.live.follow_turn(turn, view, lambda: app.transcript.follow(view))
+            await app.live.follow_turn(turn, view)
             if turn.conversation.id != conversation_id:
                 app.transcript.add_notice(
                     "Another program has continued this conversation: from this turn on it is a"

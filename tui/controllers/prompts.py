@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from textual import events
 from textual.widgets import Button
 
-from tui.terminal.notifications import notify_unfocused
+from tui.terminal.driver import notify_unfocused
 from tui.widgets.prompt import PromptInput
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ async def play_conversation(app: AppContext, chat: ChatController, speed: float)
         await app.transcript.add_turn(view)
         app.live.update_timer()
         turn.start()
-        await app.live.follow_turn(turn, view, partial(app.transcript.follow, view))
+        await app.live.follow_turn(turn, view)
     app.own_turn.running = None
     app.live.update_timer()
     app.transcript.add_notice(REPLAY_OVER)

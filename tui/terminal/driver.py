@@ -1,14 +1,19 @@
-"""Between Textual and the terminal: no restart once that has gone, and no control characters in what is
-painted, as a second defence behind ``display_text``."""
+"""Between Textual and the terminal: no restart once that has gone, no control characters in what is
+painted, as a second defence behind ``display_text``, and calls to a person who looks elsewhere. Uses
+what is private in Textual 8.2 (pinned ``>=8.2.8,<8.3``)."""
 
 from __future__ import annotations
 
+import os
+
 from rich.segment import Segment
+from textual.app import App
 from textual.color import Color
 from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
 
 from agent.util.sanitize import strip_controls
+from tui.util.format import display_text
 
 
 class TerminalDriver(LinuxDriver):
@@ -31,3 +36,17 @@ class ControlCharFilter(LineFilter):
 
 
 CONTROL_CHAR_FILTER = ControlCharFilter()
+
+
+def notify_unfocused(app: App[int], text: str) -> None:
+    """Ring the bell and, within tmux by its passthrough, show a notification (OSC 9,
+    https://iterm2.com/documentation-escape-codes.html), if the terminal reports no focus."""
+    if app.app_focus:
+        return
+    app.bell()
+    line = " ".join(display_text(text).split())[:100]
+    sequence = f"\x1b]9;agent: {line}\x07"
+    if "TMUX" in os.environ:
+        sequence = "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"
+    if app._driver is not None:
+        app._driver.write(sequence)

@@ -42,8 +42,7 @@ def missing_files(text: str, root: Path) -> list[str]:
         path = match["quoted"] or match["path"].rstrip(_PUNCTUATION)
         # A bracket: it is a decorator, in code.
         like_path = match["quoted"] or (re.search(r"[./]", path) and "(" not in path)
-        candidates = (path,) if match["quoted"] else _path_candidates(match["path"])
-        if like_path and not any(_find_path(root, each) for each in candidates):
+        if like_path and not any(_find_path(root, each) for each in _path_candidates(match)):
             missing.append(path)
     return list(dict.fromkeys(missing))
 
@@ -77,8 +76,7 @@ def format_mention(path: str) -> str | None:
 
 def _mentioned_files(text: str, root: Path) -> Iterator[tuple[str, Path]]:
     for match in _MENTION.finditer(text):
-        # Punctuation may follow a path.
-        for path in (match["quoted"],) if match["quoted"] else _path_candidates(match["path"]):
+        for path in _path_candidates(match):
             if (file := _find_path(root, path)) is not None and file.is_file():
                 yield path, file
                 break
@@ -93,8 +91,9 @@ def _find_path(root: Path, path: str) -> Path | None:
         return None
 
 
-def _path_candidates(path: str) -> Iterator[str]:
+def _path_candidates(mention: re.Match[str]) -> Iterator[str]:
+    path = mention["quoted"] or mention["path"]
     yield path
-    while path and path[-1] in _PUNCTUATION:
+    while mention["path"] and path and path[-1] in _PUNCTUATION:
         path = path[:-1]
         yield path

@@ -23,7 +23,7 @@ from agent.errors import AgentError
 from agent.util import gc_tuning
 from agent.util.programs import open_in_browser
 from tui import theme as themes
-from tui.commands.context import CommandContext
+from tui.commands.context import CommandContext, palette_commands
 from tui.controllers.appearance import Appearance
 from tui.controllers.chat import ChatController
 from tui.controllers.idle_work import DraftPrefill, TitleWriter
@@ -270,8 +270,6 @@ class AgentApp(Guarded, CommandContext):
         return themes.DEFAULT_VARIABLES
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        from tui.commands.context import palette_commands
-
         return palette_commands(self)
 
     def action_fold(self) -> None:

@@ -8,7 +8,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import UserError
 from agent.util.ids import new_id
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tools.types import Approver
     from tui.state.turn_view import TurnView
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 CLOSE_TIMEOUT_SECONDS = 5.0
 """Seconds that closing the tools and the engine may take at the end of the app."""

@@ -216,12 +216,11 @@ class Session:
             turn.branch_position = (position, len(branches)) if branches else None
 
     def compact(self) -> Turn:
-        from agent.turn.jobs import CompactionJob
+        from agent.turn.jobs import compact_conversation
         from agent.turn.loop import Turn
         from agent.turn.options import APP
 
-        job = CompactionJob()
-        options = self.next_prompt.turn_options()
+        options, job = self.next_prompt.turn_options(), compact_conversation
         turn = Turn(self.runtime, self.conversation, [], options, interface=APP, job=job)
         if self.storage.recorder is not None:
             self.storage.recorder.save_after(turn)

@@ -27,7 +27,7 @@ from agent.store.event_codec import merge_deltas
 from agent.store.recorder import TurnRecorder
 from agent.store.records import StoredTurn
 from agent.turn.context_usage import part_name
-from agent.turn.jobs import CompactionJob
+from agent.turn.jobs import TurnJob, compact_conversation
 from agent.turn.loop import Turn
 from agent.turn.options import ACP, TurnOptions
 from agent.turn.response_builder import response_events
@@ -153,7 +153,7 @@ class EditorSession:
         async with self._prompting:
             await self.toolbox.host.close()
 
-    async def _run(self, text: str, job: CompactionJob | None = None) -> S.StopReason:
+    async def _run(self, text: str, job: TurnJob | None = None) -> S.StopReason:
         before = self._conversation.id
         turn = Turn(
             self._runtime, self._conversation, [] if job else [User(text)], self.options,
@@ -199,7 +199,7 @@ class EditorSession:
     async def _run_command(self, command: str, argument: str) -> S.StopReason:
         match command:
             case "compact":
-                return await self._run("", CompactionJob())
+                return await self._run("", compact_conversation)
             case "effort":
                 self.set_effort(argument)
                 text = f"Effort: {argument}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
+Role = Literal["user", "developer", "assistant", "result", "part", "steering"]
+"""Who wrote an entry of a conversation. ``part``: it continues the message of the entry before it."""
 NO_RESULT = "the call was not run: there is no result"
 """Why there is no result of a client's call that was not answered."""
 
@@ -13,6 +15,7 @@ NO_RESULT = "the call was not run: there is no result"
 class User:
     """A user's message."""
 
+    role: ClassVar[Role] = "user"
     text: str
 
 
@@ -20,6 +23,7 @@ class User:
 class Assistant:
     """An assistant's message of a history that came from elsewhere."""
 
+    role: ClassVar[Role] = "assistant"
     text: str
     phase: Literal["commentary", "final_answer"] = "final_answer"
 
@@ -28,6 +32,7 @@ class Assistant:
 class Developer:
     """Instructions in the middle of a history."""
 
+    role: ClassVar[Role] = "developer"
     text: str
 
 
@@ -35,6 +40,7 @@ class Developer:
 class ReasoningMessage:
     """Reasoning in a history that came from elsewhere; dropped when its turn is over."""
 
+    role: ClassVar[Role] = "assistant"
     text: str
 
 
@@ -42,6 +48,7 @@ class ReasoningMessage:
 class ToolCallMessage:
     """A tool call in a history that came from elsewhere."""
 
+    role: ClassVar[Role] = "assistant"
     tool: str
     """The name that was declared."""
     arguments: str
@@ -56,6 +63,7 @@ class ToolCallMessage:
 class ToolResultMessage:
     """The result of a tool call."""
 
+    role: ClassVar[Role] = "result"
     tool: str
     """The name that was declared."""
     text: str
@@ -71,26 +79,10 @@ class ToolResultMessage:
 class Steering:
     """A user's message in the middle of a turn."""
 
+    role: ClassVar[Role] = "steering"
     text: str
 
 
 Message = (
     User | Steering | Developer | Assistant | ReasoningMessage | ToolCallMessage | ToolResultMessage
 )
-
-Role = Literal["user", "developer", "assistant", "result", "part", "steering"]
-"""Who wrote an entry of a conversation. ``part``: it continues the message of the entry before it."""
-
-
-def role_of(message: Message) -> Role:
-    match message:
-        case User():
-            return "user"
-        case Steering():
-            return "steering"
-        case Developer():
-            return "developer"
-        case ToolResultMessage():
-            return "result"
-        case Assistant() | ReasoningMessage() | ToolCallMessage():
-            return "assistant"

@@ -21,19 +21,9 @@ from agent.util.process import EXIT_FAILED, EXIT_USAGE
 class AnswerLoop:
     """Answers the prompt of one turn."""
 
-    def __init__(
-        self,
-        context: TurnContext,
-        prepared: PreparedTurn,
-        steering: list[str],
-        *,
-        reports_context: bool,
-    ) -> None:
-        """``steering``: the user's messages that no generation has read yet. ``reports_context``: emit
-        at the end what fills the context."""
+    def __init__(self, context: TurnContext, prepared: PreparedTurn) -> None:
         self._context, self._prepared = context, prepared
         self._calls, self._generations = prepared.calls, prepared.generations
-        self._steering, self._reports_context = steering, reports_context
 
     async def run(self) -> bool:
         """Answer; true when a limit cut the answer off."""
@@ -146,8 +136,8 @@ class AnswerLoop:
 
     def _add_steering(self) -> None:
         context = self._context
-        while self._steering and not context.stop_reason:
-            text = self._steering.pop(0)
+        while context.steering and not context.stop_reason:
+            text = context.steering.pop(0)
             context.conversation.add(context.format, Steering(text))
             context.emit(ev.AgentSteered(text=text))
 
@@ -164,7 +154,7 @@ class AnswerLoop:
 
     async def _emit_context(self) -> None:
         context, generations = self._context, self._generations
-        if not self._reports_context or not generations.decoders:
+        if not context.interface.reports_context or not generations.decoders:
             return
         form, conversation = context.format, context.conversation
         tools = list(self._calls.declared.server_tools.values())

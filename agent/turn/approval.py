@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from agent import events as ev
 from agent.conversation.messages import Assistant, Message, User
@@ -21,6 +21,7 @@ from tools.config.servers import ServerConfig
 from tools.mcp.client_requests import (
     ElicitationRequest,
     ElicitationResult,
+    OnElicitation,
     SamplingRequest,
     SamplingResult,
 )
@@ -138,7 +139,23 @@ class ApprovalGate:
 
     async def elicit(self, question: ElicitationRequest) -> ElicitationResult:
         """The person's answer to a server's question; declined if there is no person."""
-        context = self._context
+        return await self._ask(question, self._context.options.answerer)
+
+    async def login(self, request: LoginRequest) -> bool:
+        """Offer the person the login that a server wants; return whether it was done."""
+        offer = self._context.options.login
+        assert offer is not None
+
+        async def log_in(_: ElicitationRequest) -> ElicitationResult:
+            return ElicitationResult("accept" if await offer(request) else "decline")
+
+        question = ElicitationRequest(request.server, request.message)
+        return (await self._ask(question, log_in)).action == "accept"
+
+    async def _ask(
+        self, question: ElicitationRequest, answerer: OnElicitation | None
+    ) -> ElicitationResult:
+        context, answer, by = self._context, ElicitationResult("cancel"), "person"
         context.emit(
             ev.AgentElicitationRequested(
                 item_id=self._item,
@@ -148,8 +165,6 @@ class ApprovalGate:
                 url=question.url,
             )
         )
-        answerer, by = context.options.answerer, "person"
-        answer = ElicitationResult("cancel")
         try:
             if answerer is None:
                 answer, by = ElicitationResult("decline"), "policy: no person to ask"
@@ -160,25 +175,6 @@ class ApprovalGate:
                 ev.AgentElicitationResolved(item_id=self._item, action=answer.action, by=by)
             )
         return answer
-
-    async def login(self, request: LoginRequest) -> bool:
-        """Offer the person the login that a server wants; return whether it was done."""
-        context = self._context
-        offer = context.options.login
-        assert offer is not None
-        context.emit(
-            ev.AgentElicitationRequested(
-                item_id=self._item, server=request.server, message=request.message
-            )
-        )
-        action: Literal["accept", "decline", "cancel"] = "cancel"
-        try:
-            action = "accept" if await context.until_stopped(offer(request)) else "decline"
-        finally:
-            context.emit(
-                ev.AgentElicitationResolved(item_id=self._item, action=action, by="person")
-            )
-        return action == "accept"
 
     async def sample(self, request: SamplingRequest) -> SamplingResult | None:
         """Let the model write for a server, in a conversation of its own; None: that was refused."""

@@ -1,6 +1,6 @@
 """The writers of tool calls, which become the items that the client knows: ``function_call`` and
 ``custom_tool_call``, which end the turn, where it runs them; else ``mcp_call``, or for hosted tools
-``code_interpreter_call`` and ``web_search_call``. The latter are of the class `CallWriter`."""
+``code_interpreter_call`` and ``web_search_call``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic_core import from_json
 
 from agent import events as ev
+from agent.formats.protocol import FunctionTool
 from agent.formats.tool_arguments import repair_arguments
 from agent.turn.output import ItemWriter, Output
 from agent.util.ids import new_id
@@ -26,13 +27,15 @@ INTERRUPTED_CODE = -32002
 
 
 class CallWriter:
-    """Writes a call that this process runs: its arguments, then either ``completed`` or ``failed``.
-    A method that a writer does not override emits no event."""
+    """Writes a call: its arguments, then its end, which is ``completed`` or ``failed`` where this
+    process runs it. A method that a writer does not override emits no event."""
 
     id: str
     server: str
     name: str
     arguments: str
+    runs_on_client = False
+    """The turn ends with it: the client runs it, or has to approve it first."""
 
     def delta(self, text: str) -> None:
         """Add to the arguments, a JSON text."""
@@ -51,15 +54,14 @@ class CallWriter:
         """End the item with an error."""
 
 
-class FunctionCallWriter(ItemWriter):
+class FunctionCallWriter(ItemWriter, CallWriter):
     """Writes a call of a function that the client runs."""
 
-    def __init__(self, output: Output, name: str, namespace: str | None = None) -> None:
-        self.name, self.namespace, self.call_id = name, namespace, new_id("call")
-        item = ev.FunctionCallItem(
-            id=new_id("fc"), call_id=self.call_id, name=name, namespace=namespace
-        )
-        super().__init__(output, item)
+    runs_on_client = True
+
+    def __init__(self, output: Output, function: FunctionTool) -> None:
+        self.server, self.name = "", function.name
+        super().__init__(output, ev.FunctionCallItem(id=new_id("fc"), **_fields_of(function)))
 
     def delta(self, text: str) -> None:
         self._output.emit(
@@ -73,19 +75,15 @@ class FunctionCallWriter(ItemWriter):
         self.close_item(arguments=arguments, status="completed" if complete else "incomplete")
 
 
-class CustomCallWriter(ItemWriter):
+class CustomCallWriter(ItemWriter, CallWriter):
     """Writes a call of a client's custom tool, whose input is a text."""
 
-    def __init__(
-        self, output: Output, name: str, namespace: str | None = None, *, may_wrap: bool = True
-    ) -> None:
-        """``may_wrap``: no grammar constrains the text, so the model may wrap it in JSON."""
-        self.name, self.namespace, self.call_id = name, namespace, new_id("call")
-        self._may_wrap, self._buffer = may_wrap, ""
-        item = ev.CustomToolCallItem(
-            id=new_id("ctc"), call_id=self.call_id, name=name, namespace=namespace
-        )
-        super().__init__(output, item)
+    runs_on_client = True
+
+    def __init__(self, output: Output, function: FunctionTool) -> None:
+        self.server, self.name, self._buffer = "", function.name, ""
+        self._may_wrap = function.grammar is None  # else the model cannot wrap the text in JSON
+        super().__init__(output, ev.CustomToolCallItem(id=new_id("ctc"), **_fields_of(function)))
 
     def is_cut(self, text: str) -> bool:
         """Whether ``{"input": …}``, the whole input, ends within its text."""
@@ -124,6 +122,10 @@ def _unwrap_input(text: str) -> str:
             return inner
         case _:
             return text
+
+
+def _fields_of(function: FunctionTool) -> dict[str, Any]:
+    return {"call_id": new_id("call"), "name": function.name, "namespace": function.namespace}
 
 
 class McpCallWriter(ItemWriter, CallWriter):
@@ -167,15 +169,10 @@ class UnlistedCallWriter(CallWriter):
     def __init__(self, output: Output, server: str, name: str, rule: str) -> None:
         self._output, self.server, self.name, self._rule = output, server, name, rule
         self.id, self.arguments = new_id("mcp"), ""
-        self._chunks: list[str] = []
 
-    def delta(self, text: str) -> None:
-        self._chunks.append(text)
-
-    def repair(self, recipient: str, at: int) -> None:
+    def repair(self, recipient: str, body: str, at: int) -> None:
         """Report what the model wrote; ``at``: how many ids it had generated."""
-        text = f"to={recipient} {''.join(self._chunks)}"
-        self._output.emit(ev.AgentRepair(rule=self._rule, at=at, text=text))
+        self._output.emit(ev.AgentRepair(rule=self._rule, at=at, text=f"to={recipient} {body}"))
         log.warning(
             "the response lists no call of %s (%s); the model is told why",
             recipient[:80],
@@ -306,14 +303,12 @@ class ApprovalRequestWriter(CallWriter):
     def __init__(self, output: Output, server: str, name: str) -> None:
         self._output, self.server, self.name = output, server, name
         self.id, self.arguments = new_id("mcpr"), "{}"
-        self.approval_requested = False
-        """The client is asked; the response ends with the request."""
         self._call: McpCallWriter
         """Made when the arguments are complete, unless approval is requested."""
 
     def request_approval(self, arguments: str) -> None:
         """Write the approval request; the client's next request answers it."""
-        self.approval_requested, self.arguments = True, arguments
+        self.runs_on_client, self.arguments = True, arguments
         item = ev.McpApprovalRequestItem(
             id=self.id, server_label=self.server, name=self.name, arguments=arguments
         )

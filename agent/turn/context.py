@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Sequence
 from typing import Protocol, TypeVar
 
 from agent import events as ev
@@ -16,17 +17,12 @@ from agent.formats.protocol import Format
 from agent.runtime.runtime import Runtime
 from agent.turn.endings import StopReason, TurnCancelledError
 from agent.turn.log import EventLog
-from agent.turn.options import TurnOptions
+from agent.turn.options import Interface, TurnOptions
 from agent.turn.output import Output
-from agent.turn.response_builder import terminal_event
 from tools.mcp.host import Host
 from tools.policy.approvals import Policy
 
 T = TypeVar("T")
-
-
-RunChild = Callable[[Sequence[Message], TurnOptions], Awaitable[ev.Response]]
-"""Runs a turn in a conversation of its own; its tokens count as auxiliary ones of this turn."""
 
 
 class UsageMeter:
@@ -90,8 +86,8 @@ class UsageMeter:
         )
 
 
-class TurnContext:
-    """Settings, events, response and stop request of a turn, which its parts share."""
+class TurnContext(ABC):
+    """Settings, events, response and stop request of a turn, as its parts share them."""
 
     format: Format
     """The loaded model's, once the turn is prepared."""
@@ -101,19 +97,23 @@ class TurnContext:
         runtime: Runtime,
         conversation: Conversation,
         options: TurnOptions,
-        host: Host,
         response: ev.Response,
-        run_child: RunChild,
-        policy: Policy | None = None,
+        interface: Interface,
+        host: Host,
+        policy: Policy,
     ) -> None:
         self.runtime, self.conversation, self.options = runtime, conversation, options
-        self.host, self.policy, self.run_child = host, policy or runtime.policy, run_child
+        self.interface, self.host, self.policy = interface, host, policy
         self.log, self.usage = EventLog(), UsageMeter()
         self.output = Output(self.emit, host.builtins.source)
         self.response = response
         """As the request fixed it; the final one once the turn has ended."""
         self.awaits_client = False
         """The client continues this turn of the conversation, whose reasoning stays until then."""
+        self.prefetches = False
+        """The prompt that its job has left is prefetched, whatever the interface does after answers."""
+        self.steering: list[str] = []
+        """The user's messages since the turn started that no generation has read yet."""
         self.accepted = asyncio.Event()
         """Set once the engine has accepted a generation, or the turn did something else, or ended."""
         self.answers_now = False
@@ -121,6 +121,10 @@ class TurnContext:
         self.stopping = asyncio.Event()
         self._sequence_number = 0
         self._has_ended = False
+
+    @abstractmethod
+    async def run_child(self, messages: Sequence[Message], options: TurnOptions) -> ev.Response:
+        """Run a turn in a conversation of its own; its tokens count as auxiliary ones of this turn."""
 
     # --- events ---
 
@@ -151,21 +155,9 @@ class TurnContext:
             reasoning = reasoning.model_copy(update={"effort": None})
             self.response = self.response.model_copy(update={"reasoning": reasoning})
 
-    async def end(self, response: ev.Response) -> None:
-        """Append the terminal event once the final response is saved."""
-        event = terminal_event(response)
-        event.sequence_number = self._sequence_number
-        self._has_ended = True
-        try:
-            # The conversation is final before: the recorder writes the turn now.
-            await self.log.save(event)
-        finally:
-            self.response = response
-            self.log.append(event)
-
     # --- stopping ---
 
-    def stop(self, reason: StopReason) -> None:
+    def stop(self, reason: StopReason = "cancelled") -> None:
         self.stop_reason = self.stop_reason or reason
         self.stopping.set()
 
@@ -188,25 +180,16 @@ class TurnContext:
 class RunningTurn(Protocol):
     """A turn that was started, as those see it who watch, steer, stop or record it."""
 
-    @property
-    def log(self) -> EventLog:
-        """Its events so far."""
-
-    @property
-    def source(self) -> str:
-        """The name of the `Interface` that it came through."""
-
-    @property
-    def response(self) -> ev.Response:
-        """The response as the request fixed it; once the turn has ended, the final one."""
-
-    @property
-    def conversation(self) -> Conversation:
-        """The conversation that the turn continues."""
-
-    @property
-    def prompt(self) -> Sequence[Message]:
-        """The messages that are new since the conversation's last turn."""
+    log: EventLog
+    """Its events so far."""
+    source: str
+    """The name of the `Interface` that it came through."""
+    response: ev.Response
+    """The response as the request fixed it; once the turn has ended, the final one."""
+    conversation: Conversation
+    """The conversation that the turn continues."""
+    prompt: Sequence[Message]
+    """The messages that are new since the conversation's last turn."""
 
     @property
     def items(self) -> list[ev.Item]:

@@ -12,11 +12,11 @@ from typing import Any
 
 from agent import events as ev
 from agent.conversation.conversation import Span
-from agent.engine.protocol import Logprob
+from agent.engine.json_bounds import find_period
+from agent.engine.protocol import Logprob, LoopLimits
 from agent.formats import protocol
 from agent.turn.context import TurnContext
 from agent.turn.logprobs import LogprobBuffer, part_logprobs, recorded_logprob
-from agent.turn.loop_guard import CHECK_INTERVAL_TOKENS, LoopGuard
 from agent.turn.output import Emit, MessageWriter, ReasoningWriter
 from agent.turn.stop_sequences import StopSequences
 from agent.turn.tool_calls import ToolCall
@@ -26,6 +26,7 @@ HEDGE = "I am not sure of this: check the answer, or ask in other words."
 CALL_HEDGE = "I am not sure of this call: check it, or ask in other words."
 """The message that follows calls of the client's then."""
 _MESSAGE_KINDS = (protocol.SegmentKind.PREAMBLE, protocol.SegmentKind.FINAL)
+_CHECK_INTERVAL_TOKENS = 32
 _MAX_BLANKS = 64
 """Pieces of white space after which a message is written that has nothing else so far."""
 
@@ -60,6 +61,39 @@ class TokenEvents:
         entry = self._entry if first else None
         # Ours: nothing to validate.
         self._emit(ev.AgentTokens.model_construct(ids=list(ids), logprobs=rows, entry=entry))
+
+
+def is_code_or_table(text: str) -> bool:
+    """Whether Markdown that grows ends within a code block or a table."""
+    lines = text.rsplit("\n", 2)
+    return text.count("```") % 2 == 1 or any(line.lstrip().startswith("|") for line in lines[-2:])
+
+
+class LoopGuard:
+    """Recognises a generation that repeats itself without end: its latest tokens are one period over
+    and over. Text with repetitions that ends (a list, a poem) is rarely exact for that long; code and
+    tables may repeat for longer. Text that a JSON Schema demands is never checked: the grammar ends
+    it."""
+
+    def __init__(self, limits: LoopLimits) -> None:
+        self._limits = limits
+        self.next_check = _CHECK_INTERVAL_TOKENS
+        """Tokens of the generation from which it is looked at again."""
+
+    def is_too_long(self, tokens: int) -> bool:
+        """Whether JSON exceeds the limit of tokens without being closed: its schema allows no end, or
+        it is a call, which is cut off rather than closed."""
+        return tokens > 4 * self._limits.max_json_tokens
+
+    def loops(self, ids: Sequence[int], text: Callable[[], str] | None) -> bool:
+        """Whether the generation loops. ``ids``: all of it so far. ``text``: gives the open message;
+        None: it is code."""
+        limits = self._limits
+        if find_period(ids, limits, limits.min_tokens) is None:
+            return False
+        if text is not None and not is_code_or_table(text()):
+            return True
+        return find_period(ids, limits, limits.min_code_tokens) is not None
 
 
 class GenerationDecoder:
@@ -146,7 +180,7 @@ class GenerationDecoder:
             if self._stop_sequences is not None and self.is_cut:
                 return
         if (guard := self._loop_guard) is not None and len(self.ids) >= guard.next_check:
-            guard.next_check = len(self.ids) + CHECK_INTERVAL_TOKENS
+            guard.next_check = len(self.ids) + _CHECK_INTERVAL_TOKENS
             self.looped = self.looped or self._loops(guard)
 
     def _loops(self, guard: LoopGuard) -> bool:

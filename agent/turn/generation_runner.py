@@ -46,13 +46,10 @@ class GenerationRunner:
         context: TurnContext,
         calls: ToolCallRunner,
         constraints: TurnConstraints,
-        *,
-        token_events: bool,
         first_entry: int,
     ) -> None:
-        """``token_events``: emit ``agent.prompt`` and ``agent.tokens``."""
         self._context, self._calls, self._constraints = context, calls, constraints
-        self._token_events, self._first_entry = token_events, first_entry
+        self._token_events, self._first_entry = context.runtime.token_events, first_entry
         self.decoders: list[GenerationDecoder] = []
         self.running: GenerationDecoder | None = None
         self._generation: protocol.Generation | None = None

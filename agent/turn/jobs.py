@@ -1,9 +1,10 @@
 """Jobs of turns that do not answer: compact the conversation, prefill its prompt, write a summary.
-``Turn(runtime, conversation, [], options, job=CompactionJob()).start()`` has a log, can be stopped and
-ends like any other; its notices say what was done."""
+``Turn(runtime, conversation, [], options, job=compact_conversation).start()`` has a log, can be stopped
+and ends like any other; its notices say what was done."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from agent.conversation.compaction import NotCompactedError, compact, summary_message
@@ -13,41 +14,34 @@ from agent.turn.endings import TurnFailedError
 from agent.turn.prepared import PreparedTurn
 from agent.util.process import EXIT_FAILED
 
-
-class CompactionJob:
-    """Compacts the conversation, as a person asked for."""
-
-    prefetches = True
-
-    async def run(self, context: TurnContext, prepared: PreparedTurn) -> None:
-        """Summarise all turns but the last. Raises TurnFailedError where that is not possible."""
-        try:
-            await context.until_stopped(compact(prepared.generator, context.conversation))
-        except NotCompactedError as error:
-            raise TurnFailedError("invalid_prompt", str(error), EXIT_FAILED) from error
+TurnJob = Callable[[TurnContext, PreparedTurn], Awaitable[None]]
+"""The work of a turn instead of an answer, once the model is loaded. Raises TurnFailedError,
+TurnCancelledError, EngineError."""
 
 
-class PrefillJob:
-    """Prefetches the prompt of a turn that the client will ask for next."""
+async def compact_conversation(context: TurnContext, prepared: PreparedTurn) -> None:
+    """Summarise all turns but the last, as a person asked for."""
+    context.prefetches = True
+    try:
+        await context.until_stopped(compact(prepared.generator, context.conversation))
+    except NotCompactedError as error:
+        raise TurnFailedError("invalid_prompt", str(error), EXIT_FAILED) from error
 
-    prefetches = True
 
-    async def run(self, context: TurnContext, prepared: PreparedTurn) -> None:
-        """Leave the conversation's turn open; the turn's end prefetches it."""
-        context.awaits_client = True
+async def prefill(context: TurnContext, prepared: PreparedTurn) -> None:
+    """Leave the conversation's turn open, which the client will continue; its end prefetches it."""
+    context.prefetches = context.awaits_client = True
 
 
 class SummaryJob:
     """Writes a summary of the conversation, which stays as it is."""
 
-    prefetches = False
-
     def __init__(self) -> None:
         self.text = ""
         """The summary, once the turn is completed."""
 
-    async def run(self, context: TurnContext, prepared: PreparedTurn) -> None:
-        """Write the summary to ``text``. Raises TurnFailedError where the model writes none."""
+    async def __call__(self, context: TurnContext, prepared: PreparedTurn) -> None:
+        """Write the summary to ``text``."""
         context.accepted.set()
         form, conversation = context.format, context.conversation
         work = summarise(

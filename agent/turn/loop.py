@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol, Self
+from typing import Self
 
 from agent import events as ev
 from agent.conversation.conversation import Conversation, Entry
@@ -15,7 +15,6 @@ from agent.conversation.harmony_messages import response_messages
 from agent.conversation.messages import Message, User
 from agent.engine.protocol import EngineBusyError, EngineError
 from agent.errors import system_refusal
-from agent.formats.protocol import Format
 from agent.runtime.runtime import Runtime
 from agent.turn import endings
 from agent.turn.answer_loop import AnswerLoop
@@ -23,8 +22,10 @@ from agent.turn.constraints import TurnSettings
 from agent.turn.context import TurnContext
 from agent.turn.continuation import Begin
 from agent.turn.decoder import GenerationDecoder
+from agent.turn.jobs import TurnJob
 from agent.turn.options import APP, RUN, SAMPLING, Interface, TurnOptions
 from agent.turn.prepared import PreparedTurn, prepare_turn
+from agent.turn.response_builder import terminal_event
 from agent.util import process
 from agent.util.ids import new_id
 from tools.builtin_server import conversation_id as current_conversation
@@ -34,16 +35,7 @@ from tools.policy.approvals import Policy
 log = logging.getLogger(__name__)
 
 
-class TurnJob(Protocol):
-    """The work of a turn instead of an answer (see `agent.turn.jobs`)."""
-
-    prefetches: bool
-
-    async def run(self, context: TurnContext, prepared: PreparedTurn) -> None:
-        """Do it, once the model is loaded. Raises TurnFailedError, TurnCancelledError, EngineError."""
-
-
-class Turn:
+class Turn(TurnContext):
     """One turn of a conversation; ``start()`` it, then read ``log``."""
 
     def __init__(
@@ -63,32 +55,21 @@ class Turn:
         """``prompt``: the messages that are new. ``response``: as the request fixes it. ``host``,
         ``policy``: instead of the runtime's. ``job``: done instead of answering. ``begin``: the
         answer's beginning."""
-        self.runtime, self.prompt, self._interface = runtime, prompt, interface
         response = response or options.initial_response(runtime.model.name)
-        self.context = context = TurnContext(
-            runtime, conversation, options, host or runtime.host, response, self._run_child, policy
-        )
-        self.conversation, self.options = conversation, options
-        self.host, self.log, self.started_generating = context.host, context.log, context.accepted
+        super().__init__(
+            runtime, conversation, options, response, interface,
+            host or runtime.host, policy or runtime.policy,
+        )  # fmt: skip
+        self.prompt, self.source = prompt, interface.name
         self.exit_code = process.EXIT_FAILED
         """The exit code of a command that ran this turn, once it has ended."""
-        self._steering: list[str] = []
-        """The user's messages since the turn started that no generation has read yet."""
-        self._job, self._token_events, self._begin = job, runtime.token_events, begin
+        self._job, self._begin = job, begin
         self._prepared: PreparedTurn | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def source(self) -> str:
-        return self._interface.name
-
-    @property
-    def response(self) -> ev.Response:
-        return self.context.response
-
-    @property
     def items(self) -> list[ev.Item]:
-        return list(self.context.output.items)
+        return self.output.items
 
     @property
     def generations(self) -> list[GenerationDecoder]:
@@ -98,11 +79,6 @@ class Turn:
     def first_entry(self) -> int:
         prepared = self._prepared
         return prepared.first_entry if prepared else len(self.conversation.entries)
-
-    @property
-    def format(self) -> Format:
-        """The format of the loaded model; the turn has to be prepared."""
-        return self.context.format
 
     @property
     def settings(self) -> TurnSettings:
@@ -121,25 +97,22 @@ class Turn:
         self.runtime.hub.publish(self)
         return self
 
-    def stop(self, reason: endings.StopReason = "cancelled") -> None:
-        self.context.stop(reason)
-
     def answer_now(self) -> bool:
         is_over, prepared = self.response.status not in ("queued", "in_progress"), self._prepared
         if is_over or self._job or (prepared and not prepared.generations.end_reasoning()):
             return False
-        self.context.answers_now = True
+        self.answers_now = True
         return True
 
     def steer(self, text: str) -> None:
         """Queue a message for the next generation; one that comes too late stays queued."""
-        self._steering.append(text)
+        self.steering.append(text)
 
     def queued_steering(self) -> list[str]:
-        return list(self._steering)
+        return list(self.steering)
 
     def take_back_steering(self) -> str | None:
-        return self._steering.pop() if self._steering else None
+        return self.steering.pop() if self.steering else None
 
     async def done(self) -> ev.Response:
         assert self._task is not None, "start() first"
@@ -150,10 +123,10 @@ class Turn:
         ending = Conversation("")
         prepared = self._prepared
         if prepared is not None and (running := prepared.generations.running) is not None:
-            ending.add_generated(prepared.format, running.ids, running.spans_if_interrupted())
+            ending.add_generated(self.format, running.ids, running.spans_if_interrupted())
         elif prepared is not None:
             for recipient, text in prepared.calls.pending_results("the program ended"):
-                ending.add_result(prepared.format, recipient, text)
+                ending.add_result(self.format, recipient, text)
         entries = (*self.conversation.entries, *ending.entries)
         return [entry for entry in entries if not entry.reasoning]
 
@@ -161,14 +134,8 @@ class Turn:
         """Put the header and new messages into the conversation, once the model is loaded. Raises
         TurnFailedError where that is in the tokens of another vocabulary."""
         if self._prepared is None:
-            self._prepared = prepare_turn(
-                self.context, self.prompt, self._begin, token_events=self._token_events
-            )
+            self._prepared = prepare_turn(self, self.prompt, self._begin)
         return self._prepared
-
-    def prompt_tokens(self) -> int:
-        """Tokens of the prompt that the next generation begins with; the turn has to be prepared."""
-        return len(self.conversation.prompt(self.format))
 
     # --- the turn ---
 
@@ -182,9 +149,9 @@ class Turn:
             await self._end("incomplete" if incomplete else "completed")
         except endings.TurnCancelledError:
             self.exit_code = process.EXIT_CANCELLED
-            if self.context.stop_reason == "timeout":
+            if self.stop_reason == "timeout":
                 self.exit_code = process.EXIT_INCOMPLETE
-                self.context.emit(ev.AgentNotice(level="warning", message=endings.TIMED_OUT))
+                self.emit(ev.AgentNotice(level="warning", message=endings.TIMED_OUT))
             await self._end("cancelled")
         except (endings.TurnFailedError, EngineBusyError) as error:
             if isinstance(error, EngineBusyError):
@@ -204,7 +171,7 @@ class Turn:
             message = system_refusal(error) or message
             await self._end("failed", ev.ResponseError(code="server_error", message=message))
         finally:
-            self.started_generating.set()
+            self.accepted.set()
             self.runtime.end_turn()
             try:
                 self._prefetch_next_turn()
@@ -212,52 +179,58 @@ class Turn:
                 self.log.close()
 
     def _prefetch_next_turn(self) -> None:
-        is_over = bool(self.generations) and not self.context.awaits_client
-        if (is_over and self._interface.prefetches) or (
-            self._job is not None and self._job.prefetches
-        ):
+        is_over = bool(self.generations) and not self.awaits_client
+        if self.prefetches or (is_over and self.interface.prefetches):
             self.runtime.prefetch(self.conversation, private=self.options.private)
 
     async def _end(self, status: ev.Status, error: ev.ResponseError | None = None) -> None:
-        context, prepared, conversation = self.context, self._prepared, self.conversation
+        prepared, conversation = self._prepared, self.conversation
         if prepared is not None:
             prepared.calls.abort("the turn ended")
-        context.emit(context.usage.stats())
+        self.emit(self.usage.stats())
         limit_reached = ev.IncompleteDetails(reason="max_output_tokens")
         messages: dict[str, object] = {}
         if self.options.include_messages and prepared is not None:
             first = prepared.first_generated_entry
-            messages = response_messages(prepared.format, conversation, first)
-        response = context.response.model_copy(
+            messages = response_messages(self.format, conversation, first)
+        response = self.response.model_copy(
             update={
                 "status": status,
                 "error": error,
                 "incomplete_details": limit_reached if status == "incomplete" else None,
                 "completed_at": int(time.time()) if status == "completed" else None,
                 "output": self.items,
-                "usage": context.usage.tokens,
+                "usage": self.usage.tokens,
                 **messages,
             }
         )
-        if not context.awaits_client:  # else the client's next request still needs the reasoning
-            conversation.end_turn(prepared.format if prepared is not None else None)
+        if not self.awaits_client:  # else the client's next request still needs the reasoning
+            conversation.end_turn(self.format if prepared is not None else None)
         if prepared is not None:
-            conversation.omit_answered_calls(prepared.format)
-        await context.end(response)
+            conversation.omit_answered_calls(self.format)
+        event = terminal_event(response)
+        event.sequence_number = self._sequence_number
+        self._has_ended = True
+        try:
+            # The conversation is final before: the recorder writes the turn now.
+            await self.log.save(event)
+        finally:
+            self.response = response
+            self.log.append(event)
 
     async def _emit_header(self) -> None:
         """Emit the first events, which list the tools, once the servers that it needs have started."""
         runtime, offered = self.runtime, self.options.tools
         needed = None if offered is None else {tool.server for tool in offered}
-        seconds = None if self._interface.waits_for_servers else runtime.server_wait_seconds
+        seconds = None if self.interface.waits_for_servers else runtime.server_wait_seconds
         text = "\n".join(message.text for message in self.prompt if isinstance(message, User))
         try:
             tools = self.host.wait_for_turn(text, needed, timeout=seconds)
-            await self.context.until_stopped(asyncio.gather(tools, runtime.plan_placement()))
+            await self.until_stopped(asyncio.gather(tools, runtime.plan_placement()))
             if (offer := self.options.login) is not None:
-                await self.context.until_stopped(self.host.offer_logins(text, offer))
+                await self.until_stopped(self.host.offer_logins(text, offer))
         finally:
-            self.context.emit(
+            self.emit(
                 ev.AgentStart(
                     model=runtime.model.name,
                     context_length=runtime.context_length,
@@ -271,12 +244,12 @@ class Turn:
             )
             form = runtime.loaded.format if runtime.loaded else runtime.provider.other_format
             if form is not None and not form.effort_control:
-                self.context.claim_no_effort()
-            self.context.emit(ev.ResponseCreated(response=self.response.model_copy()))
+                self.claim_no_effort()
+            self.emit(ev.ResponseCreated(response=self.response.model_copy()))
             if self.response.status == "queued":
-                self.context.emit(ev.ResponseQueued(response=self.response.model_copy()))
+                self.emit(ev.ResponseQueued(response=self.response.model_copy()))
             else:
-                self.context.mark_in_progress()
+                self.mark_in_progress()
 
     async def _load_model(self) -> None:
         reported = -1
@@ -285,19 +258,19 @@ class Turn:
             nonlocal reported
             if (per_mille := int(fraction * 1000)) > reported:
                 reported = per_mille
-                self.context.emit(ev.AgentLoad(done=per_mille, total=1000))
+                self.emit(ev.AgentLoad(done=per_mille, total=1000))
 
         warm_up = self.options.needs_grammars(self.host.tools())
-        await self.context.until_stopped(self.runtime.load(report, warm_up=warm_up))
+        await self.until_stopped(self.runtime.load(report, warm_up=warm_up))
         self.host.withheld = self.runtime.host.withheld
         offered = self.host.all_tools() if self.options.tools is None else self.options.tools
-        if self.host.withheld and offered and self._interface is not APP:
-            self.context.emit(ev.AgentNotice(level="warning", message=self.host.withheld))
+        if self.host.withheld and offered and self.interface is not APP:
+            self.emit(ev.AgentNotice(level="warning", message=self.host.withheld))
         effort, reasoning = self.options.effort, self.response.reasoning
         claims_none = reasoning is not None and reasoning.effort is None
         if claims_none and effort != "medium" and not self.conversation.entries:
             message = f"{self.runtime.model.name} has no reasoning effort: {effort} has no effect."
-            self.context.emit(ev.AgentNotice(level="warning", message=message))
+            self.emit(ev.AgentNotice(level="warning", message=message))
         missing = [s for s in self.host.server_states() if s.required and s.status != "ready"]
         if missing:
             why = f": {missing[0].error}" if missing[0].error else ""
@@ -308,19 +281,17 @@ class Turn:
         """Answer, or do the turn's job; true when a limit cut the answer off."""
         prepared = self.prepare()
         if self._job is not None:
-            await self._job.run(self.context, prepared)
+            await self._job(self, prepared)
             return False
-        reports_context = self._interface.reports_context
-        answer = AnswerLoop(self.context, prepared, self._steering, reports_context=reports_context)
-        return await answer.run()
+        return await AnswerLoop(self, prepared).run()
 
-    async def _run_child(self, messages: Sequence[Message], options: TurnOptions) -> ev.Response:
+    async def run_child(self, messages: Sequence[Message], options: TurnOptions) -> ev.Response:
         conversation = Conversation(new_id("conv"))
         child = Turn(self.runtime, conversation, messages, options, interface=SAMPLING).start()
         try:
-            return await self.context.until_stopped(child.done())
+            return await self.until_stopped(child.done())
         finally:
             child.stop()
-            auxiliary, used = self.context.usage.auxiliary, child.context.usage.tokens
+            auxiliary, used = self.usage.auxiliary, child.usage.tokens
             auxiliary.input_tokens += used.input_tokens
             auxiliary.output_tokens += used.output_tokens

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from agent.conversation.messages import NO_RESULT, Message
 from agent.conversation.summary import Generator
-from agent.formats.protocol import Format
 from agent.turn.constraints import TurnConstraints
 from agent.turn.context import TurnContext
 from agent.turn.continuation import Begin, Continuation
@@ -23,7 +22,6 @@ from tools.types import error_text
 class PreparedTurn:
     """The state of a turn once the model is loaded and its messages are in the conversation."""
 
-    format: Format
     generator: Generator
     calls: ToolCallRunner
     constraints: TurnConstraints
@@ -35,11 +33,10 @@ class PreparedTurn:
 
 
 def prepare_turn(
-    context: TurnContext, prompt: Sequence[Message], begin: Begin | None, *, token_events: bool
+    context: TurnContext, prompt: Sequence[Message], begin: Begin | None
 ) -> PreparedTurn:
-    """Put the header and new messages into the conversation, once the model is loaded.
-    ``token_events``: emit ``agent.prompt`` and ``agent.tokens``. Raises TurnFailedError where the
-    conversation is in the tokens of another vocabulary."""
+    """Put the header and new messages into the conversation, once the model is loaded. Raises
+    TurnFailedError where the conversation is in the tokens of another vocabulary."""
     runtime, conversation, options = context.runtime, context.conversation, context.options
     loaded = runtime.loaded
     assert loaded is not None, "load the model first"
@@ -73,7 +70,6 @@ def prepare_turn(
     conversation.omit_answered_calls(form)
     calls = ToolCallRunner(context, declared, constraints)
     return PreparedTurn(
-        form,
         Generator(
             form,
             runtime.context_length,
@@ -85,9 +81,7 @@ def prepare_turn(
         ),
         calls,
         constraints,
-        GenerationRunner(
-            context, calls, constraints, token_events=token_events, first_entry=first_entry
-        ),
+        GenerationRunner(context, calls, constraints, first_entry),
         first_entry,
         first_generated_entry,
         begun,

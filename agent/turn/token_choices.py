@@ -7,14 +7,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from agent.engine.forced_tokens import SPEC_FIELD, ForcedTokens
 from agent.engine.protocol import (
     Constraint,
+    Engine,
     EngineError,
     Finished,
-    Generation,
     Logprob,
     Request,
     Sampling,
@@ -24,6 +24,8 @@ from agent.engine.protocol import (
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+    from agent.runtime.runtime import Runtime
 
 OTHER_CHOICES = 10
 """Tokens that `TokenChoices` has in addition to the chosen one."""
@@ -36,13 +38,6 @@ _NO_RESULT = {
     "context": "The model's memory has no room to go back to this token.",
     "cancelled": "The model was unloaded meanwhile, or had too much else to compute: try again.",
 }
-
-
-class Generates(Protocol):
-    """An engine, or the runtime that has one."""
-
-    def generate(self, request: Request) -> Generation:
-        """Start a generation. Raises EngineError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +65,7 @@ class TokenChoices:
 
 
 async def token_choices(
-    engine: Generates,
+    engine: Engine | Runtime,
     ids: Sequence[int],
     index: int,
     sampling: Sampling,
@@ -141,7 +136,7 @@ def _allowed_after(constraint: Constraint, before: Sequence[int]) -> npt.NDArray
 
 
 async def token_logprobs(
-    engine: Generates, ids: Sequence[int], start: int, stop: int
+    engine: Engine | Runtime, ids: Sequence[int], start: int, stop: int
 ) -> list[float]:
     """Return the natural-log probability of each of ``ids[start:stop]``, in the model's own
     distribution. Raises as `token_choices`."""
@@ -153,7 +148,7 @@ async def token_logprobs(
 
 
 async def stream_token_logprobs(
-    engine: Generates, ids: Sequence[int], start: int, stop: int
+    engine: Engine | Runtime, ids: Sequence[int], start: int, stop: int
 ) -> AsyncGenerator[list[float]]:
     """Yield what `token_logprobs` returns, piece by piece as it is computed."""
     if not 0 < start <= stop <= len(ids):
@@ -192,7 +187,7 @@ def _request(
     )
 
 
-async def _scores(engine: Generates, request: Request) -> AsyncGenerator[list[Logprob]]:
+async def _scores(engine: Engine | Runtime, request: Request) -> AsyncGenerator[list[Logprob]]:
     """Yield what the engine reports of the tokens; all of them, or it raises EngineError."""
     generation, left = engine.generate(request), request.max_tokens or 0
     try:

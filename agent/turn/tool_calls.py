@@ -25,7 +25,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import takewhile
@@ -34,7 +34,7 @@ from agent import events as ev
 from agent.conversation.messages import Assistant
 from agent.conversation.summary import shorten_entry
 from agent.formats import tool_arguments
-from agent.formats.protocol import FunctionTool, Opened, SegmentKind
+from agent.formats.protocol import Opened, SegmentKind
 from agent.formats.recipients import BUILTIN_TOOL_SERVERS, PYTHON_TOOL, TOOL_ALIASES, Recipients
 from agent.formats.tokenizer_text import replace_surrogates
 from agent.turn.approval import ApprovalGate
@@ -52,7 +52,7 @@ from agent.turn.call_writers import (
 from agent.turn.constraints import TurnConstraints
 from agent.turn.context import TurnContext
 from agent.turn.options import ApprovedCall, DeclaredTools
-from agent.turn.output import MessageWriter, Output
+from agent.turn.output import MessageWriter
 from tools.results import aborted_text
 from tools.types import Tool, ToolResult, error_text
 
@@ -80,20 +80,16 @@ class ToolCall:
 
     def __init__(
         self,
-        context: TurnContext,
-        declared: DeclaredTools,
-        constraints: TurnConstraints,
+        calls: ToolCallRunner,
         opened: Opened,
         *,
-        on_complete: Callable[[ToolCall], None],
         approval_request_id: str | None = None,
         over_limit: bool = False,
     ) -> None:
         """``approval_request_id``: the mcp_approval_request by which the client approved the call.
         ``over_limit``: the turn has reached its limit of calls; it is not an item."""
-        self._over_limit = over_limit
-        self._context, self._constraints = context, constraints
-        self._on_complete = on_complete
+        self._calls, self._context, self._over_limit = calls, calls.context, over_limit
+        declared, self._constraints = calls.declared, calls.constraints
         self.recipient = opened.recipient or opened.raw_recipient or "unknown"
         self.tool = declared.server_tools.get(opened.recipient or "")
         self.error: str | None = None
@@ -112,9 +108,11 @@ class ToolCall:
         self._json = tool_arguments.JsonArgumentsStream(
             "input" if self._own_argument == "input" else "raw"
         )
-        self.writer: FunctionCallWriter | CustomCallWriter | CallWriter
+        self.writer: CallWriter
         if opened.kind is SegmentKind.TOOL and self.tool is None:
-            self.writer = _client_writer(context.output, declared.client_functions[self.recipient])
+            function = declared.client_functions[self.recipient]
+            client_writer = CustomCallWriter if function.custom else FunctionCallWriter
+            self.writer = client_writer(self._context.output, function)
             return
         self.writer = self._open_server_writer(opened, approval_request_id)
         if self.recipient == PYTHON_TOOL and not opened.json:
@@ -172,25 +170,11 @@ class ToolCall:
 
     @property
     def runs_on_client(self) -> bool:
-        """Whether the client runs it, or has to approve it first."""
-        if self.cut:
-            return False
-        match self.writer:
-            case FunctionCallWriter() | CustomCallWriter():
-                return True
-            case ApprovalRequestWriter(approval_requested=requested):
-                return requested
-            case _:
-                return False
-
-    @property
-    def server_writer(self) -> CallWriter:
-        assert not isinstance(self.writer, FunctionCallWriter | CustomCallWriter)
-        return self.writer
+        return self.writer.runs_on_client and not self.cut
 
     @cached_property
     def approval_gate(self) -> ApprovalGate:
-        return ApprovalGate(self._context, self.server_writer)
+        return ApprovalGate(self._context, self.writer)
 
     def abort_text(self, why: str) -> str:
         """The result text if the call is aborted now, with what its tool has printed so far."""
@@ -225,7 +209,7 @@ class ToolCall:
                 self.error = tool_arguments.CUT_OFF
             self.writer.close(self.arguments, complete and not self.cut)
             if complete:
-                self._on_complete(self)
+                self._calls.pending.append(self)
             return
         written: str | None = None
         if self._is_code:
@@ -255,7 +239,7 @@ class ToolCall:
                 repair = ev.AgentRepair(rule="arguments", at=at, text="", item_id=listed)
                 self._context.emit(repair)
         if isinstance(self.writer, UnlistedCallWriter):
-            self.writer.repair(self.recipient, at)
+            self.writer.repair(self.recipient, self.body, at)
         if isinstance(self.writer, FunctionCallWriter):
             # The client gets it in any case; what its own check says goes to the model.
             if complete and self.error is None:
@@ -267,10 +251,10 @@ class ToolCall:
         else:  # an item has what the model wrote, where that is a JSON object
             self.writer.arguments_done(written or self.arguments)
         if complete:
-            self._on_complete(self)
+            self._calls.pending.append(self)
         elif not self.runs_on_client:
             message = "The call was cut off before it ran."
-            self.server_writer.failed(ev.McpProtocolError(code=INTERRUPTED_CODE, message=message))
+            self.writer.failed(ev.McpProtocolError(code=INTERRUPTED_CODE, message=message))
 
     def _report_unfit(self, at: int) -> None:
         why = self._constraints.validate_strict_arguments(self.recipient, self.arguments)
@@ -304,7 +288,7 @@ class ToolCallRunner:
     def __init__(
         self, context: TurnContext, declared: DeclaredTools, constraints: TurnConstraints
     ) -> None:
-        self._context, self.declared, self._constraints = context, declared, constraints
+        self.context, self.declared, self.constraints = context, declared, constraints
         self.pending: list[ToolCall] = []
         """Complete calls without a result, in the order in which the model wrote them."""
         self._made = 0
@@ -314,18 +298,15 @@ class ToolCallRunner:
     def open(self, opened: Opened) -> ToolCall:
         call = self._new_call(opened)
         if call.tool is not None:  # it is connected while the arguments are written
-            self._context.host.connect(call.tool.server)
+            self.context.host.connect(call.tool.server)
         return call
 
     def _new_call(self, opened: Opened, approval_request_id: str | None = None) -> ToolCall:
-        limit = self._context.options.max_tool_calls
+        limit = self.context.options.max_tool_calls
         waiting = sum(not call.runs_on_client for call in self.pending)
         return ToolCall(
-            self._context,
-            self.declared,
-            self._constraints,
+            self,
             opened,
-            on_complete=lambda call: self.pending.append(call),
             approval_request_id=approval_request_id,
             over_limit=limit is not None and self._made + waiting >= limit,
         )
@@ -351,8 +332,7 @@ class ToolCallRunner:
 
     @property
     def has_cut_client_call(self) -> bool:
-        cut = (call.writer for call in self.pending if call.cut)
-        return any(isinstance(writer, FunctionCallWriter | CustomCallWriter) for writer in cut)
+        return any(call.cut and call.writer.runs_on_client for call in self.pending)
 
     def pending_results(self, why: str) -> list[tuple[str, str]]:
         return [
@@ -387,15 +367,15 @@ class ToolCallRunner:
             if call.runs_on_client:
                 continue
             text = call.abort_text(why)
-            if call.result_text is None and not isinstance(call.writer, FunctionCallWriter):
+            if call.result_text is None:
                 error = ev.McpProtocolError(code=INTERRUPTED_CODE, message=text)
-                call.server_writer.failed(error)
+                call.writer.failed(error)
             self._record_result(call, text)
         self.pending = []
 
     def _record_result(self, call: ToolCall, text: str) -> None:
         """Add a result to the conversation; the prompt has only the two ends of a long one."""
-        context = self._context
+        context = self.context
         context.conversation.add_result(context.format, call.recipient, text)
         entry = context.conversation.entries[-1]
         # Half of the context that is free without this result: the rest is for what follows.
@@ -406,7 +386,7 @@ class ToolCallRunner:
         shortened = shorten_entry(context.format, entry, limit)
         if len(shortened) < len(entry.ids):
             entry.shortened_ids = shortened
-            name = f"{call.server_writer.server}.{call.server_writer.name}"
+            name = f"{call.writer.server}.{call.writer.name}"
             message = (
                 f"The result of {name} is long: of its {len(entry.ids):,} tokens the model reads"
                 f" the first and the last, {limit:,} together."
@@ -424,16 +404,16 @@ class ToolCallRunner:
 
     async def _may_run(self, call: ToolCall) -> bool:
         """Whether the call may run; one that may not has failed afterwards."""
-        if isinstance(call.writer, FunctionCallWriter | CustomCallWriter):
+        if call.writer.runs_on_client:  # it is cut off
             self._set_error(call, f"the arguments are not valid JSON: {call.error}")
             return False
-        writer = call.server_writer
+        writer = call.writer
         self._made += 1
-        limit = self._context.options.max_tool_calls
+        limit = self.context.options.max_tool_calls
         if limit is not None and self._made > limit:
             text = "the limit of tool calls for this answer is used up; answer with what is known"
             message = f"A further call was not run: the limit of {limit:,} tool calls is reached."
-            self._context.emit(ev.AgentNotice(level="info", message=message))
+            self.context.emit(ev.AgentNotice(level="info", message=message))
             self._fail(call, OVER_BUDGET_CODE, text)
         elif call.tool is None:
             self._fail(call, UNKNOWN_TOOL_CODE, self._unknown_tool_text(call.recipient))
@@ -452,17 +432,17 @@ class ToolCallRunner:
 
     async def _violation(self, call: ToolCall, tool: Tool) -> str | None:
         """Check arguments by the tool's current definition, before any question."""
-        context = self._context
+        context = self.context
         call.tool = tool = await context.until_stopped(context.host.refresh_definition(tool))
         arguments = call.arguments
-        why = self._constraints.validate_arguments(call.recipient, arguments, tool)
+        why = self.constraints.validate_arguments(call.recipient, arguments, tool)
         return why or context.host.builtins.argument_problem(tool, json.loads(arguments))
 
     async def _execute(self, call: ToolCall) -> None:
-        context, item = self._context, call.id
+        context, item = self.context, call.id
         assert call.tool is not None
         started = time.monotonic()
-        call.server_writer.running()
+        call.writer.running()
         call.output_chunks = chunks = []
 
         def on_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -491,7 +471,7 @@ class ToolCallRunner:
         self._set_result(call, result)
 
     def _set_result(self, call: ToolCall, result: ToolResult) -> None:
-        writer, text = call.server_writer, result.text
+        writer, text = call.writer, result.text
         call.failed, call.result_text = result.failed, result.model_text
         self._emit_changes(call, result)
         match result.failure:
@@ -505,7 +485,7 @@ class ToolCallRunner:
 
     def _emit_changes(self, call: ToolCall, result: ToolResult) -> None:
         """Tell which files a command has changed; only our own servers are believed."""
-        config = self._context.host.server_config(call.tool.server) if call.tool else None
+        config = self.context.host.server_config(call.tool.server) if call.tool else None
         if config is None or config.builtin is None or not isinstance(result.structured, dict):
             return
         changes = result.structured.get("changes")
@@ -515,7 +495,7 @@ class ToolCallRunner:
             [replace_surrogates(path) for path in changes.get(kind, ())]
             for kind in ("created", "modified", "deleted")
         )
-        self._context.emit(
+        self.context.emit(
             ev.AgentFileChanges(
                 item_id=call.id,
                 created=created,
@@ -530,15 +510,15 @@ class ToolCallRunner:
 
     def _fail(self, call: ToolCall, code: int, text: str) -> None:
         self._set_error(call, text)
-        call.server_writer.failed(ev.McpProtocolError(code=code, message=text))
+        call.writer.failed(ev.McpProtocolError(code=code, message=text))
 
     def _unknown_tool_text(self, recipient: str) -> str:
         # As it would be called if it were there; its server's name is before "." or "__".
         name = recipient.removeprefix("mcp.").removeprefix("functions.")
         server = name.replace(".", "__").split("__")[0]
-        if not self._context.host.unselected.isdisjoint((name, server)):
+        if not self.context.host.unselected.isdisjoint((name, server)):
             return f"the tool {name} is not among those that --tools chooses"
-        config = self._context.host.server_config(server)
+        config = self.context.host.server_config(server)
         builtin = config.builtin if config else None
         missing = name.replace("__", ".").removeprefix(f"{server}.")
         if builtin is not None and (why := builtin.why_missing(missing)):
@@ -563,15 +543,8 @@ class ToolCallRunner:
             return False
         recipient = self._failing[0] if self._failing else ""
         text = f"I stopped: the same call of {recipient} failed {self._failures} times in a row."
-        writer = MessageWriter(self._context.output, "final_answer")
+        writer = MessageWriter(self.context.output, "final_answer")
         writer.delta(text)
         writer.close(True)
-        self._context.conversation.add(self._context.format, Assistant(text))
+        self.context.conversation.add(self.context.format, Assistant(text))
         return True
-
-
-def _client_writer(output: Output, function: FunctionTool) -> FunctionCallWriter | CustomCallWriter:
-    if function.custom:
-        may_wrap = function.grammar is None
-        return CustomCallWriter(output, function.name, function.namespace, may_wrap=may_wrap)
-    return FunctionCallWriter(output, function.name, function.namespace)

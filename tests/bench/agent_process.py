@@ -86,7 +86,7 @@ class AnswerTurn(Turn):
     def prepare(self) -> PreparedTurn:
         prepared = super().prepare()
         prepared.generations._constraints = AnswerConstraints(
-            self.options, prepared.calls.declared, prepared.format, self.context.emit
+            self.options, prepared.calls.declared, self.format, self.emit
         )
         return prepared
 
@@ -102,7 +102,8 @@ async def _main(path: Path, threads: ThreadCounts) -> None:
     await runtime.start()
     await runtime.ready()
     first = answer_turn(runtime, 1, Sampling())
-    prompt = first.conversation.prompt(first.prepare().format) + ANSWER_HEADER
+    first.prepare()
+    prompt = first.conversation.prompt(first.format) + ANSWER_HEADER
     listener = listen("127.0.0.1", 0, None)
     serving = asyncio.create_task(serve_in(runtime, TurnOptions(), listener, ServerOptions()))
     print(json.dumps({"port": listener.getsockname()[1], "prompt": prompt}), flush=True)

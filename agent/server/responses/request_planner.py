@@ -72,8 +72,8 @@ from agent.server.responses.conversations import (
 )
 from agent.store.event_codec import pack_official
 from agent.turn.constraints import ANSWER_SUBJECT, UnenforceableSchemaError
-from agent.turn.jobs import SummaryJob
-from agent.turn.loop import Turn, TurnJob
+from agent.turn.jobs import SummaryJob, TurnJob
+from agent.turn.loop import Turn
 from agent.turn.options import HTTP, ApprovedCall, TurnOptions
 from agent.util.ids import new_id
 from tools.mcp.host import Host
@@ -456,7 +456,7 @@ def _ignored_params(
 async def _check_turn(turn: Turn) -> int:
     """Prepare a turn and compile its grammars; its prompt's tokens. Raises ApiError where it cannot
     run."""
-    prepared, tokens = turn.prepare(), turn.prompt_tokens()
+    prepared, tokens = turn.prepare(), len(turn.conversation.prompt(turn.format))
     try:
         await prepared.constraints.compile()
     except UnenforceableSchemaError as error:
@@ -465,7 +465,7 @@ async def _check_turn(turn: Turn) -> int:
     except EngineBusyError as error:
         raise rate_limited(str(error)) from error
     if turn.options.compact:
-        tokens = compaction.minimum_prompt_tokens(prepared.format, turn.conversation)
+        tokens = compaction.minimum_prompt_tokens(turn.format, turn.conversation)
     tokens += len(prepared.begun.ids)
     if tokens >= turn.runtime.context_length:
         raise context_length_exceeded(turn.runtime.context_length, tokens)

@@ -36,7 +36,8 @@ from agent.store.recorder import TurnRecorder
 from agent.store.records import prompt_of
 from agent.store.responses import ResponseStore
 from agent.turn.endings import RATE_LIMIT
-from agent.turn.loop import Turn, TurnJob
+from agent.turn.jobs import TurnJob
+from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 
 MAX_RUNNING_RESPONSES = 256
@@ -230,7 +231,7 @@ class ResponseService:
     async def _wait_admitted(self, turn: Turn) -> None:
         """Wait until the engine has taken the turn. Raises ApiError: 429 when its queue is full."""
         try:
-            await turn.started_generating.wait()
+            await turn.accepted.wait()
         except BaseException:
             self.abandon(turn)
             raise

@@ -31,7 +31,7 @@ from agent.server.input.parsing import parse_json_object, request_from_object
 from agent.server.input.stored_responses import ResponseCache, StoredResponse
 from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import SseEncoder, keepalive_json, official_batches
-from agent.turn.jobs import PrefillJob
+from agent.turn.jobs import prefill
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class WebSocketConnection:
             size,
             lenient=self._service.options.lenient,
         )
-        job = PrefillJob() if generate is False else None
+        job = prefill if generate is False else None
         if job is not None and wanted.conversation_id is not None:
             # Its input comes again with the request that it prepares.
             wanted = wanted.model_copy(update={"store": False})

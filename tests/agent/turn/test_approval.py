@@ -178,7 +178,7 @@ async def test_sampling_runs_on_embedded_model(
     runtime = await make_runtime(tools="plain", approve="plain.sampling", **user_servers)
     turn = Turn(runtime, Conversation("c"), [User("hello")], TurnOptions())
     turn.prepare()
-    gate = ApprovalGate(turn.context, McpCallWriter(turn.context.output, "plain", "write"))
+    gate = ApprovalGate(turn, McpCallWriter(turn.output, "plain", "write"))
     wrote = await gate.sample(SamplingRequest("plain", (("user", "What is 12*34?"),), 50))
     assert wrote is not None and wrote.model == "tiny"
     assert wrote.text or wrote.truncated

@@ -191,7 +191,7 @@ async def test_no_room_for_the_answer_ends_the_turn(
     runtime = await make_runtime(path, context=256)
     turn = Turn(runtime, Conversation("c"), [User("go")], TurnOptions())
     turn.prepare()
-    room = 256 - turn.prompt_tokens()
+    room = 256 - len(turn.conversation.prompt(turn.format))
     for budget in range(room - 12, room + 2):
         options = TurnOptions(max_reasoning_tokens=budget)
         turn = Turn(runtime, Conversation("c"), [User("go")], options).start()
@@ -271,7 +271,7 @@ async def test_answer_now_ends_open_reasoning(make_runtime: MakeRuntime, tmp_pat
 
 async def test_answer_now_before_the_first_token(make_runtime: MakeRuntime, tmp_path: Path) -> None:
     turn = await start(make_runtime, tmp_path, hold(thought(THOUGHTS), after=0), "So.<|return|>")
-    await wait_until(lambda: turn.started_generating.is_set() and turn.generations)
+    await wait_until(lambda: turn.accepted.is_set() and turn.generations)
     assert turn.answer_now()
     response = check(await read_events(turn))
     assert outline(response) == [("message", "So.")]

@@ -103,12 +103,12 @@ async def test_search_for_a_further_call_costs_the_client_nothing(serve: Serve) 
     served = await serve(OSLO, reasons)
     searched = await respond(served)
     assert searched["usage"] == one["usage"]
-    assert served.turns[0].context.usage.auxiliary.output_tokens <= 2
+    assert served.turns[0].usage.auxiliary.output_tokens <= 2
     served = await serve(OSLO, ROME, call("get_weather", place="Bern"), final("x"))
     three = await respond(served)
     assert len(calls_of(three)) == 3
     assert three["usage"]["input_tokens"] == one["usage"]["input_tokens"]
-    assert served.turns[0].context.usage.auxiliary.output_tokens <= MAX_UNDECIDED_TOKENS
+    assert served.turns[0].usage.auxiliary.output_tokens <= MAX_UNDECIDED_TOKENS
 
 
 async def test_chat_numbers_the_calls(serve: Serve) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from agent.engine.json_bounds import find_period
 from agent.engine.protocol import LoopLimits
-from agent.turn.loop_guard import is_code_or_table
+from agent.turn.decoder import is_code_or_table
 from agent.turn.options import AnswerForm, TurnOptions
 from tests.support.invariants import check
 from tests.support.runtimes import MakeRuntime

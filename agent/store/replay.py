@@ -62,23 +62,21 @@ class TurnReplay:
         """Append the rest at once."""
         self._stop.set()
 
+    # What was played cannot change.
+
     def answer_now(self) -> bool:
-        """False: what was played cannot change."""
         return False
 
     def steer(self, text: str) -> None:
-        """Ignore the message: what was played has read all that it was to read."""
+        pass
 
     def queued_steering(self) -> list[str]:
-        """No messages: nothing reads them."""
         return []
 
     def take_back_steering(self) -> str | None:
-        """No message: nothing is queued."""
         return None
 
     def pending_entries(self) -> list[Entry]:
-        """The conversation's entries: a replay adds none."""
         return self.conversation.entries
 
     async def _play(self) -> None:

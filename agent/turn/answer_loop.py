@@ -158,10 +158,13 @@ class AnswerLoop:
             return
         form, conversation = context.format, context.conversation
         tools = list(self._calls.declared.server_tools.values())
-        header = header_parts(form, context.options, tools)
-        length = context.runtime.context_length
+
+        def measure() -> ev.AgentContext:
+            header = header_parts(form, context.options, tools)
+            return measure_context(form, conversation, header, context.runtime.context_length)
+
         # In a thread, so that who types meanwhile is not kept waiting by a long conversation.
-        usage = await asyncio.to_thread(measure_context, form, conversation, header, length)
+        usage = await asyncio.to_thread(measure)
         if generations.decoders[-1].ids:  # else it ended while its prompt was read
             unread = conversation.entries[generations.first_unread_entry :]
             new = sum(len(entry.prompt_ids) for entry in unread) + len(form.open_assistant())

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from threading import Lock
 from typing import Literal
 
 from agent import events as ev
@@ -73,28 +71,8 @@ def measure_context(
 
 
 def header_parts(form: Format, options: TurnOptions, tools: Sequence[Tool]) -> list[ev.ContextPart]:
-    """The parts before the first message: system message, instructions, each server's tools. The latest
-    are cached: each server takes a rendering."""
-    key = (form, options.prompt_header(tools), options.instructions, tuple(t.server for t in tools))
-    with _headers_lock:
-        latest = list(_latest_headers)
-    for remembered, parts in latest:
-        if remembered == key:
-            return list(parts)
-    parts = _count_header(form, options, tools)
-    with _headers_lock:
-        _latest_headers.append((key, parts))
-    return list(parts)
+    """The parts before the first message: system message, instructions, each server's tools."""
 
-
-_latest_headers: deque[tuple[object, list[ev.ContextPart]]] = deque(maxlen=4)
-_headers_lock = Lock()
-"""For ``_latest_headers``: a screen measures in a thread, a turn in the event loop."""
-
-
-def _count_header(
-    form: Format, options: TurnOptions, tools: Sequence[Tool]
-) -> list[ev.ContextPart]:
     def size(of: TurnOptions, offered: Sequence[Tool] = ()) -> int:
         return len(form.prompt_header(of.prompt_header(offered)))
 

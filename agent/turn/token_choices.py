@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 OTHER_CHOICES = 10
 """Tokens that `TokenChoices` has in addition to the chosen one."""
 PIECE_TOKENS = 256
-"""Tokens that `stream_token_logprobs` asks of the engine at once: other requests come in between."""
+"""Tokens that `token_logprobs` asks of the engine at once: other requests come in between."""
 Verdict = Literal["free", "forced", "forbidden"]
 """A grammar's verdict on a token: others were allowed too, it was the only one, it was not allowed."""
 _NOT_REPORTED = "The server reports no probabilities here."
@@ -140,27 +140,17 @@ async def token_logprobs(
 ) -> list[float]:
     """Return the natural-log probability of each of ``ids[start:stop]``, in the model's own
     distribution. Raises as `token_choices`."""
-    values: list[float] = []
-    async with aclosing(stream_token_logprobs(engine, ids, start, stop)) as pieces:
-        async for piece in pieces:
-            values += piece
-    return values
-
-
-async def stream_token_logprobs(
-    engine: Engine | Runtime, ids: Sequence[int], start: int, stop: int
-) -> AsyncGenerator[list[float]]:
-    """Yield what `token_logprobs` returns, piece by piece as it is computed."""
     if not 0 < start <= stop <= len(ids):
         raise ValueError(f"There are no tokens from {start:,} to {stop:,}, only {len(ids):,}.")
+    values: list[float] = []
     greedy = Sampling(temperature=0)
     for at in range(start, stop, PIECE_TOKENS):
         piece = ids[at : min(at + PIECE_TOKENS, stop)]
-        async with aclosing(
-            _scores(engine, _request(ids[:at], piece, greedy, logprobs=0))
-        ) as scores:
+        request = _request(ids[:at], piece, greedy, logprobs=0)
+        async with aclosing(_scores(engine, request)) as scores:
             async for logprobs in scores:
-                yield [each.logprob for each in logprobs]
+                values += [each.logprob for each in logprobs]
+    return values
 
 
 def _request(

@@ -1,6 +1,5 @@
 """What fills the context, part by part, and what a person changes of it."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -187,19 +186,3 @@ async def test_turn_tells_what_fills_the_context(
         ("prompt", ""), ("reasoning", ""), ("call", "python"), ("result", "python"),
         ("reasoning", ""), ("answer", ""),
     ]  # fmt: skip
-
-
-def test_header_parts_remembered_while_compared_are_right(form: HarmonyFormat) -> None:
-    """As where a screen measures in a thread and a turn in the event loop."""
-
-    class Compared(HarmonyFormat):
-        def __eq__(self, other: object) -> bool:
-            if self is not other and isinstance(other, Compared):
-                header_parts(form, replace(OPTIONS, instructions=f"Be {id(other)}."), TOOLS)
-            return self is other
-
-        __hash__ = HarmonyFormat.__hash__
-
-    forms = [Compared(form.encoding) for _ in range(3)]
-    counted = [header_parts(compared, OPTIONS, TOOLS) for compared in forms]
-    assert counted == [header_parts(form, OPTIONS, TOOLS)] * 3

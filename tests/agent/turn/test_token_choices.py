@@ -3,7 +3,6 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ from agent.turn.token_choices import (
     OTHER_CHOICES,
     TokenChoice,
     TokenChoices,
-    stream_token_logprobs,
     token_choices,
     token_logprobs,
 )
@@ -41,7 +39,6 @@ from tests.support.engines import DigitsConstraint, greedy_request, random_promp
 from tests.support.fake_vllm import FakeVllm
 from tests.support.runtimes import MakeRuntime
 from tests.support.turns import write_script
-from tests.support.waiting import wait_until
 
 EXACT = 1e-4
 """Of what is computed from the same logits."""
@@ -360,33 +357,19 @@ async def test_wrong_indexes_and_engines_are_refused_in_a_sentence(
 
 
 @pytest.mark.long
-async def test_pieces_come_while_a_long_message_is_scored(random_engine: Any) -> None:
-    engine = await random_engine(context=8192)
-    ids = random_prompt(3000)
-    pieces = [piece async for piece in stream_token_logprobs(engine, ids, 1, len(ids))]
-    assert len(pieces) > 1 and sum(map(len, pieces)) == len(ids) - 1
-    async with aclosing(stream_token_logprobs(engine, ids, 1, len(ids))) as stream:
-        await anext(stream)  # and whoever has seen enough goes away
-    assert (await read_generation(engine.generate(greedy_request([5, 6], 3)))).ids
-
-
-@pytest.mark.long
 async def test_one_token_does_not_wait_for_a_long_message(random_engine: Any) -> None:
     engine = await random_engine(context=8192)
     ids = random_prompt(2000)
     await read_generation(engine.generate(greedy_request(ids, 1)))
-    scored: list[float] = []
-
-    async def score() -> None:
-        async for piece in stream_token_logprobs(engine, ids, 1, len(ids)):
-            scored.extend(piece)
-
-    task = asyncio.create_task(score())
-    await wait_until(lambda: scored)
+    scores = asyncio.create_task(token_logprobs(engine, ids, 1, len(ids)))
+    await asyncio.sleep(0)  # its first piece is asked for
     await token_choices(engine, ids, 1500, PLAIN, None, start=1)
-    assert len(scored) < 1000
-    await task
-    assert len(scored) == len(ids) - 1
+    assert not scores.done()
+    assert len(await scores) == len(ids) - 1
+    gone = asyncio.create_task(token_logprobs(engine, ids, 1, len(ids)))
+    await asyncio.sleep(0)
+    gone.cancel()  # the engine is free again
+    assert (await read_generation(engine.generate(greedy_request([5, 6], 3)))).ids
 
 
 async def test_a_grammar_forces_forbids_or_leaves_free(random_engine: Any) -> None:

@@ -76,7 +76,7 @@ class WebSocketConnection:
         self._cache = ConnectionCache(service.cache)
         self._requests: set[asyncio.Task[None]] = set()
         self._streams: WeakValueDictionary[str | None, asyncio.Lock] = WeakValueDictionary()
-        """Of each stream the lock that its running request has, and the next ones wait for."""
+        """Each stream has a lock: its running request holds it, and the next ones wait for it."""
 
     async def serve(self) -> None:
         try:

@@ -81,7 +81,11 @@ async def test_prefetch_ids_are_prefix_of_next_prompt(
     await session.begin()
     await session.load(lambda fraction: None)
     prefetched: list[list[int]] = []
-    monkeypatch.setattr(session.runtime, "prefetch", lambda ids, **options: prefetched.append(ids))
+    monkeypatch.setattr(
+        session.runtime,
+        "prefetch",
+        lambda conversation, **options: prefetched.append(conversation.ids()),
+    )
     for text in ("first", "second"):
         session.next_prompt.prefetch(text)
         await ask(session, text)

@@ -62,7 +62,7 @@ class TurnReplay:
         """Append the rest at once."""
         self._stop.set()
 
-    # What was played cannot change.
+    # A replay cannot be changed.
 
     def answer_now(self) -> bool:
         return False

@@ -1,5 +1,5 @@
-"""What the model does while it is idle: it prefills the draft while the person pauses in typing, so
-that the turn reads only the rest, and writes the conversation's title."""
+"""Uses the model while it is idle: prefills the draft while the person pauses in typing, so that the
+turn reads only the rest, and writes the conversation's title."""
 
 from __future__ import annotations
 

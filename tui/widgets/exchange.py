@@ -24,7 +24,7 @@ STATUS_COLOURS = {
     "cancelled": "$text-warning",
     "incomplete": "$text-warning",
 }
-"""Of a turn's end in its footer."""
+"""Colours of a turn's end in its footer."""
 
 
 class ExchangeEntries:

@@ -1,5 +1,5 @@
-"""What the person said in the transcript: a prompt (once it is picked, keys edit, retry, branch, copy
-or open it), and a message to the running turn."""
+"""The person's messages in the transcript: a prompt (once it is picked, keys edit, retry, branch,
+copy or open it), and a message to the running turn."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ MAX_RERENDER_SHARE = 0.1
 
 
 class AssistantMessage(Guarded, Widget):
-    """One message of the model, a single widget of closed blocks. A message of several is rendered
-    once more at the end, in one piece: a late reference or some nested lists come out differently then."""
+    """One message of the model, a single widget of closed blocks. Several are rendered once more at
+    the end, in one piece: a late reference or some nested lists come out differently then."""
 
     DEFAULT_CSS = "AssistantMessage { height: auto; &.-commentary { color: $text-muted; } }"
 

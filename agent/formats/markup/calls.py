@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Generator, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import regex
 
@@ -30,6 +30,9 @@ from agent.formats.markup.segments import SegmentWriter, TokenTextBuffer
 from agent.formats.markup.syntax import CallSyntax, to_json
 from agent.formats.protocol import Opened, SegmentKind
 from agent.formats.recipients import PYTHON_TOOL, Recipients
+
+if TYPE_CHECKING:
+    from agent.formats.markup.parser import TokenClasses, TokenTexts
 
 MAX_LOOKAHEAD_CHARS = 256
 """Characters that may be read ahead to see what follows a tag."""
@@ -68,13 +71,16 @@ class CallReader:
         buffer: TokenTextBuffer,
         segments: SegmentWriter,
         recipients: Recipients,
+        token_classes: TokenClasses,
         syntax: CallSyntax,
         start: int,
         name: str | None = None,
     ) -> None:
         """``start``: the position of the call's first token."""
         self._buffer, self._segments, self._recipients = buffer, segments, recipients
-        self.syntax, self.start = syntax, start
+        self._token_classes, self.syntax, self.start = token_classes, syntax, start
+        self.texts: TokenTexts | None = None
+        """The ids that need not be read, as they continue the open segment as they are."""
         self.raw = ""
         """The text so far, if it may be prose."""
         self.ended_by_tag = False
@@ -118,10 +124,13 @@ class CallReader:
 
     # --- text -------------------------------------------------------------------------------------
 
-    def _more(self) -> Steps:
-        """Wait for text; return it, empty at the end of the generation."""
+    def _more(self, texts: TokenTexts | None = None) -> Steps:
+        """Wait for text; return it, empty at the end of the generation. ``texts``: what to write
+        without reading it."""
         while not self._buffer.text and not self._final:
+            self.texts = texts
             yield
+        self.texts = None
         return self._buffer.text
 
     def _skip_space(self) -> Steps:
@@ -266,8 +275,10 @@ class JsonReader(CallReader):
 
     def _read_string(self, quote: str, write: Callable[[str], None]) -> Steps:
         """Read to the string's end; return False if a tag ends it, as only another call follows."""
-        syntax = self.syntax
-        while text := (yield from self._more()):
+        syntax, texts = self.syntax, None
+        if self._is_open and write == self._write:
+            texts = self._token_classes.json if quote == '"' else self._token_classes.strings
+        while text := (yield from self._more(texts)):
             if text.startswith(quote):
                 self._take(len(quote))
                 return True
@@ -452,7 +463,8 @@ class TagReader(CallReader):
             self._take(1)
         before = yield from self._match(regex.compile(regex.escape(syntax.wrap[0])))
         wrapped = bool(before and self._take(before.end()))
-        while text := (yield from self._more()):
+        texts = self._token_classes.strings if buffered is None else None
+        while text := (yield from self._more(None if pending else texts)):
             end = None
             if text[0] in syntax.stops:
                 end = yield from self._match(*syntax.value_ends[wrapped])

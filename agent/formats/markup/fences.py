@@ -51,6 +51,11 @@ class MarkdownCode:
         return self._fence is not None or self._inline_backticks > 0
 
     @property
+    def in_text(self) -> bool:
+        """Whether the line goes on with text, if no backtick or tilde follows."""
+        return self._line_has_text and not self._open_run
+
+    @property
     def at_line_start(self) -> bool:
         """Whether the line has had only white space so far."""
         return not self._line_has_text

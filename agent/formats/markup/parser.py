@@ -27,9 +27,9 @@ from agent.formats.markup.calls import (
 )
 from agent.formats.markup.fences import MarkdownCode
 from agent.formats.markup.segments import SegmentWriter, TokenTextBuffer
-from agent.formats.markup.syntax import CallSyntax, MessageSyntax
+from agent.formats.markup.syntax import CallSyntax, MessageSyntax, to_json
 from agent.formats.markup.vocabulary import MarkupVocabulary
-from agent.formats.protocol import Opened, ParseEvent, SegmentKind, Stop
+from agent.formats.protocol import Delta, Opened, ParseEvent, SegmentKind, Stop
 from agent.formats.recipients import AnyRecipient, Recipients
 
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "„": "“”"}
@@ -45,6 +45,26 @@ def _skip_list(text: str, final: bool) -> str:
     return "" if final and rest == "]" else rest
 
 
+class TokenTexts(dict[int, str]):
+    """The texts of ids of whole characters, as they are written to a segment; empty for any id about
+    which something has to be decided. Filled as ids occur."""
+
+    def __init__(
+        self, classes: TokenClasses, decides: regex.Pattern[str], *, escaped: bool = False
+    ) -> None:
+        """``decides``: matches what decides something in a text; ``escaped``: written as JSON."""
+        super().__init__()
+        self._classes, self._decides, self._escaped = classes, decides, escaped
+
+    def __missing__(self, token: int) -> str:
+        raw = self._classes.plain_bytes(token)
+        text = raw.decode("utf-8", "ignore")
+        if text.encode() != raw or self._decides.search(text):
+            text = ""
+        self[token] = text = to_json(text)[1:-1] if self._escaped else text
+        return text
+
+
 class TokenClasses:
     """The meaning of each id of a vocabulary in a syntax; made once for all parsers."""
 
@@ -58,21 +78,20 @@ class TokenClasses:
         self.turn_ids = frozenset(known[name] for name in syntax.turns if name in known) - tags
         self._vocabulary = vocabulary
         self._textless_ids = vocabulary.control_ids - tags
-        self._tag_starts = {tag[0] for tag in syntax.tags} | set("{" * syntax.bare_calls)
-        self._plain_texts: dict[int, str] = {}
+        starts = "".join(tag[0] for tag in syntax.tags) + "{" * syntax.bare_calls
+        quotes = "".join(_QUOTES)
+        self.prose = TokenTexts(self, regex.compile(rf"[{regex.escape(starts)}`~\n]|[\s{quotes}]\Z"))
+        """What continues a line of prose without doubt: no tag, no code, no space or quote at its end."""
+        stops = regex.escape("".join(call.stops for call in syntax.calls))
+        self.json = TokenTexts(self, regex.compile(rf'["\\{stops}]'))
+        """What continues a JSON string."""
+        self.strings = TokenTexts(self, regex.compile(rf"[\n{stops}]"), escaped=True)
+        """What continues a string that is not written as JSON, as JSON."""
 
-    def plain_text(self, token: int) -> str:
-        """Return the text of an id that has whole characters, none of which may begin a tag; empty for
-        any other id."""
-        text = self._plain_texts.get(token)
-        if text is None:
-            has_meaning = token in self.stop_ids or token in self.turn_ids
-            raw = b"" if has_meaning else self.text_bytes(token) or b""
-            text = raw.decode("utf-8", "ignore")
-            if text.encode() != raw or not self._tag_starts.isdisjoint(text):
-                text = ""
-            self._plain_texts[token] = text
-        return text
+    def plain_bytes(self, token: int) -> bytes:
+        """Return the bytes of an id that ends nothing; empty for any other id."""
+        has_meaning = token in self.stop_ids or token in self.turn_ids
+        return b"" if has_meaning else self.text_bytes(token) or b""
 
     def text_bytes(self, token: int) -> bytes | None:
         """Return the bytes of an id that is text or a tag; None for any other id."""
@@ -97,7 +116,7 @@ class MarkupParser:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._buffer = TokenTextBuffer()
         self._segments = SegmentWriter(self._buffer)
-        self._source = (self._buffer, self._segments, self._recipients)
+        self._source = (self._buffer, self._segments, self._recipients, token_classes)
         self._markdown_code = MarkdownCode()
         self._thinking = thinking
         self._think_end_position: int | None = None
@@ -118,33 +137,43 @@ class MarkupParser:
         self._pending_space = ""
         """White space that is written only if more of the same segment follows."""
         self._position = 0
-        self._splits_character = False
-        """Whether the last token ended within a character."""
+        self._texts: TokenTexts | None = None
+        """The ids that continue the open segment as they are; None: the next one may decide something."""
         self._done = False
         self._buffer.add(prompt_tag, 0)
 
     def feed(self, ids: Sequence[int]) -> list[ParseEvent]:
-        buffer, plain_text = self._buffer, self._token_classes.plain_text
-        for token in ids:
-            if self._done:
-                break
-            # Most tokens are plain prose, about which nothing has to be decided.
-            if not buffer.text and self._reads_prose and (text := plain_text(token)):
-                at = buffer.last_position = self._position
-                self._position += 1
-                self._write_prose(text, at)
-            else:
-                self._feed_token(token)
+        i, n = 0, len(ids)
+        while i < n and not self._done:
+            # Most tokens are plain text, about which nothing has to be decided.
+            if (texts := self._texts) is not None and (text := texts[ids[i]]):
+                begin, run = i, [text]
+                i += 1
+                while i < n and (text := texts[ids[i]]):
+                    run.append(text)
+                    i += 1
+                self._position += i - begin
+                self._buffer.last_position = self._position - 1
+                self._segments.out.append(Delta("".join(run)))
+                continue
+            self._feed_token(ids[i])
+            self._texts = self._plain_texts()
+            i += 1
         return self._segments.take_events()
 
-    @property
-    def _reads_prose(self) -> bool:
-        return (
-            self._call is None
-            and self._region is None
+    def _plain_texts(self) -> TokenTexts | None:
+        if self._buffer.text or self._decoder.getstate()[0]:
+            return None
+        if self._call is not None:
+            return self._call.texts
+        is_plain = (
+            self._segments.open_segment is not None
             and self._think_end_position is None
-            and not (self._in_header or self._splits_character)
+            and not self._pending_space
+            and self._last_character not in _QUOTES
+            and self._markdown_code.in_text
         )
+        return self._token_classes.prose if is_plain else None
 
     def finish(self) -> list[ParseEvent]:
         if not self._done:
@@ -167,7 +196,6 @@ class MarkupParser:
             self._segments.repair("stray_token", at)
         else:
             self._buffer.add(self._decoder.decode(raw), at)
-            self._splits_character = bool(self._decoder.getstate()[0])
             self._read_buffer(False)
 
     def _end(self, ended: bool) -> None:

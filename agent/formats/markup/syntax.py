@@ -149,16 +149,6 @@ class CallSyntax:
         return "".join(sorted({tag[0] for tag in (*tags, self.quote) if tag and tag != '"'}))
 
     @cached_property
-    def string_run(self) -> regex.Pattern[str]:
-        """Matches text of a JSON string up to what may end it."""
-        return regex.compile(rf'[^"\\\\{regex.escape(self.stops)}]+')
-
-    @cached_property
-    def value_run(self) -> regex.Pattern[str]:
-        """Matches text of a value in tags up to what may end it."""
-        return regex.compile(rf"[^\n{regex.escape(self.stops)}]+")
-
-    @cached_property
     def value_tag(self) -> str:
         return (*tags_of(self.value_close), "")[0]
 

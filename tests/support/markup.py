@@ -8,7 +8,8 @@ from agent.formats.markup.chat_template import ChatTemplate
 from agent.formats.markup.default_templates import TEMPLATES
 from agent.formats.markup.format import MarkupFormat
 from agent.formats.markup.known import SYNTAXES
-from agent.formats.markup.parser import MarkupParser, TokenClasses
+from agent.formats.markup.parser import MarkupParser
+from agent.formats.markup.segments import TokenClasses
 from agent.formats.markup.vocabulary import ByteVocabulary, MarkupEncoder
 from agent.formats.protocol import Delta, Format, Opened, ParseEvent, Repair, SegmentKind, Stop
 from agent.formats.recipients import Recipients

@@ -21,18 +21,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import regex
 
 from agent.formats.markup import coerce
-from agent.formats.markup.segments import SegmentWriter, TokenTextBuffer
-from agent.formats.markup.syntax import CallSyntax, to_json
+from agent.formats.markup.segments import (
+    SegmentWriter,
+    TokenClasses,
+    TokenTextBuffer,
+    TokenTexts,
+)
+from agent.formats.markup.syntax import ANY, CallSyntax, Patterns, to_json
 from agent.formats.protocol import Opened, SegmentKind
 from agent.formats.recipients import PYTHON_TOOL, Recipients
-
-if TYPE_CHECKING:
-    from agent.formats.markup.parser import TokenClasses, TokenTexts
 
 MAX_LOOKAHEAD_CHARS = 256
 """Characters that may be read ahead to see what follows a tag."""
@@ -407,23 +409,29 @@ class TagReader(CallReader):
     """Reads keys and values in tags."""
 
     def _read(self) -> Steps:
-        schema = self._recipients.argument_schema(self._recipient or "")
+        self._schema = self._recipients.argument_schema(self._recipient or "")
+        self._ending = "{}"
+        is_cut = not (yield from self._read_members(self._schema))
+        if self._ending == "{}" and not self._buffer.text:
+            self._ending = ""  # not a tag so far
+        return None if is_cut else (yield from self._read_end())
+
+    def _read_members(self, schema: Any) -> Steps:
+        """Read the arguments; return False if a tag after them is cut off."""
         properties = schema.get("properties")
         declared = properties if isinstance(properties, Mapping) else {}
         seen: set[str] = set()
-        self._ending = "{}"
-        while text := (yield from self._skip_space()):
+        while (yield from self._skip_space()):
             key = yield from self._match(self.syntax.key_pattern)
             if key is not None:
                 self._take(key.end())
                 name = key["key"].strip().strip("\"'")
                 self._segments.delta(f"{', ' if seen else '{'}{to_json(name)}: ")
                 seen.add(name)
-                types = coerce.schema_types(declared.get(name), schema)
-                if word := key.groupdict().get("type"):
-                    types = _STRING if word in ("true", "string") else coerce.WRITTEN
                 self._ending = ""
-                if not (yield from self._read_value(types, declared.keys() - seen)):
+                if not (
+                    yield from self._read_value(key, declared.get(name), declared.keys() - seen)
+                ):
                     break
                 self._ending = "}"
             elif (text := self._buffer.text).startswith(self._tags):
@@ -434,22 +442,23 @@ class TagReader(CallReader):
             ):
                 self._unexpected.append(self._take(len(text)))  # a tag that is cut off
                 self._ending = ', "' if seen else '{"'
-                return None
+                return False
             elif (yield from self._at_tag()):
                 break
             else:
                 self._unexpected.append(self._take_until(self._tag_starts))
-        if self._ending == "{}" and not self._buffer.text:
-            self._ending = ""  # not a tag so far
-        return (yield from self._read_end())
+        return True
 
-    def _read_value(self, types: coerce.Types, next_names: Container[str]) -> Steps:
+    def _read_value(self, key: regex.Match[str], schema: Any, next_names: Container[str]) -> Steps:
         """Read a value to its end; return False if the call's end or the generation's cut it off."""
-        syntax = self.syntax
+        syntax, types = self.syntax, coerce.schema_types(schema, self._schema)
+        if word := key.groupdict().get("type"):
+            types = _STRING if word in ("true", "string") else coerce.WRITTEN
         # A value that is a string for certain is its text itself, and can stream.
         buffered: list[str] | None = None if types <= _STRING else []
         if buffered is None:
             self._segments.delta('"')
+        texts = self._token_classes.strings if buffered is None else None
         pending = ""
         """A line break that does not belong to the value if its end follows."""
 
@@ -462,12 +471,11 @@ class TagReader(CallReader):
         if syntax.key_close.endswith("\n") and (yield from self._more()).startswith("\n"):
             self._take(1)
         before = yield from self._match(regex.compile(regex.escape(syntax.wrap[0])))
-        wrapped = bool(before and self._take(before.end()))
-        texts = self._token_classes.strings if buffered is None else None
+        tag, ends = self._value_ends(key["key"], wrapped=bool(before and self._take(before.end())))
         while text := (yield from self._more(None if pending else texts)):
             end = None
             if text[0] in syntax.stops:
-                end = yield from self._match(*syntax.value_ends[wrapped])
+                end = yield from self._match(*ends)
                 text = self._buffer.text
             if end and (name := end["key"]) is not None and not (pending and name in next_names):
                 end = None
@@ -477,13 +485,13 @@ class TagReader(CallReader):
                 if buffered is None:
                     self._segments.delta('"')
                 else:
-                    self._segments.delta(coerce.coerce_value("".join(buffered), types))
+                    self._segments.delta(self._coerced("".join(buffered), types))
                 if end["value"] is not None:
                     self._take(len(end["value"]))
                 else:
                     self._segments.repair("parameter_unclosed", self._buffer.next_position)
                 return True
-            if self._final and any(tag.startswith(text) for tag in (syntax.value_tag, *self._tags)):
+            if self._final and any(one.startswith(text) for one in (tag, *self._tags)):
                 self._unexpected.append(self._take(len(text)))
                 break
             if text[0] == "\n" and syntax.value_close.startswith("\n"):
@@ -496,71 +504,63 @@ class TagReader(CallReader):
             self._segments.delta(json.dumps("".join(buffered))[:-1])
         return False
 
+    def _value_ends(self, key: str, *, wrapped: bool) -> tuple[str, Patterns]:
+        """Return the tag and the patterns of a value's end."""
+        return self.syntax.value_tag, self.syntax.value_ends[wrapped]
 
-class NestedReader(CallReader):
-    """Reads values in tags that have the keys' names."""
+    _coerced = staticmethod(coerce.coerce_value)
 
-    def _read(self) -> Steps:
-        self._schema = schema = self._recipients.argument_schema(self._recipient or "")
-        self._ending = ""
-        if (yield from self._read_members(schema, 0)) is None:
-            return None
-        return (yield from self._read_end())
 
-    def _read_members(self, schema: Any, depth: int) -> Steps:
-        """Read the members of an object or list, and write them; return None if they are cut off."""
-        count = 0
-        items = False
-        while (yield from self._skip_space()):
-            opening = yield from self._match(self.syntax.key_pattern)
-            if opening is None:
-                break
-            name = opening["key"]
-            items = items or (not count and name == "item" and depth > 0)
-            self._take(opening.end())
-            separator = ", " if count else "[" if items else "{"
-            self._segments.delta(separator + ("" if items else f"{to_json(name)}: "))
-            count += 1
-            inner = None
-            if isinstance(schema, Mapping):
-                inner = schema.get("items") if items else (schema.get("properties") or {}).get(name)
-            types = coerce.schema_types(inner, self._schema)
-            if not (yield from self._read_value(name, inner, types, depth)):
-                return None
+class NestedReader(TagReader):
+    """Reads values in tags that have the keys' names, and may have such tags in them."""
+
+    def _value_ends(self, key: str, *, wrapped: bool) -> tuple[str, Patterns]:
+        tag = self.syntax.value_close.replace(ANY, key)
+        pattern = regex.compile(rf"(?P<value>{regex.escape(tag)})|(?P<cut>(?!))|(?P<key>(?!))")
+        return tag, (pattern, pattern)
+
+    @staticmethod
+    def _coerced(text: str, types: coerce.Types) -> str:
+        if not text.strip() and types in (_ARRAY, _OBJECT):
+            return "[]" if types == _ARRAY else "{}"
+        return coerce.coerce_value(text, types)
+
+    def _read_value(
+        self, key: regex.Match[str], schema: Any, next_names: Container[str] = (), depth: int = 0
+    ) -> Steps:
+        inner = yield from self._match(self.syntax.key_pattern)
+        if inner is None or depth >= MAX_NESTING:
+            return (yield from super()._read_value(key, schema, next_names))
+        if not (yield from self._read_inner(inner, schema, depth + 1)):
+            return False
+        tag, (pattern, _) = self._value_ends(key["key"], wrapped=False)
+        if closing := (yield from self._match(pattern, limit=len(tag))):
+            self._take(closing.end())
+        return closing or not (self._final and tag.startswith(self._buffer.text))
+
+    def _read_inner(self, key: regex.Match[str] | None, schema: Any, depth: int) -> Steps:
+        """Read tags within a value, from this one on, as an object or a list; return whether they have
+        ended."""
+        assert key is not None
+        items, separator = key["key"] == "item", ""
+        group = "items" if items else "properties"
+        within = schema.get(group) if isinstance(schema, Mapping) else None
+        while key is not None:
+            self._take(key.end())
+            separator = separator or ("[" if items else "{")
+            self._segments.delta(separator + ("" if items else f"{to_json(key['key'])}: "))
+            separator, one = ", ", within
+            if not items:
+                one = within.get(key["key"]) if isinstance(within, Mapping) else None
+            if not (yield from self._read_value(key, one, depth=depth)):
+                return False
+            yield from self._skip_space()
+            key = yield from self._match(self.syntax.key_pattern)
         text = self._buffer.text
         if not text or (self._final and not text.startswith(self._tags)):
-            return None
-        self._segments.delta(("]" if items else "}") if count else "{}")
+            return False
+        self._segments.delta("]" if items else "}")
         return True
-
-    def _read_value(self, name: str, schema: Any, types: coerce.Types, depth: int) -> Steps:
-        closing = self.syntax.value_close.replace("\0", name)
-        pieces: list[str] = []
-        opening = yield from self._match(self.syntax.key_pattern)
-        if opening is not None and depth < MAX_NESTING:
-            if (yield from self._read_members(schema, depth + 1)) is None:
-                return False
-        else:
-            while not self._buffer.text.startswith(closing):
-                text = self._buffer.text
-                at = text.find(closing)
-                if at < 0 and self._final:
-                    self._segments.delta(json.dumps("".join([*pieces, text]))[:-1])
-                    self._take(len(text))
-                    return False
-                keep = at if at >= 0 else max(len(text) - len(closing), 0)
-                pieces.append(self._take(keep))
-                if at < 0:
-                    yield
-            text = "".join(pieces)
-            if not text.strip() and types in (_ARRAY, _OBJECT):
-                text = "[]" if types == _ARRAY else "{}"
-            self._segments.delta(coerce.coerce_value(text, types))
-        yield from self._skip_space()
-        if (yield from self._match(regex.compile(regex.escape(closing)), limit=len(closing))):
-            self._take(len(closing))
-            return True
-        return not (self._final and closing.startswith(self._buffer.text))
 
 
 class PythonReader(CallReader):

@@ -58,9 +58,10 @@ from agent.formats.protocol import Effort
 from agent.util.prefix import common_prefix_length
 
 TemplateMessage = dict[str, Any]
-_UNIT = re.compile(r"<[^<>\n]*>|\[[^\[\]\n]*\]|.", re.DOTALL)
+NAMESPACE = "]<]minimax[>["
+"""MiniMax M3 puts this token before each tag of a call."""
+_UNIT = re.compile(rf"{re.escape(NAMESPACE)}|<[^<>\n]*>|\[[^\[\]\n]*\]|.", re.DOTALL)
 """A tag or a character."""
-_CALL_IDS = ("call00000", "call00001")
 EFFORTS: tuple[Effort, ...] = ("low", "medium", "high")
 
 
@@ -205,8 +206,8 @@ class ChatTemplate:
     ) -> tuple[str, str]:
         """Render what precedes the first message, before and after the instructions. Raises
         UnusableTemplateError if the instructions or tools have no place."""
-        system = [_message("system", self._v)] if instructions else []
-        messages = [*system, _message("user", self._x)]
+        system = [message("system", self._v)] if instructions else []
+        messages = [*system, message("user", self._x)]
         text = self._render(messages, tools, day, effort=effort).partition(self._x)[0]
         names = [tool["function"]["name"] for tool in tools]
         if any(part not in text for part in (*names, *([self._v] if instructions else []))):
@@ -218,7 +219,7 @@ class ChatTemplate:
         """Derive the beginning of an assistant message after a user's, or after a tool result, where it
         may continue the one with the call."""
         frames, z = self.frames, self._z
-        messages, last, after = [_message("user", self._x)], self._x, frames.user.after
+        messages, last, after = [message("user", self._x)], self._x, frames.user.after
         if after_result and self._knows_results:
             messages += [self._called(self._v), *self._results(self._y)]
             last, after = self._y, frames.results.frame.after
@@ -228,18 +229,18 @@ class ChatTemplate:
         except UnusableTemplateError:
             prompt, header = frames.generation_prompt, frames.message_header
 
-        def history(message: TemplateMessage, *more: TemplateMessage) -> str:
+        def history(begun: TemplateMessage, *more: TemplateMessage) -> str:
             """Render the beginning of a finished turn's message, whose reasoning is dropped."""
             for thought in (self._thought, {}):
                 with suppress(UnusableTemplateError):
-                    finished = [*messages, message | thought, *more, _message("user", self._v)]
+                    finished = [*messages, begun | thought, *more, message("user", self._v)]
                     text = _between(self._render(finished, effort=effort), last, z)
                     if self._reasoning not in text:
                         return _remove_prefix(text, after)
             return header
 
-        answer, call = history(_message("assistant", z)), ""
-        header = _common_prefix(prompt, answer)
+        answer, call = history(message("assistant", z)), ""
+        header = common_prefix(prompt, answer)
         if self._knows_results:
             results = self._results(self._x if last == self._y else self._y)
             call = history(self._called(z), *results).partition(self._name)[0]
@@ -249,15 +250,15 @@ class ChatTemplate:
         )
 
     def _renders_reasoning(self) -> bool:
-        called = [_message("user", self._x), self._called(self._v) | self._thought]
+        called = [message("user", self._x), self._called(self._v) | self._thought]
         with suppress(UnusableTemplateError):
             return self._reasoning in self._render([*called, *self._results(self._y)])
         return False
 
     def _keeps_reasoning(self, tools: bool) -> bool:
-        answer = _message("assistant", self._y) | self._thought
+        answer = message("assistant", self._y) | self._thought
         declared = [tool_schema("f", "", {"type": "object", "properties": {}})] if tools else []
-        messages = [_message("user", self._x), answer, _message("user", self._z)]
+        messages = [message("user", self._x), answer, message("user", self._z)]
         with suppress(UnusableTemplateError):
             return self._reasoning in self._render(messages, declared)
         return False
@@ -281,15 +282,15 @@ class ChatTemplate:
     def _derive_frames(self) -> TemplateFrames:
         """Derive all frames, as in the module's example. Raises UnusableTemplateError."""
         x, y, z = self._x, self._y, self._z
-        user, assistant = _message("user", x), _message("assistant", y)
-        turn, following_user = [user, assistant], _message("user", z)
+        user, assistant = message("user", x), message("assistant", y)
+        turn, following_user = [user, assistant], message("user", z)
         self._derive_settings(user)
         text = self._render([*turn, following_user])
         prompt = _between(self._render([user], generate=True), x, None)
-        user_after = _common_prefix(_between(text, x, y), self._ending([user], x, prompt))
+        user_after = common_prefix(_between(text, x, y), self._ending([user], x, prompt))
         following = _between(text, y, z)
-        assistant_after = _common_prefix(following, self._ending(turn, y, prompt))
-        user_before = _common_suffix(text.partition(x)[0], following[len(assistant_after) :])
+        assistant_after = common_prefix(following, self._ending(turn, y, prompt))
+        user_before = common_suffix(text.partition(x)[0], following[len(assistant_after) :])
         user_frame = MessageFrame(user_before, user_after)
         assistant_frame = MessageFrame(
             _remove_prefix(_between(text, x, y), user_after), _remove_suffix(following, user_before)
@@ -305,7 +306,7 @@ class ChatTemplate:
         developer = user_frame  # where the template knows no later instructions
         for role in self._instruction_roles:
             with suppress(UnusableTemplateError):
-                changed = self._render([*turn, _message(role, self._v), following_user])
+                changed = self._render([*turn, message(role, self._v), following_user])
                 developer = MessageFrame(
                     _remove_prefix(_between(changed, y, self._v), assistant_frame.after),
                     _remove_suffix(_between(changed, self._v, z), user_frame.before),
@@ -317,7 +318,7 @@ class ChatTemplate:
             developer=developer,
             results=self._derive_result_frames(user_frame, assistant_frame, generation_prompt),
             generation_prompt=generation_prompt,
-            message_header=_common_prefix(generation_prompt, assistant_frame.before),
+            message_header=common_prefix(generation_prompt, assistant_frame.before),
         )
 
     def _ending(self, messages: list[TemplateMessage], last: str, prompt: str) -> str:
@@ -326,7 +327,7 @@ class ChatTemplate:
         end = _between(self._render(messages), last, None)
         if end.endswith(prompt):
             with suppress(UnusableTemplateError):
-                text = self._render([*messages, _message("system", self._v)])
+                text = self._render([*messages, message("system", self._v)])
                 return _between(text, last, self._v)
         return end
 
@@ -346,13 +347,13 @@ class ChatTemplate:
 
     def _derive_results_after_calls(self, answer: MessageFrame, prompt: str) -> ResultFrames:
         x, y, z, v = self._x, self._y, self._z, self._v
-        called = [_message("user", x), self._called(v)]
+        called = [message("user", x), self._called(v)]
         text = self._render([*called, *self._results(y)], generate=True)
         following, after = _between(text, v, y), _between(text, y, None)
         end = _between(self._render(called), v, None)
         try:
             two = self._render([called[0], self._called(v, z), *self._results(y, x)])
-            closing = _common_prefix(_between(two, v, z), following)
+            closing = common_prefix(_between(two, v, z), following)
         except UnusableTemplateError:  # a message has one call
             two = self._render([*called, *self._results(y, x)])
             closing = end.partition(answer.after)[0] if answer.after else end
@@ -361,12 +362,12 @@ class ChatTemplate:
             end = end[len(closing) :]
         else:  # the last message's calls are written otherwise
             end = next(end[at:] for at in range(len(end) + 1) if opening.startswith(end[at:]))
-        end = _common_prefix(opening, end)
+        end = common_prefix(opening, end)
         if after.endswith(prompt):
             after = _remove_suffix(after, prompt)
         else:  # the message with the call continues
-            text = self._render([*called, *self._results(y), _message("user", z)])
-            after = _common_prefix(after, _between(text, y, z))
+            text = self._render([*called, *self._results(y), message("user", z)])
+            after = common_prefix(after, _between(text, y, z))
         quoted = self._render([*called, *self._results(f'{y}"')])
         frame = MessageFrame(opening[len(end) :], after, escaped=f'{y}\\"' in quoted)
         return ResultFrames(frame, _between(two, y, x), self._name, end)
@@ -374,18 +375,15 @@ class ChatTemplate:
     def _called(self, *values: str) -> TemplateMessage:
         """Return a message with a call for each value."""
         if self._call_kind is None:
-            return _message("assistant", values[0])
-        calls = []
-        for call_id, value in zip(_CALL_IDS, values, strict=False):
-            arguments: Any = {"k": value}
-            arguments = json.dumps(arguments) if self._call_kind is str else arguments
-            function = {"name": self._name, "arguments": arguments}
-            calls.append({"id": call_id, "type": "function", "function": function})
-        return _message("assistant", "") | {"tool_calls": calls}
+            return message("assistant", values[0])
+        arguments: list[Any] = [{"k": value} for value in values]
+        if self._call_kind is str:
+            arguments = [json.dumps(one) for one in arguments]
+        return message("assistant", "", [(self._name, one) for one in arguments])
 
     def _results(self, *texts: str) -> list[TemplateMessage]:
         return [
-            _message("tool", text) | {"name": self._name, "tool_call_id": _CALL_IDS[at]}
+            message("tool", text) | {"name": self._name, "tool_call_id": f"call0000{at}"}
             for at, text in enumerate(texts)
         ]
 
@@ -399,7 +397,7 @@ class ChatTemplate:
         effort: Effort = "medium",
     ) -> str:
         return self._renderer.render({
-            "messages": [dict(message) for message in messages],
+            "messages": [dict(one) for one in messages],
             "tools": list(tools) or self._no_tools,
             "day": day.isoformat(), "generate": generate, "begin": self._begin, "end": self._end,
             "variables": self._settings[effort],
@@ -418,8 +416,15 @@ def _thinking_variables(effort: Effort, *, switch: bool) -> dict[str, Any]:
     }
 
 
-def _message(role: str, content: str) -> TemplateMessage:
-    return {"role": role, "content": content}
+def message(role: str, content: str, calls: Sequence[tuple[str, Any]] = ()) -> TemplateMessage:
+    """Return a message as templates expect it; ``calls``: the names and arguments of its calls."""
+    if not calls:
+        return {"role": role, "content": content}
+    called = [
+        {"id": f"call0000{at}", "type": "function", "function": {"name": name, "arguments": given}}
+        for at, (name, given) in enumerate(calls)
+    ]
+    return {"role": role, "content": content, "tool_calls": called}
 
 
 def _between(text: str, start: str, end: str | None) -> str:
@@ -432,13 +437,13 @@ def _between(text: str, start: str, end: str | None) -> str:
     return rest
 
 
-def _common_prefix(first: str, second: str) -> str:
+def common_prefix(first: str, second: str) -> str:
     """Return the common prefix of two texts, without a part of a tag."""
     units = _UNIT.findall(first)
     return "".join(units[: common_prefix_length(units, _UNIT.findall(second))])
 
 
-def _common_suffix(first: str, second: str) -> str:
+def common_suffix(first: str, second: str) -> str:
     units, others = (_UNIT.findall(text)[::-1] for text in (first, second))
     return "".join(units[: common_prefix_length(units, others)][::-1])
 

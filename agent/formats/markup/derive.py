@@ -12,39 +12,36 @@ ends one; the rest is around all calls. llama.cpp, too, compares renderings
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from agent.formats.markup.chat_template import ChatTemplate, tool_schema
+from agent.formats.markup.chat_template import (
+    NAMESPACE,
+    ChatTemplate,
+    TemplateMessage,
+    common_prefix,
+    common_suffix,
+    message,
+    tool_schema,
+)
 from agent.formats.markup.known import SYNTAXES, described_calls
-from agent.formats.markup.parser import MarkupParser, TokenClasses
-from agent.formats.markup.syntax import ANY, NAMESPACE, CallSyntax, MessageSyntax, tags_of
+from agent.formats.markup.parser import MarkupParser
+from agent.formats.markup.segments import TokenClasses
+from agent.formats.markup.syntax import ANY, CallSyntax, MessageSyntax, tags_of
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import ByteVocabulary, MarkupEncoder
 from agent.formats.protocol import Delta, Opened, SegmentKind
 from agent.util.prefix import common_prefix_length
 
-Render = Callable[..., str]
-"""Renders messages: ``render(messages, tools, generate=False)``. Raises UnusableTemplateError."""
-
 _THINK_TAGS = re.compile(r"<([\w:|.-]*think(?:ing)?[\w:|.-]*)>|\[(THINK)\]", re.IGNORECASE)
 _LAST_TAG = re.compile(r"(<[^<>\s]+>|\[[^\[\]\s]+\])\s*\Z")
-
-
-class _Call(NamedTuple):
-    """A call in a rendered message: where its parts are."""
-
-    name: int
-    """The position of the name or, with ``object``, of the object."""
-    name_end: int
-    body: int
-    end: int
 
 
 class _Position(NamedTuple):
@@ -56,17 +53,25 @@ class _Position(NamedTuple):
     last_value: int
 
 
-_Match = tuple[CallSyntax, int, int] | None
+_Arguments = tuple[CallSyntax, int, int]
 """The syntax of a call's arguments, their beginning and their end."""
+
+
+class _Call(NamedTuple):
+    """A call in a rendered message."""
+
+    syntax: CallSyntax
+    start: int
+    """The position of the name or, with ``object``, of the object."""
+    after_name: str
+    end: int
 
 
 class Derivation:
     """Derives the syntax of one template."""
 
-    def __init__(self, source: str, render: Render, prompt: str, user_end: str) -> None:
-        """``prompt``: what the template writes before what the model generates; ``user_end``: what it
-        writes after a user's text."""
-        self._source, self._render, self._prompt, self._user_end = source, render, prompt, user_end
+    def __init__(self, source: str, template: ChatTemplate) -> None:
+        self._source, self._template = source, template
         nonce = secrets.token_hex(3)
         self._user, self._thought, self._answer = (f"{word}x{nonce}" for word in ("u", "t", "a"))
         self._names = [f"f{i}x{nonce}" for i in (1, 2)]
@@ -81,10 +86,12 @@ class Derivation:
         with_thought = self._message(self._answer, thought=True)
         shapes = ((self._answer, 2, False), (self._answer, 1, False), ("", 1, True), ("", 1, False))
         calls = [text for shape in shapes if (text := self._message(*shape)) is not None]
-        known = [text for text in (answer, with_thought, *calls, self._prompt) if text is not None]
-        header = _up_to_tag(_common_prefix(known))
-        if (tag := _last_think_tag(header)) and not tag[1:].startswith("/"):
-            header = header[: header.rindex(tag)]
+        prompt = self._template.frames.generation_prompt
+        known = [text for text in (answer, with_thought, *calls, prompt) if text is not None]
+        header = functools.reduce(common_prefix, known)
+        *_, tag = (None, *_THINK_TAGS.finditer(header))
+        if tag and not header[tag.end() :].strip() and tag[0][1] != "/":
+            header = header[: tag.start()]
         answer, with_thought = (text and text[len(header) :] for text in (answer, with_thought))
         calls = [text[len(header) :] for text in calls]
         think = self._derive_thinking(with_thought, calls)
@@ -110,11 +117,13 @@ class Derivation:
             call = self._derive_call(text, {*thinking, *ignored})
             if call is not None:
                 bare = call.body == "object" and not call.openings
-                tag = "<|python_tag|>" if "<|python_tag|>" in self._source else ""
+                code_tag = "<|python_tag|>" if "<|python_tag|>" in self._source else ""
                 last = {match[1] for one in calls if (match := _LAST_TAG.search(one))}
                 last -= {*call.openings, *call.closings, *syntax.ends, *ignored}
                 ends = (*syntax.ends, *sorted(last))
-                found = replace(syntax, calls=(call,), bare_calls=bare, code_tag=tag, ends=ends)
+                found = replace(
+                    syntax, calls=(call,), bare_calls=bare, code_tag=code_tag, ends=ends
+                )
                 return found if any(self._is_read_back(found, one) for one in calls) else syntax
         return syntax
 
@@ -135,30 +144,28 @@ class Derivation:
 
     def _message(self, answer: str, calls: int = 0, thought: bool = False) -> str | None:
         """Render an assistant's message with its header; None if the template refuses it."""
-        message: dict[str, Any] = {"role": "assistant", "content": answer}
+        written = zip(self._names[:calls], self._arguments, strict=False)
+        assistant = message("assistant", answer, [*written])
         if thought:
-            message |= dict.fromkeys(("reasoning_content", "reasoning", "thinking"), self._thought)
-        if calls:
-            message["tool_calls"] = [
-                {"id": f"call0000{i + 1}", "type": "function",
-                 "function": {"name": self._names[i], "arguments": self._arguments[i]}}
-                for i in range(calls)
-            ]  # fmt: skip
-        text = self._try([{"role": "user", "content": self._user}, message])
-        if text is None or self._user not in text:
-            return None
-        text = text.rpartition(self._user)[2].removeprefix(self._user_end)
+            assistant |= dict.fromkeys(
+                ("reasoning_content", "reasoning", "thinking"), self._thought
+            )
+        text = self._render(assistant)
         needed = [answer] if answer and not calls else self._names[:calls]
-        return text if all(word in text for word in needed) else None
+        if text is None or not all(word in text for word in needed):
+            return None
+        return text.removeprefix(self._template.frames.user.after)
 
-    def _try(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
+    def _render(self, assistant: TemplateMessage) -> str | None:
+        """Render what follows a user's text; None if the template refuses it."""
         properties = {key: {"type": "string"} for key in self._keys}
         parameters = {"type": "object", "properties": properties, "required": []}
         tools = [tool_schema(name, "x", parameters) for name in self._names]
         try:
-            return self._render(messages, tools)
+            text = self._template.render([message("user", self._user), assistant], tools)
         except UnusableTemplateError:
             return None
+        return text.rpartition(self._user)[2] if self._user in text else None
 
     # --- thinking ---------------------------------------------------------------------------------
 
@@ -194,58 +201,56 @@ class Derivation:
         text = re.sub(r"call0000\d", ANY, text)
         for find in (self._as_object, self._as_json, self._as_quoted, self._as_python,
                      self._as_nested, self._as_tags):  # fmt: skip
-            if found := self._locate(find, text, 0):
+            if first := self._locate(find, text, 0):
                 second = self._locate(find, text, 1) if self._names[1] in text else None
-                return self._with_ends(*found, second and second[1], text, known)
+                return self._with_ends(first, second, text, known)
         return None
 
     def _locate(
-        self, find: Callable[[str, _Position], _Match], text: str, number: int
-    ) -> tuple[CallSyntax, _Call] | None:
+        self, find: Callable[[str, _Position], _Arguments | None], text: str, number: int
+    ) -> _Call | None:
         """Find the first or second call, as ``find`` reads calls."""
         at, value = text.find(self._names[number]), self._values[1 + number]
-        spot = _Position(number, at, at + len(self._names[number]), text.find(value, at))
-        if (found := find(text, spot)) is None:
+        name_end = at + len(self._names[number])
+        found = find(text, _Position(number, at, name_end, text.find(value, at)))
+        if found is None:
             return None
         syntax, body, end = found
         is_object = syntax.body == "object"
-        spans = (body, body) if is_object else (spot.name, spot.name_end)
-        return syntax, _Call(*spans, body, end)
+        return _Call(syntax, body if is_object else at, text[name_end:body] * (not is_object), end)
 
     def _with_ends(
-        self, syntax: CallSyntax, first: _Call, second: _Call | None, text: str, known: set[str]
+        self, first: _Call, second: _Call | None, text: str, known: set[str]
     ) -> CallSyntax:
         """Add what is before, between and after calls."""
-        head = text[: first.name]
-        head = head.rpartition(self._answer)[2] if self._answer in head else head
-        head = head.rpartition(self._thought)[2]
+        head = text[: first.start].rpartition(self._answer)[2].rpartition(self._thought)[2]
         for tag in (*sorted(known, key=len, reverse=True), self._header):
-            if tag and tag in head:
-                head = head.rpartition(tag)[2]
-        after_name = text[first.name_end : first.body]
+            head = head.rpartition(tag)[2] if tag else head
+        tail = self._without_end(text[(second or first).end :].partition(self._answer)[0])
         if second is None:
-            tail = self._without_end(text[first.end :].partition(self._answer)[0])
-            return replace(syntax, open=head, after_name=after_name, close=tail)
-        after_name = _merged(after_name, text[second.name_end : second.body])
-        between = text[first.end : second.name]
-        tail = self._without_end(text[second.end :].partition(self._answer)[0])
-        opening = _from_tag(_common_suffix(head, between))
-        closing = _up_to_tag(_common_prefix([between[: len(between) - len(opening)], tail]))
-        section_open = head[: len(head) - len(opening)]
-        rest = tail[len(closing) :]
+            return replace(first.syntax, open=head, after_name=first.after_name, close=tail)
+        between = text[first.end : second.start]
+        opening = _common_opening(head, between)
+        separator = between.removesuffix(opening)
+        closing = common_prefix(separator, tail)
+        section_open = head.removesuffix(opening)
+        in_section = bool(tags_of(section_open))
         return replace(
-            syntax, open=opening, after_name=after_name, close=closing,
-            separator=between[len(closing) : len(between) - len(opening)],
-            section_open=section_open if tags_of(section_open) else "",
-            section_close=rest if tags_of(section_open) else "",
-        )  # fmt: skip
+            first.syntax,
+            open=opening,
+            after_name=_merged(first.after_name, second.after_name),
+            close=closing,
+            separator=separator.removeprefix(closing),
+            section_open=section_open * in_section,
+            section_close=tail.removeprefix(closing) * in_section,
+        )
 
     def _without_end(self, text: str) -> str:
         """Return what follows a call without the message's end."""
         ends = [text.index(tag) for tag in self._ending if tag in text]
         return text[: min(ends, default=len(text))]
 
-    def _as_object(self, text: str, spot: _Position) -> _Match:
+    def _as_object(self, text: str, spot: _Position) -> _Arguments | None:
         name, arguments = self._names[spot.number], self._arguments[spot.number]
         for at, value, end in _json_values(text, spot.name):
             if not isinstance(value, dict) or name not in value.values():
@@ -260,14 +265,14 @@ class Derivation:
                 return syntax, at, end
         return None
 
-    def _as_json(self, text: str, spot: _Position) -> _Match:
+    def _as_json(self, text: str, spot: _Position) -> _Arguments | None:
         start = spot.name_end
         for at, value, end in _json_values(text[start:]):
             if value == self._arguments[spot.number]:
                 return CallSyntax("json"), start + at, start + end
         return None
 
-    def _as_quoted(self, text: str, spot: _Position) -> _Match:
+    def _as_quoted(self, text: str, spot: _Position) -> _Arguments | None:
         """A JSON object whose strings have other quotes, and keys none."""
         value = self._values[2 * spot.number]
         pattern = rf"\{{{self._keys[0]}: ?(?P<quote>[^\s\w]\S*?){value}(?P=quote)"
@@ -276,13 +281,13 @@ class Derivation:
         syntax = CallSyntax("json", quote=match["quote"], bare_keys=True)
         return syntax, match.start(), text.find("}", spot.last_value) + 1
 
-    def _as_python(self, text: str, spot: _Position) -> _Match:
+    def _as_python(self, text: str, spot: _Position) -> _Arguments | None:
         value = self._values[2 * spot.number]
         if not re.match(rf"\({self._keys[0]}=['\"]{value}", text[spot.name_end :]):
             return None
         return CallSyntax("python"), spot.name_end + 1, text.find(")", spot.last_value) + 1
 
-    def _as_nested(self, text: str, spot: _Position) -> _Match:
+    def _as_nested(self, text: str, spot: _Position) -> _Arguments | None:
         key, value, before = self._keys[0], self._values[2 * spot.number], re.escape(NAMESPACE)
         pattern = rf"(?P<open>(?:{before})?<){key}>{value}(?P<close>(?:{before})?</){key}>"
         if (match := re.compile(pattern).search(text, spot.name)) is None:
@@ -293,7 +298,7 @@ class Derivation:
         syntax = CallSyntax("nested", key_open=opening, value_close=closing)
         return syntax, match.start(), end
 
-    def _as_tags(self, text: str, spot: _Position) -> _Match:
+    def _as_tags(self, text: str, spot: _Position) -> _Arguments | None:
         """Keys and values in tags; the first call, with two of each, shows them."""
         k, v, first = self._keys, self._values, text.find(self._names[0])
         spots = [text.find(word, first) for word in (k[0], v[0], k[1], v[1])]
@@ -301,7 +306,7 @@ class Derivation:
             return None
         middle = text[first + len(self._names[0]) : spots[0]]
         gap = text[spots[1] + len(v[0]) : spots[2]]
-        key_open = _from_tag(_common_suffix(middle, gap))
+        key_open = _common_opening(middle, gap)
         if not tags_of(key_open):
             return None
         value_close = gap[: len(gap) - len(key_open)]
@@ -314,8 +319,7 @@ class Derivation:
 
     def _with_type(self, key_close: str) -> str:
         """Replace the type in what is between key and value, which a number shows."""
-        text = self._with_value(70007)
-        after = text.partition(self._keys[0])[2].partition("70007")
+        after = self._with_value(70007).partition(self._keys[0])[2].partition("70007")
         return _merged(key_close, after[0]) if after[1] else key_close
 
     def _wrap(self) -> tuple[str, str]:
@@ -325,16 +329,13 @@ class Derivation:
         before, found, after = other.partition(marked)
         if not found:
             return "", ""
-        start = _common_prefix([before, one.partition(plain)[0]])
-        end = _common_suffix(after, one.partition(plain)[2])
-        return before[len(start) :], after[: len(after) - len(end)]
+        start = common_prefix(before, one.partition(plain)[0])
+        end = common_suffix(after, one.partition(plain)[2])
+        return before.removeprefix(start), after.removesuffix(end)
 
     def _with_value(self, value: object) -> str:
-        function = {"name": self._names[0], "arguments": {self._keys[0]: value}}
-        call = {"id": "call00001", "type": "function", "function": function}
-        message = {"role": "assistant", "content": "", "tool_calls": [call]}
-        text = self._try([{"role": "user", "content": self._user}, message]) or ""
-        return text.partition(self._user)[2]
+        called = message("assistant", "", [(self._names[0], {self._keys[0]: value})])
+        return self._render(called) or ""
 
 
 def _arguments_of(value: Any) -> Any:
@@ -354,51 +355,25 @@ def _json_values(text: str, end: int | None = None) -> list[tuple[int, Any, int]
     return found
 
 
-def _common_prefix(texts: Sequence[str]) -> str:
-    first, last = min(texts), max(texts)
-    return first[: common_prefix_length(first, last)]
-
-
-def _common_suffix(first: str, second: str) -> str:
-    return _common_prefix([first[::-1], second[::-1]])[::-1]
-
-
 def _merged(first: str, second: str) -> str:
     """Join two texts, with `ANY` where they differ."""
     if first == second:
         return first
-    start = _common_prefix([first, second])
-    end = _common_suffix(first[len(start) :], second[len(start) :])
-    start, end = start.rstrip("tf"), end.lstrip("e")
-    return start + ANY + end
+    start = first[: common_prefix_length(first, second)]
+    rest = len(start)
+    end = first[len(first) - common_prefix_length(first[rest:][::-1], second[rest:][::-1]) :]
+    return start.rstrip("tf") + ANY + end.lstrip("e")
 
 
-def _up_to_tag(text: str) -> str:
-    """Return the text without the part of a tag at its end."""
-    opened = max(text.rfind("<"), text.rfind("["))
-    closed = max(text.rfind(">"), text.rfind("]"))
-    return text[:opened] if opened > closed else text
-
-
-def _from_tag(text: str) -> str:
-    """Return the text without the part of a tag at its beginning."""
-    opened = [at for at in (text.find("<"), text.find("["), text.find(NAMESPACE)) if at >= 0]
-    closed = [at for at in (text.find(">"), text.find("]")) if at >= 0]
-    if opened and closed and min(closed) < min(opened) and not text.startswith(NAMESPACE):
-        return text[min(opened) :]
-    return text.lstrip("\n") if opened else text
-
-
-def _last_think_tag(text: str) -> str:
-    tags = list(_THINK_TAGS.finditer(text))
-    return tags[-1][0] if tags and not text[tags[-1].end() :].strip() else ""
+def _common_opening(first: str, second: str) -> str:
+    """Return the end that two texts have in common, from a tag on."""
+    end = common_suffix(first, second)
+    return end.lstrip("\n") if "<" in end or "[" in end else end
 
 
 def derive_syntax(source: str, template: ChatTemplate) -> MessageSyntax:
     """Derive the syntax of the messages of a model with this chat template."""
-    frames = template.frames
-    prompt, user_end = frames.generation_prompt, frames.user.after
-    syntax = Derivation(source, template.render, prompt, user_end).derive()
+    frames, syntax = template.frames, Derivation(source, template).derive()
     if not syntax.calls:
         syntax = replace(syntax, calls=described_calls(source))
     for known in SYNTAXES.values():

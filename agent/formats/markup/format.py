@@ -17,7 +17,8 @@ from agent.formats.markup.chat_template import ChatTemplate, MessageFrame, Resul
 from agent.formats.markup.constraint import MarkupConstraint
 from agent.formats.markup.known import HERMES
 from agent.formats.markup.message_grammar import MessageGrammar
-from agent.formats.markup.parser import MarkupParser, TokenClasses
+from agent.formats.markup.parser import MarkupParser
+from agent.formats.markup.segments import TokenClasses
 from agent.formats.markup.syntax import ANY, MessageSyntax, code_arguments
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import MarkupEncoder, MarkupVocabulary

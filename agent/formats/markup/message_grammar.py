@@ -17,7 +17,8 @@ from typing import Any
 from agent.engine.grammars import ANY_OBJECT, CompiledGrammar, Grammar, GrammarCompiler
 from agent.formats.constraints import GenerationConstraints
 from agent.formats.markup import coerce
-from agent.formats.markup.syntax import ANY, NAMESPACE, CallSyntax, MessageSyntax
+from agent.formats.markup.chat_template import NAMESPACE
+from agent.formats.markup.syntax import ANY, CallSyntax, MessageSyntax
 from agent.formats.recipients import PYTHON_TOOL
 
 _BASE_RULES = """gap: GAP?

@@ -26,14 +26,16 @@ from agent.formats.markup.calls import (
     ObjectReader,
 )
 from agent.formats.markup.fences import MarkdownCode
-from agent.formats.markup.segments import SegmentWriter, TokenTextBuffer
-from agent.formats.markup.syntax import CallSyntax, MessageSyntax, to_json
-from agent.formats.markup.vocabulary import MarkupVocabulary
+from agent.formats.markup.segments import (
+    QUOTES,
+    SegmentWriter,
+    TokenClasses,
+    TokenTextBuffer,
+    TokenTexts,
+)
+from agent.formats.markup.syntax import CallSyntax
 from agent.formats.protocol import Delta, Opened, ParseEvent, SegmentKind, Stop
 from agent.formats.recipients import AnyRecipient, Recipients
-
-_QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "„": "“”"}
-"""Quotation marks, and those that end what they begin."""
 
 _LIST = regex.compile(r"\A(?:[\s,;\[]|\](?!<?\Z|<\]))*")
 """Matches what is between the calls of a list."""
@@ -43,59 +45,6 @@ def _skip_list(text: str, final: bool) -> str:
     """Return the text after what is between the calls of a list."""
     rest = str(_LIST.sub("", text))
     return "" if final and rest == "]" else rest
-
-
-class TokenTexts(dict[int, str]):
-    """The texts of ids of whole characters, as they are written to a segment; empty for any id about
-    which something has to be decided. Filled as ids occur."""
-
-    def __init__(
-        self, classes: TokenClasses, decides: regex.Pattern[str], *, escaped: bool = False
-    ) -> None:
-        """``decides``: matches what decides something in a text; ``escaped``: written as JSON."""
-        super().__init__()
-        self._classes, self._decides, self._escaped = classes, decides, escaped
-
-    def __missing__(self, token: int) -> str:
-        raw = self._classes.plain_bytes(token)
-        text = raw.decode("utf-8", "ignore")
-        if text.encode() != raw or self._decides.search(text):
-            text = ""
-        self[token] = text = to_json(text)[1:-1] if self._escaped else text
-        return text
-
-
-class TokenClasses:
-    """The meaning of each id of a vocabulary in a syntax; made once for all parsers."""
-
-    def __init__(self, vocabulary: MarkupVocabulary, syntax: MessageSyntax) -> None:
-        known = vocabulary.specials
-        self.syntax = syntax
-        tags = {known[tag] for tag in known if tag and tag in syntax.markup}
-        ends = {known[name] for name in syntax.ends if name in known}
-        calls = {known[tag] for tag in syntax.entries if tag in known}
-        self.stop_ids = (vocabulary.end_ids | ends) - calls
-        self.turn_ids = frozenset(known[name] for name in syntax.turns if name in known) - tags
-        self._vocabulary = vocabulary
-        self._textless_ids = vocabulary.control_ids - tags
-        starts = "".join(tag[0] for tag in syntax.tags) + "{" * syntax.bare_calls
-        quotes = "".join(_QUOTES)
-        self.prose = TokenTexts(self, regex.compile(rf"[{regex.escape(starts)}`~\n]|[\s{quotes}]\Z"))
-        """What continues a line of prose without doubt: no tag, no code, no space or quote at its end."""
-        stops = regex.escape("".join(call.stops for call in syntax.calls))
-        self.json = TokenTexts(self, regex.compile(rf'["\\{stops}]'))
-        """What continues a JSON string."""
-        self.strings = TokenTexts(self, regex.compile(rf"[\n{stops}]"), escaped=True)
-        """What continues a string that is not written as JSON, as JSON."""
-
-    def plain_bytes(self, token: int) -> bytes:
-        """Return the bytes of an id that ends nothing; empty for any other id."""
-        has_meaning = token in self.stop_ids or token in self.turn_ids
-        return b"" if has_meaning else self.text_bytes(token) or b""
-
-    def text_bytes(self, token: int) -> bytes | None:
-        """Return the bytes of an id that is text or a tag; None for any other id."""
-        return None if token in self._textless_ids else self._vocabulary.token_bytes(token)
 
 
 class MarkupParser:
@@ -138,7 +87,7 @@ class MarkupParser:
         """White space that is written only if more of the same segment follows."""
         self._position = 0
         self._texts: TokenTexts | None = None
-        """The ids that continue the open segment as they are; None: the next one may decide something."""
+        """The ids that continue the open segment as they are; None: none may do so unseen."""
         self._done = False
         self._buffer.add(prompt_tag, 0)
 
@@ -170,7 +119,7 @@ class MarkupParser:
             self._segments.open_segment is not None
             and self._think_end_position is None
             and not self._pending_space
-            and self._last_character not in _QUOTES
+            and self._last_character not in QUOTES
             and self._markdown_code.in_text
         )
         return self._token_classes.prose if is_plain else None
@@ -312,11 +261,11 @@ class MarkupParser:
             return True
         if self._markdown_code.inside:
             return self._take_prose(len(tag))
-        if (tag != "{" and self._last_character in _QUOTES) or tag in syntax.closings:
+        if (tag != "{" and self._last_character in QUOTES) or tag in syntax.closings:
             following = self._buffer.text[len(tag) :]
             if not following and not final:
                 return False
-            is_quoted = following[:1] in _QUOTES.get(self._last_character, ())
+            is_quoted = following[:1] in QUOTES.get(self._last_character, ())
             if is_quoted or (tag in syntax.closings and self._shows_call):
                 return self._take_prose(len(tag))
         if tag == "{":
@@ -397,69 +346,70 @@ class MarkupParser:
         """The tag directly before a name; empty if the name is in an object."""
         return call.openings[-1] if call.body != "object" and call.openings else ""
 
+    def _scan(
+        self, rest: str, final: bool, *, named: bool
+    ) -> tuple[CallSyntax | None, str | regex.Match[str]] | None:
+        """Return what of a call the text begins with, and its syntax: a tag, a header (``named``: where
+        a name is expected), or ``{``; empty: nothing. None: that is not clear yet."""
+        if not final and rest in ("", "]", "]<"):
+            return None
+        for call in self._syntax.calls:
+            for tag in (*call.openings, *call.closings):
+                if rest.startswith(tag):
+                    return call, tag
+                if not final and tag.startswith(rest):
+                    return None
+        for call in self._syntax.calls:
+            if named and call.body != "object":
+                may_wait = not final and len(rest) < MAX_LOOKAHEAD_CHARS
+                header = call.header_pattern.match(rest, partial=may_wait)
+                if header is not None:
+                    return None if header.partial else (call, header)
+        return None, rest[:1] if rest.startswith("{") else ""
+
     def _find_call(self, tag: str, rest: str, final: bool) -> bool | None:
         """Tell whether a call follows a tag; None if that is not clear yet."""
-        if not rest or (rest in ("]", "]<") and not final):
-            return False if final else None
-        if rest[0] == "{":
-            return True
-        may_wait = False
-        for call in self._syntax.calls:
-            further = [opening for opening in call.openings if opening != tag]
-            if rest.startswith(tuple(further)):
-                return True
-            may_wait = may_wait or any(opening.startswith(rest) for opening in further)
-            if tag == self._name_tag(call):
-                header = call.header_pattern.match(rest, partial=not final)
-                if header is not None and not header.partial:
-                    return True
-                may_wait = may_wait or header is not None
-        return None if may_wait and not final else False
+        named = any(tag == self._name_tag(call) for call in self._syntax.calls)
+        if (found := self._scan(rest, final, named=named)) is None:
+            return None
+        call, what = found
+        if call is None or not isinstance(what, str):
+            return bool(what)
+        return what != tag and (named or what in call.openings)
 
     def _read_region(self, text: str, final: bool) -> bool:
         """Read what is between calls: tags, separators, and the name of the next call."""
         rest = _skip_list(text, final)
-        if rest in ("]", "]<") and not final:
-            return False
-        if not rest:
-            if final:
-                self._buffer.take(len(text))
-                self._region = None
-            return final
-        at, calls = self._buffer.next_position, self._syntax.calls
-        skipped = len(text) - len(rest)
-        for call in calls:
-            for tag in (*call.openings, *call.closings):
-                if rest.startswith(tag):
-                    self._buffer.take(skipped + len(tag))
-                    if tag in call.openings:
-                        self._region, self._expects_name = call, tag == self._name_tag(call)
-                        if tag == call.openings[0]:
-                            self._region_start = at
-                    elif tag == call.closings[-1]:
-                        self._end_region()
-                    return True
-                if not final and tag.startswith(rest):
-                    return False
-        for call in calls:
-            if self._expects_name and call.body != "object":
-                may_wait = not final and len(rest) < MAX_LOOKAHEAD_CHARS
-                header = call.header_pattern.match(rest, partial=may_wait)
-                if header is not None and header.partial:
-                    return False
-                if header is not None:
-                    self._buffer.take(skipped + header.end())
-                    self._begin_call(call, self._region_start, header[1])
-                    return True
-        if rest[0] == "{":
-            self._buffer.take(skipped)
-            self._begin_call(self._object_syntax, self._region_start)
+        if not rest and final:
+            self._buffer.take(len(text))
+            self._region = None
             return True
-        is_cut = final and not any(tag in rest for call in calls for tag in call.closings)
-        if self._expects_name and not is_cut:
+        if (found := self._scan(rest, final, named=self._expects_name)) is None:
+            return False
+        at, skipped = self._buffer.next_position, len(text) - len(rest)
+        match found:
+            case CallSyntax() as call, str(tag):
+                self._buffer.take(skipped + len(tag))
+                if tag in call.openings:
+                    self._region, self._expects_name = call, tag == self._name_tag(call)
+                    if tag == call.openings[0]:
+                        self._region_start = at
+                elif tag == call.closings[-1]:
+                    self._end_region()
+                return True
+            case CallSyntax() as call, regex.Match() as header:
+                self._buffer.take(skipped + header.end())
+                self._begin_call(call, self._region_start, header[1])
+                return True
+            case _, "{":
+                self._buffer.take(skipped)
+                self._begin_call(self._object_syntax, self._region_start)
+                return True
+        tags = [tag for call in self._syntax.calls for tag in call.closings]
+        if self._expects_name and (not final or any(tag in rest for tag in tags)):
             # A call without a name: its result will say so.
             self._buffer.take(skipped)
-            self._begin_call(self._region or calls[0], self._region_start, "")
+            self._begin_call(self._region or self._syntax.calls[0], self._region_start, "")
             return True
         if self._expects_name:
             self._segments.repair("call_cut", self._region_start, self._buffer.take(len(text)))

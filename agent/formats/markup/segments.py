@@ -1,10 +1,73 @@
-"""The text that a markup parser has not decided on, and the events that it has written so far."""
+"""What a markup parser writes without reading it, the text that it has not decided on, and the events
+that it has written so far."""
 
 from __future__ import annotations
 
 from collections import deque
 
+import regex
+
+from agent.formats.markup.syntax import MessageSyntax, to_json
+from agent.formats.markup.vocabulary import MarkupVocabulary
 from agent.formats.protocol import Closed, Delta, Opened, ParseEvent, Repair
+
+QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "„": "“”"}
+"""Quotation marks, and those that end what they begin."""
+
+
+class TokenTexts(dict[int, str]):
+    """The texts of ids of whole characters, as they are written to a segment; empty for any id about
+    which something has to be decided. Filled as ids occur."""
+
+    def __init__(
+        self, classes: TokenClasses, decides: regex.Pattern[str], *, escaped: bool = False
+    ) -> None:
+        """``decides``: matches what decides something in a text; ``escaped``: written as JSON."""
+        super().__init__()
+        self._classes, self._decides, self._escaped = classes, decides, escaped
+
+    def __missing__(self, token: int) -> str:
+        raw = self._classes.plain_bytes(token)
+        text = raw.decode("utf-8", "ignore")
+        if text.encode() != raw or self._decides.search(text):
+            text = ""
+        self[token] = text = to_json(text)[1:-1] if self._escaped else text
+        return text
+
+
+class TokenClasses:
+    """The meaning of each id of a vocabulary in a syntax; made once for all parsers."""
+
+    def __init__(self, vocabulary: MarkupVocabulary, syntax: MessageSyntax) -> None:
+        known = vocabulary.specials
+        self.syntax = syntax
+        tags = {known[tag] for tag in known if tag and tag in syntax.markup}
+        ends = {known[name] for name in syntax.ends if name in known}
+        calls = {known[tag] for tag in syntax.entries if tag in known}
+        self.stop_ids = (vocabulary.end_ids | ends) - calls
+        self.turn_ids = frozenset(known[name] for name in syntax.turns if name in known) - tags
+        self._vocabulary = vocabulary
+        self._textless_ids = vocabulary.control_ids - tags
+        starts = "".join(tag[0] for tag in syntax.tags) + "{" * syntax.bare_calls
+        quotes = "".join(QUOTES)
+        self.prose = TokenTexts(
+            self, regex.compile(rf"[{regex.escape(starts)}`~\n]|[\s{quotes}]\Z")
+        )
+        """What continues a line of prose: no tag, no code, and no space or quote at its end."""
+        stops = regex.escape("".join(call.stops for call in syntax.calls))
+        self.json = TokenTexts(self, regex.compile(rf'["\\{stops}]'))
+        """What continues a JSON string."""
+        self.strings = TokenTexts(self, regex.compile(rf"[\n{stops}]"), escaped=True)
+        """What continues a string that is not written as JSON, as JSON."""
+
+    def plain_bytes(self, token: int) -> bytes:
+        """Return the bytes of an id that ends nothing; empty for any other id."""
+        has_meaning = token in self.stop_ids or token in self.turn_ids
+        return b"" if has_meaning else self.text_bytes(token) or b""
+
+    def text_bytes(self, token: int) -> bytes | None:
+        """Return the bytes of an id that is text or a tag; None for any other id."""
+        return None if token in self._textless_ids else self._vocabulary.token_bytes(token)
 
 
 class TokenTextBuffer:
@@ -14,29 +77,31 @@ class TokenTextBuffer:
         self.text = ""
         self.last_position = -1
         """The position of the token whose character was taken last; -1 at first."""
-        self._token_spans: deque[tuple[int, int, int]] = deque()
-        """Each token's first character, the one after its last, and the token's position."""
+        self._ends: deque[tuple[int, int]] = deque()
+        """Where each token ends among all characters, and its position."""
         self._added = self._taken = 0
 
     def add(self, text: str, position: int) -> None:
         if text:
-            start, self._added = self._added, self._added + len(text)
             self.text += text
-            self._token_spans.append((start, self._added, position))
+            self._added += len(text)
+            self._ends.append((self._added, position))
 
     def take(self, count: int) -> str:
         taken, self.text = self.text[:count], self.text[count:]
         self._taken += len(taken)
-        while self._token_spans and self._token_spans[0][1] <= self._taken:
-            self.last_position = self._token_spans.popleft()[2]
-        if self._token_spans and self._token_spans[0][0] < self._taken:
-            self.last_position = self._token_spans[0][2]
+        while taken:
+            end, self.last_position = self._ends[0]
+            if end <= self._taken:
+                self._ends.popleft()
+            if end >= self._taken:
+                break
         return taken
 
     @property
     def next_position(self) -> int:
         """The position of the token with the next character, or of the next token if none is left."""
-        return self._token_spans[0][2] if self._token_spans else self.last_position + 1
+        return self._ends[0][1] if self._ends else self.last_position + 1
 
 
 class SegmentWriter:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 import regex
 
+from agent.formats.markup.chat_template import NAMESPACE
 from agent.formats.markup.vocabulary import MarkupEncoder
 from agent.util.json_text import json_type
 
@@ -29,8 +30,6 @@ ANY = "\0"
 """Stands for text that differs from call to call: a number, an id, a type."""
 NAME_PREFIX = "functions."
 """Kimi K2 puts this before the name; it may be missing."""
-NAMESPACE = "]<]minimax[>["
-"""MiniMax M3 puts this token before each tag of a call."""
 _TAG_BOUNDARY = regex.compile(r"(?<=[>\]\0])\s*(?=[<\[\x01])|\s*\n\s*")
 
 _TYPE = "(?P<type>true|false|string|number|integer|boolean|array|object|null)"

@@ -12,11 +12,11 @@ import pytest
 from agent.engine.grammars import Grammar
 from agent.engine.protocol import Constraint, LoopLimits
 from agent.formats.constraints import GenerationConstraints, argument_gap
-from agent.formats.markup.chat_template import ChatTemplate
+from agent.formats.markup.chat_template import NAMESPACE, ChatTemplate
 from agent.formats.markup.default_templates import TEMPLATES
 from agent.formats.markup.format import MarkupFormat
 from agent.formats.markup.known import SYNTAXES
-from agent.formats.markup.syntax import ANY, NAMESPACE, CallSyntax, MessageSyntax
+from agent.formats.markup.syntax import ANY, CallSyntax, MessageSyntax
 from agent.formats.markup.vocabulary import ByteVocabulary
 from agent.formats.protocol import SegmentKind
 from agent.formats.recipients import Recipients

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent.formats.markup.parser import MarkupParser, TokenClasses
+from agent.formats.markup.parser import MarkupParser
+from agent.formats.markup.segments import TokenClasses
 from agent.formats.markup.syntax import ANY, CallSyntax, MessageSyntax
 from agent.formats.markup.vocabulary import ByteVocabulary, MarkupEncoder
 from agent.formats.recipients import Recipients

@@ -8,8 +8,9 @@ import pytest
 
 from agent.engine.protocol import EngineError
 from agent.formats import detect
-from agent.formats.markup.parser import MarkupParser, TokenClasses
+from agent.formats.markup.parser import MarkupParser
 from agent.formats.markup.response_template import load_response_template
+from agent.formats.markup.segments import TokenClasses
 from agent.formats.markup.vocabulary import ByteVocabulary, MarkupEncoder
 from tests.support.markup import RECIPIENTS, summarise
 

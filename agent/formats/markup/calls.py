@@ -20,24 +20,17 @@ so that the call fails::
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Generator, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Container, Mapping
+from typing import Any
 
 import regex
 
 from agent.formats.markup import coerce
-from agent.formats.markup.segments import (
-    SegmentWriter,
-    TokenClasses,
-    TokenTextBuffer,
-    TokenTexts,
-)
+from agent.formats.markup.segments import Steps, TextReader
 from agent.formats.markup.syntax import ANY, CallSyntax, Patterns, to_json
 from agent.formats.protocol import Opened, SegmentKind
-from agent.formats.recipients import PYTHON_TOOL, Recipients
+from agent.formats.recipients import PYTHON_TOOL
 
-MAX_LOOKAHEAD_CHARS = 256
-"""Characters that may be read ahead to see what follows a tag."""
 MAX_UNDECIDED_CHARS = 2000
 """Characters that may be buffered until it is clear whether they are a call."""
 MAX_NESTING = 64
@@ -59,30 +52,17 @@ _CONSTANTS = {"True": "true", "False": "false", "None": "null"}
 """JSON of Python's constants."""
 _PYTHON_CONSTANTS = {word: constant for constant, word in _CONSTANTS.items()}
 
-Steps = Generator[None, None, Any]
-"""A generator that yields where it needs more text; returns a result."""
-Outcome = Literal["ended", "prose"]
-"""The outcome of reading a call; ``prose``: not a call, and the text is in `CallReader.raw`."""
 
-
-class CallReader:
+class CallReader(TextReader):
     """Reads one call after its tags, and after its name where that is not in the body."""
 
     def __init__(
-        self,
-        buffer: TokenTextBuffer,
-        segments: SegmentWriter,
-        recipients: Recipients,
-        token_classes: TokenClasses,
-        syntax: CallSyntax,
-        start: int,
-        name: str | None = None,
+        self, parent: TextReader, syntax: CallSyntax, start: int, name: str | None = None
     ) -> None:
-        """``start``: the position of the call's first token."""
-        self._buffer, self._segments, self._recipients = buffer, segments, recipients
-        self._token_classes, self.syntax, self.start = token_classes, syntax, start
-        self.texts: TokenTexts | None = None
-        """The ids that need not be read, as they continue the open segment as they are."""
+        """``parent``: the reader of the text around it; ``start``: the position of its first token."""
+        self._token_classes, self._recipients = parent._token_classes, parent._recipients
+        self._buffer, self._segments = parent._buffer, parent._segments
+        self.syntax, self.start = syntax, start
         self.raw = ""
         """The text so far, if it may be prose."""
         self.ended_by_tag = False
@@ -90,33 +70,26 @@ class CallReader:
         self._tags = tuple(t for t in (*syntax.closings, *syntax.openings) if t[0] != "{")
         self._tag_starts = frozenset(tag[0] for tag in self._tags)
         self._unexpected: list[str] = []
-        self._is_open = self._final = False
+        self._is_open = False
         self._ending = ""
         """JSON that ends the arguments if the call ends here; nothing where they are incomplete."""
         if name is not None:
             self._open_segment(name)
-        self._steps = self._run()
 
-    def read(self, final: bool) -> Outcome | None:
-        """Read the buffer; None if more text is needed. ``final``: no more will come."""
-        self._final = final
-        return next(self._steps, None)
+    def read(self) -> Steps:
+        """Read it; return ``ended``, ``prose`` (the text in `raw` is no call), or None where the
+        generation ends."""
+        raise NotImplementedError
+        yield
 
-    def _run(self) -> Generator[Outcome | None, None, None]:
-        yield (yield from self._read())
-
-    def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
-        """End the call; ``complete``: by the model. Positions are those of `SegmentWriter.close`."""
+    def close(self, complete: bool, *, end: int | None = None) -> None:
+        """End the call; ``complete``: by the model. ``end``: as in `SegmentWriter.close`."""
         if not self._is_open:
             self._open_segment("")
         self._segments.delta(self._ending)
         if unexpected := "".join(self._unexpected).strip():
             self._segments.repair("call_text", self.start, unexpected)
-        self._segments.close(complete, content_end=content_end, end=end)
-
-    def _read(self) -> Steps:
-        raise NotImplementedError
-        yield
+        self._segments.close(complete, content_end=max(self._buffer.last_position, 0), end=end)
 
     def _open_segment(self, name: str, *, json: bool = True) -> None:
         self._is_open = True
@@ -125,44 +98,6 @@ class CallReader:
         self._segments.open(Opened(kind, self._recipient, name or None, json=json), self.start)
 
     # --- text -------------------------------------------------------------------------------------
-
-    def _more(self, texts: TokenTexts | None = None) -> Steps:
-        """Wait for text; return it, empty at the end of the generation. ``texts``: what to write
-        without reading it."""
-        while not self._buffer.text and not self._final:
-            self.texts = texts
-            yield
-        self.texts = None
-        return self._buffer.text
-
-    def _skip_space(self) -> Steps:
-        """Skip white space; return the text behind it."""
-        while text := (yield from self._more()):
-            if rest := text.lstrip():
-                self._take(len(text) - len(rest))
-                return rest
-            if self._final:
-                return ""
-            yield
-        return ""
-
-    def _match(
-        self,
-        pattern: regex.Pattern[str],
-        last: regex.Pattern[str] | None = None,
-        limit: int = MAX_LOOKAHEAD_CHARS,
-    ) -> Steps:
-        """Match at the text's beginning; waits while more text may make a match. ``last``: the pattern
-        at the end of the generation."""
-        while True:
-            text, form = self._buffer.text, (last if self._final else None) or pattern
-            match = form.match(text, partial=not self._final and len(text) < limit)
-            if match is None or not match.partial:
-                return match
-            yield
-
-    def _take(self, count: int) -> str:
-        return self._buffer.take(count)
 
     def _take_until(self, stops: Container[str]) -> str:
         """Take the first character and those up to the next one of ``stops``."""
@@ -174,7 +109,7 @@ class CallReader:
         while not (text := self._buffer.text).startswith(self._tags):
             if not text or not any(tag.startswith(text) for tag in self._tags):
                 return False
-            if self._final:
+            if self._buffer.final:
                 self._unexpected.append(self._take(len(text)))
                 return True
             yield
@@ -221,7 +156,7 @@ class CallReader:
 class JsonReader(CallReader):
     """Reads arguments as JSON; they may have other quotes, and keys without quotes."""
 
-    def _read(self) -> Steps:
+    def read(self) -> Steps:
         complete = yield from self._read_arguments()
         return (yield from self._read_end(complete))
 
@@ -248,7 +183,7 @@ class JsonReader(CallReader):
             if text[0] in self._tag_starts and (yield from self._at_tag()):
                 return False
             quote = next((q for q in {'"', syntax.quote} if text.startswith(q)), None)
-            if quote is None and syntax.quote.startswith(text) and not self._final:
+            if quote is None and syntax.quote.startswith(text) and not self._buffer.final:
                 yield
                 continue
             if quote is not None:
@@ -289,12 +224,12 @@ class JsonReader(CallReader):
                     return False
                 text = self._buffer.text
             if quote != '"':
-                if quote.startswith(text) and not self._final:
+                if quote.startswith(text) and not self._buffer.final:
                     yield
                     continue
                 write(to_json(self._take_until(syntax.stops))[1:-1])
             elif text[0] == "\\":
-                if len(text) == 1 and not self._final:
+                if len(text) == 1 and not self._buffer.final:
                     yield
                     continue
                 write(self._take(2))
@@ -324,7 +259,7 @@ class ObjectReader(JsonReader):
             self.raw += text
         return text
 
-    def _read(self) -> Steps:
+    def read(self) -> Steps:
         self._take(1)
         complete = yield from self._read_object()
         self._is_read = True
@@ -396,19 +331,19 @@ class ObjectReader(JsonReader):
         else:
             self._early_arguments.append(text)
 
-    def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
+    def close(self, complete: bool, *, end: int | None = None) -> None:
         if not self._is_open and not complete:
             self._segments.repair("call_cut", self.start, self.raw)
             return
         if not self._is_open:  # a call without a name: its result will say so
             self._ending, self._unexpected = self.raw, []
-        super().close(complete, content_end=content_end, end=end)
+        super().close(complete, end=end)
 
 
 class TagReader(CallReader):
     """Reads keys and values in tags."""
 
-    def _read(self) -> Steps:
+    def read(self) -> Steps:
         self._schema = self._recipients.argument_schema(self._recipient or "")
         self._ending = "{}"
         is_cut = not (yield from self._read_members(self._schema))
@@ -436,7 +371,7 @@ class TagReader(CallReader):
                 self._ending = "}"
             elif (text := self._buffer.text).startswith(self._tags):
                 break
-            elif self._final and (
+            elif self._buffer.final and (
                 text.startswith(self.syntax.key_tag)
                 or any(tag.startswith(text) for tag in (self.syntax.key_tag, *self._tags))
             ):
@@ -491,7 +426,7 @@ class TagReader(CallReader):
                 else:
                     self._segments.repair("parameter_unclosed", self._buffer.next_position)
                 return True
-            if self._final and any(one.startswith(text) for one in (tag, *self._tags)):
+            if self._buffer.final and any(one.startswith(text) for one in (tag, *self._tags)):
                 self._unexpected.append(self._take(len(text)))
                 break
             if text[0] == "\n" and syntax.value_close.startswith("\n"):
@@ -536,7 +471,7 @@ class NestedReader(TagReader):
         tag, (pattern, _) = self._value_ends(key["key"], wrapped=False)
         if closing := (yield from self._match(pattern, limit=len(tag))):
             self._take(closing.end())
-        return closing or not (self._final and tag.startswith(self._buffer.text))
+        return closing or not (self._buffer.final and tag.startswith(self._buffer.text))
 
     def _read_inner(self, key: regex.Match[str] | None, schema: Any, depth: int) -> Steps:
         """Read tags within a value, from this one on, as an object or a list; return whether they have
@@ -557,7 +492,7 @@ class NestedReader(TagReader):
             yield from self._skip_space()
             key = yield from self._match(self.syntax.key_pattern)
         text = self._buffer.text
-        if not text or (self._final and not text.startswith(self._tags)):
+        if not text or (self._buffer.final and not text.startswith(self._tags)):
             return False
         self._segments.delta("]" if items else "}")
         return True
@@ -566,7 +501,7 @@ class NestedReader(TagReader):
 class PythonReader(CallReader):
     """Reads keyword arguments as Python writes them, to the closing parenthesis."""
 
-    def _read(self) -> Steps:
+    def read(self) -> Steps:
         count = 0
         while True:
             keyword = yield from self._match(_KEYWORD)
@@ -592,7 +527,7 @@ class PythonReader(CallReader):
         while text := (yield from self._more()):
             if not quote and (yield from self._at_tag()):
                 break
-            token = _PYTHON_TOKENS[quote].match(text, partial=not self._final)
+            token = _PYTHON_TOKENS[quote].match(text, partial=not self._buffer.final)
             if token is None:
                 break
             if token.partial:
@@ -610,13 +545,15 @@ class PythonReader(CallReader):
             elif not quote and piece in (")", "]", "}"):
                 depth -= 1
             pieces.append(piece)
-        return "".join([*pieces, self._take(len(self._buffer.text)) if self._final else ""]), ""
+        return "".join(
+            [*pieces, self._take(len(self._buffer.text)) if self._buffer.final else ""]
+        ), ""
 
 
 class MalformedReader(CallReader):
     """Reads unknown text after a call's tag: prose, unless the tag that ends a call follows."""
 
-    def _read(self) -> Steps:
+    def read(self) -> Steps:
         entry, ends = self.syntax.openings[0], self.syntax.closings[-1:]
         while True:
             text = self._buffer.text
@@ -626,7 +563,7 @@ class MalformedReader(CallReader):
                 self._take(len(ends[0]))
                 self.ended_by_tag = True
                 return "ended"
-            if self._final or next_call >= 0 or len(text) > MAX_UNDECIDED_CHARS or not ends:
+            if self._buffer.final or next_call >= 0 or len(text) > MAX_UNDECIDED_CHARS or not ends:
                 return "prose"
             yield
 
@@ -634,7 +571,7 @@ class MalformedReader(CallReader):
 class CodeReader(CallReader):
     """Reads code for the python tool; only the end of the generation ends it."""
 
-    def _read(self) -> Steps:
+    def read(self) -> Steps:
         self._open_segment(PYTHON_TOOL, json=False)
         while True:
             self._segments.delta(self._take(len(self._buffer.text)))

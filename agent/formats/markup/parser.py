@@ -18,7 +18,6 @@ from dataclasses import replace
 import regex
 
 from agent.formats.markup.calls import (
-    MAX_LOOKAHEAD_CHARS,
     READERS,
     CallReader,
     CodeReader,
@@ -27,10 +26,11 @@ from agent.formats.markup.calls import (
 )
 from agent.formats.markup.fences import MarkdownCode
 from agent.formats.markup.segments import (
+    MAX_LOOKAHEAD_CHARS,
     QUOTES,
-    SegmentWriter,
+    Steps,
+    TextReader,
     TokenClasses,
-    TokenTextBuffer,
     TokenTexts,
 )
 from agent.formats.markup.syntax import CallSyntax
@@ -41,13 +41,7 @@ _LIST = regex.compile(r"\A(?:[\s,;\[]|\](?!<?\Z|<\]))*")
 """Matches what is between the calls of a list."""
 
 
-def _skip_list(text: str, final: bool) -> str:
-    """Return the text after what is between the calls of a list."""
-    rest = str(_LIST.sub("", text))
-    return "" if final and rest == "]" else rest
-
-
-class MarkupParser:
+class MarkupParser(TextReader):
     """The parser of one generation."""
 
     def __init__(
@@ -60,24 +54,14 @@ class MarkupParser:
     ) -> None:
         """``thinking``: the prompt ended with ``<think>``; ``prompt_tag``: or with this tag of a call.
         ``recipients`` None: calls as written."""
-        self._token_classes, self._syntax = token_classes, token_classes.syntax
-        self._recipients = AnyRecipient() if recipients is None else recipients
+        super().__init__(token_classes, AnyRecipient() if recipients is None else recipients)
+        self._syntax = token_classes.syntax
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._buffer = TokenTextBuffer()
-        self._segments = SegmentWriter(self._buffer)
-        self._source = (self._buffer, self._segments, self._recipients, token_classes)
         self._markdown_code = MarkdownCode()
         self._thinking = thinking
-        self._think_end_position: int | None = None
-        """The position of ``</think>`` while white space may follow: that belongs to the reasoning."""
+        self._thought_ended = False
+        """Whether ``</think>`` was last, and white space may follow: that belongs to the reasoning."""
         self._call: CallReader | None = None
-        self._region: CallSyntax | None = None
-        """The calls that are being read, between their tags."""
-        self._in_header = token_classes.syntax.header is not None
-        self._expects_name = False
-        self._region_start = 0
-        self._malformed = ""
-        """The tag that a call should have followed."""
         self._after_call = False
         self._shows_call = False
         """Whether the open segment shows a call, whose end is text too."""
@@ -86,43 +70,27 @@ class MarkupParser:
         self._pending_space = ""
         """White space that is written only if more of the same segment follows."""
         self._position = 0
-        self._texts: TokenTexts | None = None
-        """The ids that continue the open segment as they are; None: none may do so unseen."""
         self._done = False
         self._buffer.add(prompt_tag, 0)
+        self._steps = self._read()
 
     def feed(self, ids: Sequence[int]) -> list[ParseEvent]:
-        i, n = 0, len(ids)
+        i, n, buffer = 0, len(ids), self._buffer
         while i < n and not self._done:
             # Most tokens are plain text, about which nothing has to be decided.
-            if (texts := self._texts) is not None and (text := texts[ids[i]]):
+            if (texts := buffer.plain_texts) is not None and (text := texts[ids[i]]):
                 begin, run = i, [text]
                 i += 1
                 while i < n and (text := texts[ids[i]]):
                     run.append(text)
                     i += 1
                 self._position += i - begin
-                self._buffer.last_position = self._position - 1
+                buffer.last_position = self._position - 1
                 self._segments.out.append(Delta("".join(run)))
                 continue
             self._feed_token(ids[i])
-            self._texts = self._plain_texts()
             i += 1
         return self._segments.take_events()
-
-    def _plain_texts(self) -> TokenTexts | None:
-        if self._buffer.text or self._decoder.getstate()[0]:
-            return None
-        if self._call is not None:
-            return self._call.texts
-        is_plain = (
-            self._segments.open_segment is not None
-            and self._think_end_position is None
-            and not self._pending_space
-            and self._last_character not in QUOTES
-            and self._markdown_code.in_text
-        )
-        return self._token_classes.prose if is_plain else None
 
     def finish(self) -> list[ParseEvent]:
         if not self._done:
@@ -145,71 +113,68 @@ class MarkupParser:
             self._segments.repair("stray_token", at)
         else:
             self._buffer.add(self._decoder.decode(raw), at)
-            self._read_buffer(False)
+            next(self._steps)
+            if self._decoder.getstate()[0]:
+                self._buffer.plain_texts = None
 
     def _end(self, ended: bool) -> None:
         """End the generation; ``ended``: by the model, and not by the stream's end."""
         self._buffer.add(self._decoder.decode(b"", True), max(self._position - 1, 0))
-        self._read_buffer(True)
+        self._buffer.final = True
+        next(self._steps)
         content_end = self._buffer.next_position
         if self._call is not None:
             if ended and not isinstance(self._call, CodeReader):
                 self._segments.repair("call_unclosed", content_end)
-            self._close_call(ended, end=self._position)
+            self._call.close(ended, end=self._position)
         elif self._segments.open_segment is not None:
-            if self._think_end_position is None:
+            if not self._thought_ended:
                 space = self._pending_space
                 self._segments.delta(space.removesuffix(self._syntax.end_space) if ended else space)
                 if self._thinking and ended:
                     self._segments.repair("think_unclosed", content_end)
-            self._segments.close(
-                ended or self._think_end_position is not None,
-                content_end=content_end,
-                end=self._position,
-            )
+            complete = ended or self._thought_ended
+            self._segments.close(complete, content_end=content_end, end=self._position)
         self._done = True
 
-    def _read_buffer(self, final: bool) -> None:
-        while self._read_next(final):
-            pass
-
-    def _read_next(self, final: bool) -> bool:
-        """Read the next piece of the buffer; False if nothing more can be decided now."""
-        if self._call is not None:
-            return self._read_call(final)
-        text = self._buffer.text
-        if self._think_end_position is not None:
-            return self._end_reasoning(text)
-        if self._region is not None:
-            return self._read_region(text, final)
-        if self._in_header:
-            return self._read_header(text, final)
-        tag = self._syntax.tag_pattern.search(text, partial=not final)
-        if tag is None or tag.partial or tag.start():
+    def _read(self) -> Steps:
+        """Read the generation; yields where nothing more can be decided, and at the end."""
+        if self._syntax.header is not None:
+            yield from self._read_header(self._syntax.header)
+        while True:
+            text = self._buffer.text
+            tag = self._syntax.tag_pattern.search(text, partial=not self._buffer.final)
+            if tag is not None and not tag.partial and not tag.start():
+                yield from self._read_tag(tag[0])
+                continue
             self._take_prose(tag.start() if tag else len(text))
-            return tag is not None and not tag.partial
-        return self._read_tag(tag[0], final)
+            if tag is None or tag.partial:
+                self._buffer.plain_texts = self._prose_texts()
+                yield
+                self._buffer.plain_texts = None
 
-    def _read_header(self, text: str, final: bool) -> bool:
+    def _read_header(self, header: tuple[str, str, str]) -> Steps:
         """Read the header of a message, which says whether it is reasoning."""
-        assert self._syntax.header is not None
-        _, end, word = self._syntax.header
-        pattern = rf"\s*(?:to=[\w.-]+)?\s*{regex.escape(end)}"
-        header = regex.match(pattern, text, partial=not final and len(text) < MAX_LOOKAHEAD_CHARS)
-        if header is not None and header.partial:
-            return False
-        self._in_header = False
-        if header is not None:
-            self._thinking = word in self._buffer.take(header.end())
-        return True
+        _, end, word = header
+        pattern = regex.compile(rf"\s*(?:to=[\w.-]+)?\s*{regex.escape(end)}")
+        if (found := (yield from self._match(pattern))) is not None:
+            self._thinking = word in self._take(found.end())
 
     # --- prose ------------------------------------------------------------------------------------
 
-    def _take_prose(self, count: int) -> bool:
-        """Write the buffer's beginning as text; True, as more may follow."""
+    def _prose_texts(self) -> TokenTexts | None:
+        is_plain = (
+            self._segments.open_segment is not None
+            and not (self._buffer.text or self._pending_space)
+            and self._last_character not in QUOTES
+            and self._markdown_code.in_text
+        )
+        return self._token_classes.prose if is_plain else None
+
+    def _take_prose(self, count: int) -> None:
+        """Write the buffer's beginning as text."""
         start = self._buffer.next_position
-        self._write_prose(self._buffer.take(count), start)
-        return True
+        self._write_prose(self._take(count), start)
 
     def _write_prose(self, text: str, start: int) -> None:
         """Write reasoning or answer whose first token is at ``start``; opens a segment if needed."""
@@ -234,123 +199,167 @@ class MarkupParser:
         """End an open segment of prose, since markup begins with the token ``at``."""
         if self._segments.open_segment is not None:
             self._segments.close(True, content_end=at, end=at)
-        self._pending_space = ""
-        self._markdown_code = MarkdownCode()
-        self._shows_call, self._last_character = False, ""
+        self._forget_prose()
 
-    def _end_reasoning(self, text: str) -> bool:
-        """Skip white space after ``</think>``, then close the reasoning."""
-        rest = text.lstrip()
-        self._buffer.take(len(text) - len(rest))
-        if not rest:
-            return False
-        assert self._think_end_position is not None
-        self._segments.close(True, content_end=self._think_end_position)
-        self._think_end_position = None
-        return True
+    def _forget_prose(self) -> None:
+        self._pending_space = self._last_character = ""
+        self._markdown_code, self._shows_call = MarkdownCode(), False
 
     # --- tags -------------------------------------------------------------------------------------
 
-    def _read_tag(self, tag: str, final: bool) -> bool:
+    def _read_tag(self, tag: str) -> Steps:
+        """Read a tag in prose, or wait once for what follows it."""
         at, syntax = self._buffer.next_position, self._syntax
         if tag == syntax.think_end and self._thinking:
-            self._buffer.take(len(tag))
-            self._thinking, self._pending_space, self._markdown_code = False, "", MarkdownCode()
-            self._shows_call, self._last_character = False, ""
-            self._think_end_position = at if self._segments.open_segment is not None else None
-            return True
-        if self._markdown_code.inside:
-            return self._take_prose(len(tag))
-        if (tag != "{" and self._last_character in QUOTES) or tag in syntax.closings:
-            following = self._buffer.text[len(tag) :]
-            if not following and not final:
-                return False
-            is_quoted = following[:1] in QUOTES.get(self._last_character, ())
-            if is_quoted or (tag in syntax.closings and self._shows_call):
-                return self._take_prose(len(tag))
-        if tag == "{":
-            return self._read_bare_call(at)
-        if tag == syntax.code_tag:
-            return self._read_code_tag(at, final)
-        if tag in syntax.entries:
-            return self._read_entry(tag, at, final)
-        if tag == syntax.think_end or (tag == syntax.think and not self._thinking):
-            self._end_prose(at)
-        self._buffer.take(len(tag))
-        if tag == syntax.think and (not self._thinking or self._segments.open_segment is None):
-            self._thinking = True
+            yield from self._end_reasoning(at)
+        elif self._markdown_code.inside:
+            self._take_prose(len(tag))
+        elif (quoted := self._is_quoted(tag)) is None:
+            yield
+        elif quoted:
+            self._take_prose(len(tag))
+        elif tag == "{":
+            yield from self._read_bare_call(at)
+        elif tag == syntax.code_tag:
+            yield from self._read_code_tag(at)
+        elif tag in syntax.entries:
+            yield from self._read_entry(tag, at)
         elif syntax.header is not None and tag == syntax.header[0]:
+            self._take(len(tag))
             self._end_prose(at)
-            self._in_header = True
-        elif tag not in syntax.ignored:
-            thinking = {syntax.think: "think_repeated", syntax.think_end: "think_unopened"}
-            self._segments.repair(thinking.get(tag, "stray_tag"), at, tag)
-        return True
+            yield from self._read_header(syntax.header)
+        else:
+            if tag == syntax.think_end or (tag == syntax.think and not self._thinking):
+                self._end_prose(at)
+            self._take(len(tag))
+            if tag == syntax.think and (not self._thinking or self._segments.open_segment is None):
+                self._thinking = True
+            elif tag not in syntax.ignored:
+                thinking = {syntax.think: "think_repeated", syntax.think_end: "think_unopened"}
+                self._segments.repair(thinking.get(tag, "stray_tag"), at, tag)
 
-    def _is_thought_call(self, final: bool) -> bool | None:
+    def _end_reasoning(self, at: int) -> Steps:
+        """End reasoning by the tag at its end, and by the white space behind that."""
+        self._take(len(self._syntax.think_end))
+        self._thinking = False
+        self._forget_prose()
+        if self._segments.open_segment is not None:
+            self._thought_ended = True
+            while not (rest := self._buffer.text.lstrip()):
+                self._take(len(self._buffer.text))
+                yield
+            self._take(len(self._buffer.text) - len(rest))
+            self._segments.close(True, content_end=at)
+            self._thought_ended = False
+
+    def _is_quoted(self, tag: str) -> bool | None:
+        """Whether a tag is in quotation marks, or ends a call that is shown; None: not clear yet."""
+        is_closing = tag in self._syntax.closings
+        if not is_closing and (tag == "{" or self._last_character not in QUOTES):
+            return False
+        following = self._buffer.text[len(tag) :]
+        if not following and not self._buffer.final:
+            return None
+        is_quoted = following[:1] in QUOTES.get(self._last_character, ())
+        return is_quoted or (is_closing and self._shows_call)
+
+    def _is_thought_call(self) -> bool | None:
         """Whether a call in reasoning is only thought about; None: that is not clear yet. It is meant
         only if nothing but calls follows it: models write their calls after their reasoning."""
         rest, syntax = self._buffer.text, self._syntax
+        undecided = False if self._buffer.final else None
         closing = (*syntax.calls[0].closings[-1:], "\0")[0]
         while rest.startswith(syntax.entries):
             end, think_end = rest.find(closing), rest.find(syntax.think_end)
             if end < 0 or 0 <= think_end < end:
-                return think_end >= 0 or (False if final else None)
+                return True if think_end >= 0 else undecided
             rest = rest[end + len(closing) :].lstrip()
         if rest and not any(entry.startswith(rest) for entry in syntax.entries):
             return True
-        return False if final else None
+        return undecided
 
-    def _show_call(self, tag: str) -> bool:
-        """Write a tag that begins a call as text."""
-        self._take_prose(len(tag))
-        self._shows_call = True
-        return True
-
-    def _read_entry(self, tag: str, at: int, final: bool) -> bool:
-        """Begin calls at a tag, if a call follows it; otherwise it is text."""
-        text = self._buffer.text[len(tag) :]
-        rest = _skip_list(text, final)
-        found = self._find_call(tag, rest, final)
+    def _read_entry(self, tag: str, at: int) -> Steps:
+        """Read calls from a tag on, if a call follows it; otherwise it is text."""
+        text, syntax = self._buffer.text[len(tag) :], self._syntax
+        rest = self._skip_list(text)
+        found = self._find_call(tag, rest)
         if found is None and len(text) < MAX_LOOKAHEAD_CHARS:
-            return False
-        if not found and tag in self._syntax.ends:
+            yield
+            return
+        if not found and tag in syntax.ends:
             self._end_prose(at)
-            self._buffer.take(len(tag))
-            return True
+            self._take(len(tag))
+            return
         in_line = self._segments.open_segment is not None and not self._markdown_code.at_line_start
-        first = tag == self._syntax.calls[0].openings[0]
-        if not first and in_line:
-            return self._show_call(tag)
+        first = tag == syntax.calls[0].openings[0]
         # Within a line of reasoning, a call on that same line is one that is thought about.
         quoted = in_line and self._thinking and rest == text
-        if rest and (quoted or ((in_line or self._thinking) and not found)):
-            return self._show_call(tag)
-        if self._thinking and (thought := self._is_thought_call(final)) is not False:
-            return self._show_call(tag) if thought else False
+        shown: bool | None = (in_line and not first) or bool(
+            rest and (quoted or ((in_line or self._thinking) and not found))
+        )
+        if self._thinking and not shown and (shown := self._is_thought_call()) is None:
+            yield
+            return
+        if shown:
+            self._take_prose(len(tag))
+            self._shows_call = True
+            return
+        self._begin_calls(at)
+        if not first and not self._after_call:
+            self._segments.repair("call_unopened", at)
+        self._take(len(tag))
+        yield from self._read_calls(at, tag, malformed=not found)
+
+    def _begin_calls(self, at: int) -> None:
         self._end_prose(at)
         if self._thinking:
             self._segments.repair("think_unclosed", at)
-        if not first and not self._after_call:
-            self._segments.repair("call_unopened", at)
-        self._buffer.take(len(tag))
-        self._region, self._region_start = self._syntax.calls[0], at
-        self._expects_name = tag == self._name_tag(self._region)
-        if not found:
-            self._call = MalformedReader(*self._source, self._region, at)
-            self._malformed = tag
-        return True
 
-    @staticmethod
-    def _name_tag(call: CallSyntax) -> str:
-        """The tag directly before a name; empty if the name is in an object."""
-        return call.openings[-1] if call.body != "object" and call.openings else ""
+    def _read_bare_call(self, at: int) -> Steps:
+        """Read a possible call from a ``{`` at the beginning of a line on."""
+        if not self._markdown_code.at_line_start or self._thinking:
+            self._take_prose(1)
+            return
+        syntax = self._object_syntax
+        reader = ObjectReader(self, syntax, at, on_confirmed=lambda: self._end_prose(at))
+        yield from self._read_call(reader, at)
+
+    def _read_code_tag(self, at: int) -> Steps:
+        """Read a call from a tag on that JSON or code for the python tool follows."""
+        text = self._buffer.text[len(self._syntax.code_tag) :]
+        rest = text.lstrip()
+        if not self._buffer.final and not rest and len(text) < MAX_LOOKAHEAD_CHARS:
+            yield
+            return
+        self._begin_calls(at)
+        self._take(len(self._buffer.text) - len(rest))
+        if rest.startswith("{"):
+            reader: CallReader = ObjectReader(self, self._object_syntax, self._buffer.next_position)
+        else:
+            reader = CodeReader(self, self._object_syntax, at)
+        yield from self._read_call(reader, at)
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def _skip_list(self, text: str) -> str:
+        """Return the text after what is between the calls of a list."""
+        rest = str(_LIST.sub("", text))
+        return "" if self._buffer.final and rest == "]" else rest
+
+    @property
+    def _object_syntax(self) -> CallSyntax:
+        """The syntax of a call that is an object, also in a family that writes other calls."""
+        for call in self._syntax.calls:
+            if call.body == "object":
+                return call
+        return replace(self._syntax.calls[0], body="object", quote='"', bare_keys=False)
 
     def _scan(
-        self, rest: str, final: bool, *, named: bool
+        self, rest: str, *, named: bool
     ) -> tuple[CallSyntax | None, str | regex.Match[str]] | None:
         """Return what of a call the text begins with, and its syntax: a tag, a header (``named``: where
         a name is expected), or ``{``; empty: nothing. None: that is not clear yet."""
+        final = self._buffer.final
         if not final and rest in ("", "]", "]<"):
             return None
         for call in self._syntax.calls:
@@ -367,121 +376,83 @@ class MarkupParser:
                     return None if header.partial else (call, header)
         return None, rest[:1] if rest.startswith("{") else ""
 
-    def _find_call(self, tag: str, rest: str, final: bool) -> bool | None:
+    def _find_call(self, tag: str, rest: str) -> bool | None:
         """Tell whether a call follows a tag; None if that is not clear yet."""
-        named = any(tag == self._name_tag(call) for call in self._syntax.calls)
-        if (found := self._scan(rest, final, named=named)) is None:
+        named = any(tag == call.name_tag for call in self._syntax.calls)
+        if (found := self._scan(rest, named=named)) is None:
             return None
         call, what = found
         if call is None or not isinstance(what, str):
             return bool(what)
         return what != tag and (named or what in call.openings)
 
-    def _read_region(self, text: str, final: bool) -> bool:
-        """Read what is between calls: tags, separators, and the name of the next call."""
-        rest = _skip_list(text, final)
-        if not rest and final:
-            self._buffer.take(len(text))
-            self._region = None
-            return True
-        if (found := self._scan(rest, final, named=self._expects_name)) is None:
+    def _read_calls(self, start: int, tag: str, *, malformed: bool) -> Steps:
+        """Read calls, and tags and separators between them, after this tag at ``start``."""
+        syntax = self._syntax.calls[0]
+        named = tag == syntax.name_tag
+        """Whether the name of a call comes next."""
+        name: str | None = None
+        reader: CallReader | None = None
+        if malformed:
+            reader = MalformedReader(self, syntax, start)
+        while True:
+            if reader is not None:
+                if not (yield from self._read_call(reader, start, tag)):
+                    return
+                start = self._buffer.next_position
+                named = reader.syntax.body != "object" and not reader.syntax.own_openings
+            reader, text = None, self._buffer.text
+            rest = self._skip_list(text)
+            if not rest and self._buffer.final:
+                self._take(len(text))
+                return
+            if (found := self._scan(rest, named=named)) is None:
+                yield
+                continue
+            call, what = found
+            at, skipped = self._buffer.next_position, len(text) - len(rest)
+            if call is not None and isinstance(what, str):
+                self._take(skipped + len(what))
+                if what in call.openings:
+                    syntax, named = call, what == call.name_tag
+                    start = at if what == call.openings[0] else start
+                    continue
+                if what != call.closings[-1]:
+                    continue
+            elif call is not None or what or (named and not self._is_cut(rest)):
+                # A call without a name (the last case): its result will say so.
+                name = "" if call is None and not what else None
+                if isinstance(what, regex.Match):
+                    name, skipped = what[1], skipped + what.end()
+                if what == "{":
+                    call = self._object_syntax
+                self._take(skipped)
+                call = call or syntax
+                kind = READERS.get(call.body, ObjectReader)
+                reader = kind(self, call, self._buffer.next_position, name)
+                continue
+            elif named:
+                self._segments.repair("call_cut", start, self._take(len(text)))
+            self._markdown_code = MarkdownCode()
+            return
+
+    def _is_cut(self, rest: str) -> bool:
+        """Whether the generation ends before the end of a call without a name."""
+        tags = (tag for call in self._syntax.calls for tag in call.closings)
+        return self._buffer.final and not any(tag in rest for tag in tags)
+
+    def _read_call(self, reader: CallReader, start: int, tag: str = "") -> Steps:
+        """Read a call that begins at ``start`` after this tag; return whether the tags around it are
+        still open."""
+        self._call = reader
+        while (outcome := (yield from reader.read())) is None:
+            yield  # the generation has ended
+        self._call = None
+        if outcome == "prose":
+            if isinstance(reader, MalformedReader):
+                self._segments.repair("call_malformed", start, tag)
+            self._write_prose(reader.raw, start)
             return False
-        at, skipped = self._buffer.next_position, len(text) - len(rest)
-        match found:
-            case CallSyntax() as call, str(tag):
-                self._buffer.take(skipped + len(tag))
-                if tag in call.openings:
-                    self._region, self._expects_name = call, tag == self._name_tag(call)
-                    if tag == call.openings[0]:
-                        self._region_start = at
-                elif tag == call.closings[-1]:
-                    self._end_region()
-                return True
-            case CallSyntax() as call, regex.Match() as header:
-                self._buffer.take(skipped + header.end())
-                self._begin_call(call, self._region_start, header[1])
-                return True
-            case _, "{":
-                self._buffer.take(skipped)
-                self._begin_call(self._object_syntax, self._region_start)
-                return True
-        tags = [tag for call in self._syntax.calls for tag in call.closings]
-        if self._expects_name and (not final or any(tag in rest for tag in tags)):
-            # A call without a name: its result will say so.
-            self._buffer.take(skipped)
-            self._begin_call(self._region or self._syntax.calls[0], self._region_start, "")
-            return True
-        if self._expects_name:
-            self._segments.repair("call_cut", self._region_start, self._buffer.take(len(text)))
-        self._end_region()
-        return True
-
-    def _end_region(self) -> None:
-        self._region, self._expects_name, self._markdown_code = None, False, MarkdownCode()
-
-    @property
-    def _object_syntax(self) -> CallSyntax:
-        """The syntax of a call that is an object, also in a family that writes other calls."""
-        for call in self._syntax.calls:
-            if call.body == "object":
-                return call
-        return replace(self._syntax.calls[0], body="object", quote='"', bare_keys=False)
-
-    def _read_bare_call(self, at: int) -> bool:
-        """Begin a possible call at a ``{`` at the beginning of a line."""
-        if not self._markdown_code.at_line_start or self._thinking:
-            return self._take_prose(1)
-        self._region_start = at
-        self._call = ObjectReader(
-            *self._source, self._object_syntax, at, on_confirmed=lambda: self._end_prose(at)
-        )
-        return True
-
-    def _read_code_tag(self, at: int, final: bool) -> bool:
-        """Begin a call at a tag that JSON or code for the python tool follows."""
-        tag = self._syntax.code_tag
-        text = self._buffer.text[len(tag) :]
-        rest = text.lstrip()
-        if not final and not rest and len(text) < MAX_LOOKAHEAD_CHARS:
-            return False
-        self._end_prose(at)
-        if self._thinking:
-            self._segments.repair("think_unclosed", at)
-        self._buffer.take(len(tag) + len(text) - len(rest))
-        self._begin_call(self._object_syntax, at, code=not rest.startswith("{"))
-        return True
-
-    # --- calls ------------------------------------------------------------------------------------
-
-    def _begin_call(
-        self, syntax: CallSyntax, start: int, name: str | None = None, *, code: bool = False
-    ) -> None:
-        reader = CodeReader if code else READERS.get(syntax.body, ObjectReader)
-        self._region_start, self._expects_name = start, False
-        at = start if code else self._buffer.next_position
-        self._call = reader(*self._source, syntax, at, name)
-
-    def _read_call(self, final: bool) -> bool:
-        call = self._call
-        assert call is not None
-        match call.read(final):
-            case "ended":
-                self._close_call(True)
-            case "prose":
-                self._call = self._region = None
-                if isinstance(call, MalformedReader):
-                    self._segments.repair("call_malformed", self._region_start, self._malformed)
-                self._write_prose(call.raw, self._region_start)
-            case None:
-                return False
-        return True
-
-    def _close_call(self, complete: bool, end: int | None = None) -> None:
-        call = self._call
-        assert call is not None
-        call.close(complete, content_end=max(self._buffer.last_position, 0), end=end)
-        self._call, self._after_call, self._markdown_code = None, True, MarkdownCode()
-        self._region_start = self._buffer.next_position
-        self._expects_name = call.syntax.body != "object" and not call.syntax.own_openings
-        if call.ended_by_tag and not call.syntax.section_close and self._region is not None:
-            self._region = None
+        reader.close(True)
+        self._after_call, self._markdown_code = True, MarkdownCode()
+        return not reader.ended_by_tag or bool(reader.syntax.section_close)

@@ -4,13 +4,20 @@ that it has written so far."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Generator
+from typing import Any
 
 import regex
 
 from agent.formats.markup.syntax import MessageSyntax, to_json
 from agent.formats.markup.vocabulary import MarkupVocabulary
 from agent.formats.protocol import Closed, Delta, Opened, ParseEvent, Repair
+from agent.formats.recipients import Recipients
 
+MAX_LOOKAHEAD_CHARS = 256
+"""Characters that may be read ahead to see what follows a tag."""
+Steps = Generator[None, None, Any]
+"""A generator that yields where it needs more text; returns a result."""
 QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "„": "“”"}
 """Quotation marks, and those that end what they begin."""
 
@@ -75,6 +82,10 @@ class TokenTextBuffer:
 
     def __init__(self) -> None:
         self.text = ""
+        self.final = False
+        """Whether no more will be added."""
+        self.plain_texts: TokenTexts | None = None
+        """The ids that need not be added: their texts continue the open segment."""
         self.last_position = -1
         """The position of the token whose character was taken last; -1 at first."""
         self._ends: deque[tuple[int, int]] = deque()
@@ -139,3 +150,52 @@ class SegmentWriter:
     def take_events(self) -> list[ParseEvent]:
         out, self.out = self.out, []
         return out
+
+
+class TextReader:
+    """Reads text as it comes: its generators yield where they need more."""
+
+    def __init__(self, token_classes: TokenClasses, recipients: Recipients) -> None:
+        self._token_classes, self._recipients = token_classes, recipients
+        self._buffer = TokenTextBuffer()
+        self._segments = SegmentWriter(self._buffer)
+
+    def _take(self, count: int) -> str:
+        return self._buffer.take(count)
+
+    def _more(self, plain_texts: TokenTexts | None = None) -> Steps:
+        """Wait for text; return it, empty at the end of the generation. ``plain_texts``: what to write
+        without reading it."""
+        while not self._buffer.text and not self._buffer.final:
+            self._buffer.plain_texts = plain_texts
+            yield
+            self._buffer.plain_texts = None
+        return self._buffer.text
+
+    def _skip_space(self) -> Steps:
+        """Skip white space; return the text behind it."""
+        while text := (yield from self._more()):
+            if rest := text.lstrip():
+                self._take(len(text) - len(rest))
+                return rest
+            if self._buffer.final:
+                return ""
+            yield
+        return ""
+
+    def _match(
+        self,
+        pattern: regex.Pattern[str],
+        last: regex.Pattern[str] | None = None,
+        limit: int = MAX_LOOKAHEAD_CHARS,
+    ) -> Steps:
+        """Match at the text's beginning; waits while more text may make a match. ``last``: the pattern
+        at the end of the generation."""
+        while True:
+            text, final = self._buffer.text, self._buffer.final
+            match = ((last if final else None) or pattern).match(
+                text, partial=not final and len(text) < limit
+            )
+            if match is None or not match.partial:
+                return match
+            yield

@@ -108,6 +108,11 @@ class CallSyntax:
         """The tags that each call begins with."""
         return tags_of(self.open.partition(ANY)[0].removesuffix(NAME_PREFIX))
 
+    @property
+    def name_tag(self) -> str:
+        """The tag directly before a name; empty if the name is in an object."""
+        return self.openings[-1] if self.body != "object" and self.openings else ""
+
     @cached_property
     def closings(self) -> tuple[str, ...]:
         """The tags after the arguments, in order, without ``}``."""

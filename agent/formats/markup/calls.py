@@ -345,28 +345,18 @@ class TagReader(CallReader):
 
     def read(self) -> Steps:
         self._schema = self._recipients.argument_schema(self._recipient or "")
-        self._ending = "{}"
-        is_cut = not (yield from self._read_members(self._schema))
-        if self._ending == "{}" and not self._buffer.text:
-            self._ending = ""  # not a tag so far
-        return None if is_cut else (yield from self._read_end())
-
-    def _read_members(self, schema: Any) -> Steps:
-        """Read the arguments; return False if a tag after them is cut off."""
-        properties = schema.get("properties")
+        properties = self._schema.get("properties")
         declared = properties if isinstance(properties, Mapping) else {}
         seen: set[str] = set()
+        self._ending = "{}"
         while (yield from self._skip_space()):
-            key = yield from self._match(self.syntax.key_pattern)
-            if key is not None:
+            if key := (yield from self._match(self.syntax.key_pattern)):
                 self._take(key.end())
                 name = key["key"].strip().strip("\"'")
                 self._segments.delta(f"{', ' if seen else '{'}{to_json(name)}: ")
                 seen.add(name)
-                self._ending = ""
-                if not (
-                    yield from self._read_value(key, declared.get(name), declared.keys() - seen)
-                ):
+                self._ending, left = "", declared.keys() - seen
+                if not (yield from self._read_value(key, declared.get(name), left)):
                     break
                 self._ending = "}"
             elif (text := self._buffer.text).startswith(self._tags):
@@ -377,12 +367,14 @@ class TagReader(CallReader):
             ):
                 self._unexpected.append(self._take(len(text)))  # a tag that is cut off
                 self._ending = ', "' if seen else '{"'
-                return False
+                return None
             elif (yield from self._at_tag()):
                 break
             else:
                 self._unexpected.append(self._take_until(self._tag_starts))
-        return True
+        if self._ending == "{}" and not self._buffer.text:
+            self._ending = ""  # not a tag so far
+        return (yield from self._read_end())
 
     def _read_value(self, key: regex.Match[str], schema: Any, next_names: Container[str]) -> Steps:
         """Read a value to its end; return False if the call's end or the generation's cut it off."""

@@ -16,7 +16,7 @@ from agent.formats.constraints import ConstraintKind, GenerationConstraints
 from agent.formats.harmony.answer_constraint import AnswerConstraint
 from agent.formats.harmony.constraint import HarmonyConstraint
 from agent.formats.harmony.parser import HarmonyParser
-from agent.formats.harmony.renderer import HarmonyRenderer
+from agent.formats.harmony.renderer import TRAINED_NAMESPACES, HarmonyRenderer
 from agent.formats.harmony.token_ids import (
     ANALYSIS_ID,
     CALL_ID,
@@ -38,8 +38,6 @@ MAX_CACHED_HEADERS = 8
 
 _SPELLED_SPECIAL = re.compile(r"<\|[a-z0-9_]{1,32}\|>")
 _CHANNELS = {ANALYSIS_ID: "analysis", FINAL_ID: "final", COMMENTARY_IDS[0]: "commentary"}
-TRAINED_NAMESPACES = (PYTHON_TOOL, "browser", "container")
-"""Namespaces of gpt-oss's own tools; all other tools are in ``functions``."""
 
 
 class HarmonyFormat(HarmonyRenderer):

@@ -32,8 +32,9 @@ from tools.sanitize import strip_hidden
 
 MAX_CACHED_FRAMES = 1024
 _NOT_NAME_CHARACTER = re.compile(r"[^\w.-]")
-_ANALYSIS_NAMESPACES = frozenset({PYTHON_TOOL, "browser", "container"})
-"""Namespaces of gpt-oss's own tools, called in the analysis channel ("normally", by the guide)."""
+TRAINED_NAMESPACES = frozenset({PYTHON_TOOL, "browser", "container"})
+"""Namespaces of gpt-oss's own tools, called in the analysis channel ("normally", by the guide); all
+others are in ``functions``."""
 
 
 class HarmonyRenderer:
@@ -144,7 +145,7 @@ class HarmonyRenderer:
 
 
 def _tool_channel(recipient: str) -> str:
-    return "analysis" if recipient.split(".")[0] in _ANALYSIS_NAMESPACES else "commentary"
+    return "analysis" if recipient.split(".")[0] in TRAINED_NAMESPACES else "commentary"
 
 
 def header_name(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,8 @@ class MarkupConstraint:
     def __init__(
         self,
         constraints: GenerationConstraints,
+        tool_names: Iterable[str],
         syntax: MessageSyntax,
-        grammar: MessageGrammar,
         grammars: GrammarCompiler,
         vocabulary: MarkupVocabulary,
         stop_ids: frozenset[int],
@@ -34,9 +35,11 @@ class MarkupConstraint:
         thinking: bool,
     ) -> None:
         """``thinking``: the prompt ended with the reasoning's tag."""
-        self._constraints, self._syntax = constraints, syntax
-        self._grammar, self._grammars = grammar, grammars
+        self._constraints, self._syntax, self._grammars = constraints, syntax, grammars
         self._vocabulary, self._stop_ids = vocabulary, stop_ids
+        self._grammar = grammar = MessageGrammar(
+            syntax, vocabulary.specials, stop_ids, constraints, tool_names, grammars
+        )
         self._think, self._think_end = syntax.think.encode(), syntax.think_end.encode()
         self._entries = tuple(tag.encode() for tag in grammar.entries)
         self._forbidden_ids = [] if grammar.may_call else grammar.entry_ids

@@ -6,70 +6,50 @@ from __future__ import annotations
 
 import re
 
-_MARKDOWN_TOKEN = re.compile(r"`+|~+|\n|[^\S\n]+|[^\s`~]+")
-_MARK = re.compile(r"[`~\n]")
+_RUN = re.compile(r"`+|~+")
 
 
 class MarkdownCode:
     """Follows a Markdown text, in pieces of any size."""
 
     def __init__(self) -> None:
-        self._fence: str | None = None
+        self._fence = ""
         """The opening characters of the code block; a run at least as long closes it."""
-        self._inline_backticks = 0
-        """The number of backticks that opened the code span in this line; 0 outside one."""
-        self._open_run = ""
-        """A run of backticks or tildes that may continue."""
-        self._line_has_text = False
-        """Whether this line has had more than white space."""
-        self._run_at_line_start = False
+        self._line = ""
+        """The line so far; text that has no part in code may be missing."""
 
     def feed(self, text: str) -> None:
-        if not self._open_run and _MARK.search(text) is None:
-            self._line_has_text = self._line_has_text or bool(text.strip())
-            return
-        for match in _MARKDOWN_TOKEN.finditer(text):
-            token = match[0]
-            if token[0] in "`~":
-                if self._open_run and self._open_run[0] != token[0]:
-                    self._apply_run()
-                if not self._open_run:
-                    self._run_at_line_start = not self._line_has_text
-                self._open_run += token
-                self._line_has_text = True
-                continue
-            self._apply_run()
-            if token == "\n":
-                self._inline_backticks, self._line_has_text = 0, False
-            elif not token.isspace():
-                self._line_has_text = True
+        *lines, rest = text.split("\n")
+        for line in lines:
+            self._line += line
+            self._fence, self._line = self._read_line()[0], ""
+        self._line += rest
+
+    def _read_line(self) -> tuple[str, bool]:
+        """Return the fence at the end of the line so far, and whether that is in a code span."""
+        fence, span = self._fence, 0
+        start = len(self._line) - len(self._line.lstrip())
+        for match in _RUN.finditer(self._line):
+            run, is_first = match[0], match.start() == start
+            if fence:
+                fence = "" if is_first and run.startswith(fence) else fence
+            elif is_first and len(run) >= 3:
+                fence = run
+            elif run[0] == "`":
+                span = 0 if span == len(run) else span or len(run)
+        return fence, span > 0
 
     @property
     def inside(self) -> bool:
         """Whether the next character is in code."""
-        self._apply_run()
-        return self._fence is not None or self._inline_backticks > 0
-
-    @property
-    def in_text(self) -> bool:
-        """Whether the line goes on with text, if no backtick or tilde follows."""
-        return self._line_has_text and not self._open_run
+        return any(self._read_line())
 
     @property
     def at_line_start(self) -> bool:
         """Whether the line has had only white space so far."""
-        return not self._line_has_text
+        return not self._line or self._line.isspace()
 
-    def _apply_run(self) -> None:
-        run, self._open_run = self._open_run, ""
-        if not run:
-            return
-        if self._fence is not None:
-            if self._run_at_line_start and run.startswith(self._fence):
-                self._fence = None
-        elif self._run_at_line_start and len(run) >= 3:
-            self._fence = run
-        elif run[0] == "`":
-            self._inline_backticks = (
-                0 if self._inline_backticks == len(run) else self._inline_backticks or len(run)
-            )
+    @property
+    def in_text(self) -> bool:
+        """Whether the line goes on with text, if no backtick or tilde follows."""
+        return not self.at_line_start and self._line[-1] not in "`~"

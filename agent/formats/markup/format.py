@@ -16,7 +16,6 @@ from agent.formats.constraints import ConstraintKind, GenerationConstraints
 from agent.formats.markup.chat_template import ChatTemplate, MessageFrame, ResultFrames, tool_schema
 from agent.formats.markup.constraint import MarkupConstraint
 from agent.formats.markup.known import HERMES
-from agent.formats.markup.message_grammar import MessageGrammar
 from agent.formats.markup.parser import MarkupParser
 from agent.formats.markup.segments import TokenClasses
 from agent.formats.markup.syntax import ANY, MessageSyntax, code_arguments
@@ -252,18 +251,10 @@ class MarkupFormat:
     def new_constraint(
         self, constraints: GenerationConstraints, recipients: Recipients
     ) -> Constraint:
-        grammar = MessageGrammar(
-            self._syntax,
-            self._vocabulary.specials,
-            self.stop_ids,
-            constraints,
-            recipients.declared,
-            self.grammars,
-        )
         return MarkupConstraint(
             constraints,
+            recipients.declared,
             self._syntax,
-            grammar,
             self.grammars,
             self._vocabulary,
             self.stop_ids,

@@ -3,7 +3,8 @@
 Ids become bytes, bytes become text, and text becomes segments::
 
     ids ─ TokenClasses ─▶ bytes ─ UTF-8 decoder ─▶ TokenTextBuffer ─ MarkupParser ─▶ SegmentWriter
-                                                                     └ CallReader ─┘
+     │                                                               └ CallReader ─┘      ▲
+     └ TokenTexts: ids about whose text nothing has to be decided ────────────────────────┘
 
 The result depends on the text alone, never on how it was split into tokens. So only text that may still
 become a tag, or that decides whether something is a call, stays in the buffer.
@@ -391,17 +392,15 @@ class MarkupParser(TextReader):
         syntax = self._syntax.calls[0]
         named = tag == syntax.name_tag
         """Whether the name of a call comes next."""
-        name: str | None = None
-        reader: CallReader | None = None
-        if malformed:
-            reader = MalformedReader(self, syntax, start)
+        reader: CallReader | None = MalformedReader(self, syntax, start) if malformed else None
         while True:
             if reader is not None:
                 if not (yield from self._read_call(reader, start, tag)):
                     return
                 start = self._buffer.next_position
                 named = reader.syntax.body != "object" and not reader.syntax.own_openings
-            reader, text = None, self._buffer.text
+                reader = None
+            text = self._buffer.text
             rest = self._skip_list(text)
             if not rest and self._buffer.final:
                 self._take(len(text))
@@ -416,25 +415,24 @@ class MarkupParser(TextReader):
                 if what in call.openings:
                     syntax, named = call, what == call.name_tag
                     start = at if what == call.openings[0] else start
-                    continue
-                if what != call.closings[-1]:
-                    continue
-            elif call is not None or what or (named and not self._is_cut(rest)):
-                # A call without a name (the last case): its result will say so.
-                name = "" if call is None and not what else None
-                if isinstance(what, regex.Match):
-                    name, skipped = what[1], skipped + what.end()
-                if what == "{":
-                    call = self._object_syntax
-                self._take(skipped)
-                call = call or syntax
-                kind = READERS.get(call.body, ObjectReader)
-                reader = kind(self, call, self._buffer.next_position, name)
+                elif what == call.closings[-1]:
+                    break
                 continue
-            elif named:
-                self._segments.repair("call_cut", start, self._take(len(text)))
-            self._markdown_code = MarkdownCode()
-            return
+            name: str | None = None
+            if call is not None and not isinstance(what, str):
+                name, skipped = what[1], skipped + what.end()
+            elif what:
+                call = self._object_syntax
+            elif named and not self._is_cut(rest):
+                call, name = syntax, ""  # its result will say that it has no name
+            else:
+                if named:
+                    self._segments.repair("call_cut", start, self._take(len(text)))
+                break
+            self._take(skipped)
+            at = self._buffer.next_position
+            reader = READERS.get(call.body, ObjectReader)(self, call, at, name)
+        self._markdown_code = MarkdownCode()
 
     def _is_cut(self, rest: str) -> bool:
         """Whether the generation ends before the end of a call without a name."""

@@ -7,6 +7,7 @@ import ast
 import json
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from pydantic_core import from_json
@@ -28,31 +29,23 @@ def schema_types(schema: object, root: Mapping[str, Any], depth: int = 0) -> Typ
     ``root``: the schema in which references are."""
     if not isinstance(schema, Mapping) or depth > _MAX_REFERENCE_DEPTH:
         return set()
-    out: Types = set()
-    match schema.get("type"):
-        case str(name):
-            out.add(name)
-        case list(names):
-            out |= {name for name in names if isinstance(name, str)}
-    if not out:
-        match schema.get("$ref"):
-            case str(ref) if ref.startswith("#/"):
-                out |= schema_types(_resolve_path(root, ref[2:].split("/")), root, depth + 1)
-        for group in ("anyOf", "oneOf", "allOf"):
-            if isinstance(options := schema.get(group), list):
-                for option in options:
-                    out |= schema_types(option, root, depth + 1)
-        if not out:
-            values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-            out |= {json_type(value) for value in values if isinstance(values, list)}
-    return out
-
-
-def _resolve_path(root: Mapping[str, Any], path: list[str]) -> object:
-    value: object = root
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
+    kinds = schema.get("type")
+    out = {
+        kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if isinstance(kind, str)
+    }
+    if out:
+        return out
+    target: object = None
+    if isinstance(ref := schema.get("$ref"), str) and ref.startswith("#/"):
+        target = root
+        for key in ref[2:].split("/"):
+            target = target.get(key) if isinstance(target, Mapping) else None
+    groups = (schema.get(group) for group in ("anyOf", "oneOf", "allOf"))
+    options = [option for group in groups if isinstance(group, list) for option in group]
+    for option in (target, *options):
+        out |= schema_types(option, root, depth + 1)
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    return out or {json_type(value) for value in values if isinstance(values, list)}
 
 
 def coerce_value(text: str, types: Types) -> str:
@@ -66,12 +59,10 @@ def coerce_value(text: str, types: Types) -> str:
         value = from_json(plain, allow_inf_nan=False)
     except ValueError:
         # Python's own parser is slow, and recursive.
-        if not types & {"array", "object"} or len(plain) > MAX_LITERAL_CHARS:
-            return to_json(text)
-        try:
-            value = parse_literal(plain)
-        except ValueError:
-            return to_json(text)
+        may_be_literal = types & {"array", "object"} and len(plain) <= MAX_LITERAL_CHARS
+        value = None
+        with suppress(ValueError):
+            value = parse_literal(plain) if may_be_literal else None
         if not isinstance(value, list | dict):
             return to_json(text)
         plain = to_json(value)

@@ -4,15 +4,14 @@ lines, ``{"source"}``, then requests (`render_template`); answers ``{"text"}`` o
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import date
 from typing import Any
 
-from jinja2 import Template, TemplateError, nodes
-from jinja2.ext import Extension
-from jinja2.parser import Parser
+from jinja2 import Template, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 MAX_ADDRESS_SPACE_BYTES = 512 << 20
@@ -28,27 +27,19 @@ TEMPLATE_ERRORS = (
 """Exceptions of templates, which are programs of the model's makers."""
 
 
-class _GenerationBlock(Extension):
-    """``{% generation %}``, with which training frameworks mark what the model writes."""
-
-    tags = {"generation"}  # noqa: RUF012
-
-    def parse(self, parser: Parser) -> nodes.Node:
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.Scope(body).set_lineno(line)
+_GENERATION = re.compile(r"(\{%[+-]?\s*)(end)?generation(?=\s*[+-]?%\})")
+"""``{% generation %}``, with which training frameworks mark what the model writes: for us, a scope."""
 
 
 def compile_template(source: str) -> Template:
     """Compile a template for Jinja's sandbox, in the environment that Hugging Face's transformers has,
     but that lists can be changed: they are copies. Raises one of `TEMPLATE_ERRORS`."""
     environment = SandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=[_GenerationBlock, "jinja2.ext.loopcontrols"],
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
+    source = _GENERATION.sub(lambda tag: tag[1] + ("endwith" if tag[2] else "with"), source)
     return environment.from_string(source)
 
 

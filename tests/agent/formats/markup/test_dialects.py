@@ -1,5 +1,6 @@
 """The markup parser: reasoning, calls and text of each dialect, for any text and any cuts."""
 
+import itertools
 import json
 import random
 import time
@@ -9,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.formats.markup.known import SYNTAXES
+from agent.formats.markup.parser import MarkupParser
+from agent.formats.markup.segments import TokenClasses
+from agent.formats.markup.vocabulary import ByteVocabulary
 from agent.formats.protocol import Closed, Delta, Opened, Stop
 from agent.formats.tool_arguments import repair_arguments
 from tests.support.markup import FRAGMENTS, RECIPIENTS, DialectHarness, random_markup, summarise
@@ -53,6 +57,24 @@ def test_parse_spelled_tags_equal_special_ids(harness: DialectHarness, text: lis
     as_ids = [event[:2] for event in harness.read(markup)]
     spelled = harness.events(harness.encoder.encode_text(markup))
     assert as_ids == [event[:2] for event in summarise(spelled)]
+
+
+@given(harness=st.sampled_from(HARNESSES), seed=st.integers(0, 2**32))
+def test_parse_long_tokens_gives_texts_of_bytes(harness: DialectHarness, seed: int) -> None:
+    """Most tokens of a model are words, which are written without being read."""
+    rng, vocabulary = random.Random(seed), ByteVocabulary(harness.syntax.specials)
+    ids = harness.encoder.encode_markup(random_markup(rng)[0])
+    words: list[int] = []
+    for is_special, group in itertools.groupby(ids, lambda token: token >= 256):
+        run = [*group]
+        words += run if is_special else []
+        left = b"" if is_special else bytes(run)
+        while left:
+            length = rng.randint(1, 8)
+            words.append(1000 + len(words))
+            vocabulary._texts[words[-1]], left = left[:length], left[length:]
+    parser = MarkupParser(TokenClasses(vocabulary, harness.syntax), RECIPIENTS)
+    assert summarise(parser.feed(words) + parser.finish()) == summarise(harness.events(ids))
 
 
 @pytest.mark.parametrize("harness", HARNESSES, ids=[r.syntax.name for r in HARNESSES])

@@ -77,8 +77,8 @@ class CallReader(TextReader):
             self._open_segment(name)
 
     def read(self) -> Steps:
-        """Read it; return ``ended``, ``prose`` (the text in `raw` is no call), or None where the
-        generation ends."""
+        """Read it; return ``ended``, ``prose`` (the text in `raw` is not a call), or None at the
+        end of the generation."""
         raise NotImplementedError
         yield
 

@@ -51,5 +51,5 @@ class MarkdownCode:
 
     @property
     def in_text(self) -> bool:
-        """Whether the line goes on with text, if no backtick or tilde follows."""
+        """Whether text that follows is not in new code, if it has no backtick or tilde."""
         return not self.at_line_start and self._line[-1] not in "`~"

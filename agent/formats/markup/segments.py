@@ -1,5 +1,5 @@
-"""What a markup parser writes without reading it, the text that it has not decided on, and the events
-that it has written so far."""
+"""The texts that a markup parser writes without reading them, the text that it has not decided on, and
+the events that it has written so far."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class TokenClasses:
         self.prose = TokenTexts(
             self, regex.compile(rf"[{regex.escape(starts)}`~\n]|[\s{quotes}]\Z")
         )
-        """What continues a line of prose: no tag, no code, and no space or quote at its end."""
+        """Texts within a line of prose: without tags and code, and no space or quote at their end."""
         stops = regex.escape("".join(call.stops for call in syntax.calls))
         self.json = TokenTexts(self, regex.compile(rf'["\\{stops}]'))
-        """What continues a JSON string."""
+        """Texts within a JSON string."""
         self.strings = TokenTexts(self, regex.compile(rf"[\n{stops}]"), escaped=True)
-        """What continues a string that is not written as JSON, as JSON."""
+        """Texts within a string that the model does not write as JSON, escaped."""
 
     def plain_bytes(self, token: int) -> bytes:
         """Return the bytes of an id that ends nothing; empty for any other id."""

@@ -19,11 +19,12 @@ class MarkdownCode:
         """The line so far; text that has no part in code may be missing."""
 
     def feed(self, text: str) -> None:
-        *lines, rest = text.split("\n")
-        for line in lines:
-            self._line += line
-            self._fence, self._line = self._read_line()[0], ""
-        self._line += rest
+        if "\n" in text:
+            *lines, text = text.split("\n")
+            for line in lines:
+                self._line += line
+                self._fence, self._line = self._read_line()[0], ""
+        self._line += text
 
     def _read_line(self) -> tuple[str, bool]:
         """Return the fence at the end of the line so far, and whether that is in a code span."""

@@ -71,12 +71,14 @@ class MarkupParser(TextReader):
         self._pending_space = ""
         """White space that is written only if more of the same segment follows."""
         self._position = 0
+        self._waits_in_prose = False
+        """Whether all of the text has been read, and what follows is prose if no tag is in it."""
         self._done = False
         self._buffer.add(prompt_tag, 0)
         self._steps = self._read()
 
     def feed(self, ids: Sequence[int]) -> list[ParseEvent]:
-        i, n, buffer = 0, len(ids), self._buffer
+        i, n, buffer, untagged = 0, len(ids), self._buffer, self._token_classes.untagged
         while i < n and not self._done:
             # Most tokens are plain text, about which nothing has to be decided.
             if (texts := buffer.plain_texts) is not None and (text := texts[ids[i]]):
@@ -89,7 +91,13 @@ class MarkupParser(TextReader):
                 buffer.last_position = self._position - 1
                 self._segments.out.append(Delta("".join(run)))
                 continue
-            self._feed_token(ids[i])
+            if self._waits_in_prose and (text := untagged[ids[i]]):
+                buffer.last_position = self._position
+                self._position += 1
+                self._write_prose(text, buffer.last_position)
+                buffer.plain_texts = self._prose_texts()
+            else:
+                self._feed_token(ids[i])
             i += 1
         return self._segments.take_events()
 
@@ -116,7 +124,7 @@ class MarkupParser(TextReader):
             self._buffer.add(self._decoder.decode(raw), at)
             next(self._steps)
             if self._decoder.getstate()[0]:
-                self._buffer.plain_texts = None
+                self._buffer.plain_texts, self._waits_in_prose = None, False
 
     def _end(self, ended: bool) -> None:
         """End the generation; ``ended``: by the model, and not by the stream's end."""
@@ -151,8 +159,9 @@ class MarkupParser(TextReader):
             self._take_prose(tag.start() if tag else len(text))
             if tag is None or tag.partial:
                 self._buffer.plain_texts = self._prose_texts()
+                self._waits_in_prose = not self._buffer.text
                 yield
-                self._buffer.plain_texts = None
+                self._buffer.plain_texts, self._waits_in_prose = None, False
 
     def _read_header(self, header: tuple[str, str, str]) -> Steps:
         """Read the header of a message, which says whether it is reasoning."""

@@ -57,9 +57,10 @@ class TokenClasses:
         self._textless_ids = vocabulary.control_ids - tags
         starts = "".join(tag[0] for tag in syntax.tags) + "{" * syntax.bare_calls
         quotes = "".join(QUOTES)
-        self.prose = TokenTexts(
-            self, regex.compile(rf"[{regex.escape(starts)}`~\n]|[\s{quotes}]\Z")
-        )
+        starts = regex.escape(starts)
+        self.untagged = TokenTexts(self, regex.compile(f"[{starts}]" if starts else "(?!)"))
+        """Texts without the beginning of a tag."""
+        self.prose = TokenTexts(self, regex.compile(rf"[{starts}`~\n]|[\s{quotes}]\Z"))
         """Texts within a line of prose: without tags and code, and no space or quote at their end."""
         stops = regex.escape("".join(call.stops for call in syntax.calls))
         self.json = TokenTexts(self, regex.compile(rf'["\\{stops}]'))

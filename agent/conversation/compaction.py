@@ -23,7 +23,6 @@ from itertools import pairwise, takewhile
 
 from agent import events as ev
 from agent.conversation.conversation import CompactedPrefix, Conversation, Entry
-from agent.conversation.messages import Role
 from agent.conversation.summary import (
     Generator,
     NoSummaryError,
@@ -34,7 +33,6 @@ from agent.conversation.summary import (
 from agent.engine.protocol import EngineError
 from agent.errors import AgentError
 from agent.formats.protocol import Format
-from agent.util.prefix import common_prefix_length
 
 FULL_SHARE = 0.85
 """Share of the context from which on the next generation would not have room."""
@@ -106,7 +104,7 @@ def needs_compaction(form: Format, context_length: int, conversation: Conversati
 
 def minimum_prompt_tokens(form: Format, conversation: Conversation) -> int:
     """Tokens of the prompt that `make_room` cannot take away."""
-    starts = turn_starts(form, conversation.entries)
+    starts = turn_starts(conversation.entries)
     last = starts[-1] if starts else 0
     stays = [*_pinned(conversation.entries[:last]), *conversation.entries[last:]]
     left_out = form.developer_message(LEFT_OUT) if starts[1:] else []
@@ -114,10 +112,10 @@ def minimum_prompt_tokens(form: Format, conversation: Conversation) -> int:
     return min(fixed + _size(stays), len(conversation.prompt(form)))
 
 
-def replaceable_tokens(form: Format, conversation: Conversation) -> int:
+def replaceable_tokens(conversation: Conversation) -> int:
     """Tokens of the prompt that `compact` would replace by a summary; 0: there is nothing to do."""
     base = conversation.compacted.end if conversation.compacted else 0
-    starts = [start for start in turn_starts(form, conversation.entries) if start > base]
+    starts = [start for start in turn_starts(conversation.entries) if start > base]
     end = _last_in_prompt(conversation, starts)
     return 0 if end is None else _replaceable(conversation, end)
 
@@ -144,9 +142,9 @@ def _unpinned(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in entries if not entry.pinned]
 
 
-def turn_starts(form: Format, entries: Sequence[Entry]) -> list[int]:
+def turn_starts(entries: Sequence[Entry]) -> list[int]:
     """Indexes where turns begin: a user's message, unless results of earlier calls come after it."""
-    roles = _roles(form, entries)
+    roles = [entry.role for entry in entries]
     starts = []
     for at, role in enumerate(roles):
         if role not in _REQUEST_ROLES or (at > 0 and roles[at - 1] in _REQUEST_ROLES):
@@ -160,22 +158,6 @@ def turn_starts(form: Format, entries: Sequence[Entry]) -> list[int]:
 
 
 _REQUEST_ROLES = ("user", "developer")
-
-
-def _roles(form: Format, entries: Sequence[Entry]) -> list[Role]:
-    """The entries' roles; entries of old stores have none, and are identified by their first ids."""
-    user, result = form.user_message("a"), form.tool_result("f", "a")
-    user_header = common_prefix_length(user, form.user_message("b"))
-    result_header = common_prefix_length(result, form.tool_result("f", "b"))
-
-    def role(entry: Entry) -> Role:
-        if entry.role is not None:
-            return entry.role
-        if entry.ids[:user_header] != user[:user_header]:
-            return "assistant"
-        return "result" if entry.ids[:result_header] == result[:result_header] else "user"
-
-    return [role(entry) for entry in entries]
 
 
 def _size(entries: Sequence[Entry]) -> int:
@@ -196,7 +178,7 @@ def _reuse_summary(generator: Generator, conversation: Conversation) -> bool:
     form, entries = generator.format, conversation.entries
     # A summary may contain text that was dropped here, if another branch with it was summarised.
     present = list(takewhile(lambda entry: not entry.dropped, entries))
-    ends = [start for start in turn_starts(form, entries)[1:] if start <= len(present)]
+    ends = [start for start in turn_starts(entries)[1:] if start <= len(present)]
     summarised = generator.summaries.longest_prefix(present, ends)
     if summarised is None or conversation.compacted is not None:
         return False
@@ -211,7 +193,7 @@ class _Compaction:
     def __init__(self, generator: Generator, conversation: Conversation) -> None:
         self._generator, self._conversation = generator, conversation
         self._base = conversation.compacted.end if conversation.compacted else 0
-        starts = turn_starts(generator.format, conversation.entries)
+        starts = turn_starts(conversation.entries)
         self.starts = [start for start in starts if start > self._base]
         """Indexes of entries where turns begin, except the first turn in the prompt."""
         self._tokens_before = self._prompt_tokens()

@@ -38,7 +38,6 @@ class Entry:
     item: str | None = None
     """Id of the response item that the model wrote here."""
     role: messages.Role | None = None
-    """None: stored by a version that did not store roles."""
     recipient: str | None = None
     """For a tool result: the tool as the model called it, or all tools of several results."""
     shortened_ids: list[int] | None = None

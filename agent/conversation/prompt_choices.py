@@ -39,7 +39,7 @@ def toggle_fold(form: Format, conversation: Conversation, at: int) -> None:
 def toggle_dropped(form: Format, conversation: Conversation, turn: int) -> None:
     """Leave a turn, counted from 1, out of the prompt, or put it back; a turn that a later summary
     lacks is pinned then. Raises PromptChoiceError."""
-    entries, span = conversation.entries, _turn_span(form, conversation, turn)
+    entries, span = conversation.entries, _turn_span(conversation, turn)
     summarised = conversation.compacted is not None and span.start < conversation.compacted.end
     dropped = not entries[span.start].dropped
     if dropped and summarised and not entries[span.start].pinned:
@@ -51,15 +51,15 @@ def toggle_dropped(form: Format, conversation: Conversation, turn: int) -> None:
 
 def toggle_pinned(form: Format, conversation: Conversation, turn: int) -> None:
     """Have compactions spare a turn, counted from 1, or no longer. Raises PromptChoiceError."""
-    entries, span = conversation.entries, _turn_span(form, conversation, turn)
+    entries, span = conversation.entries, _turn_span(conversation, turn)
     pinned = not entries[span.start].pinned
     for at in span:
         entries[at] = replace(entries[at], pinned=pinned)
     conversation.omit_answered_calls(form)
 
 
-def _turn_span(form: Format, conversation: Conversation, turn: int) -> range:
-    starts = [*turn_starts(form, conversation.entries), len(conversation.entries)]
+def _turn_span(conversation: Conversation, turn: int) -> range:
+    starts = [*turn_starts(conversation.entries), len(conversation.entries)]
     if not 1 <= turn < len(starts):
         raise PromptChoiceError(f"There is no turn {turn}.")
     return range(starts[turn - 1], starts[turn])

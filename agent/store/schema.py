@@ -2,7 +2,7 @@
 
 A conversation has turns and entries (messages, as the token ids that the model saw or wrote). A
 response of ``/v1/responses`` is a turn like one of the app: either side can continue its conversation.
-``pragma user_version`` counts the migration steps that a file has taken.
+``pragma user_version`` is the number of a file's tables: each migration step adds one.
 
 =================  ====================================================================================
 conversations      one row each; ``parent``/``shared``: a branch and how many entries its parent gives
@@ -23,7 +23,6 @@ from __future__ import annotations
 import logging
 import sqlite3
 from array import array
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -40,34 +39,40 @@ MAX_VACUUM_PAGES = 20_000
 MAX_MEMORY_BYTES = 128 << 20
 """Bytes of a store that is in memory only."""
 
-FIRST_TABLES = """
-create table if not exists conversations (
+TABLES = """
+create table conversations (
     id text primary key, title text not null, model text not null, vocabulary text,
-    created real not null, updated real not null
+    created real not null, updated real not null, parent text references conversations(id),
+    shared integer not null default 0, revision integer not null default 0,
+    hidden integer not null default 0, source text not null default 'local', metadata text,
+    owner text not null default ''
 );
-create table if not exists entries (
+create index branches_of on conversations(parent);
+create table messages (number integer primary key, digest blob not null unique, ids blob not null);
+create table entries (
     conversation text not null references conversations(id) on delete cascade,
-    position integer not null, ids blob not null, reasoning integer not null,
-    primary key (conversation, position)
+    position integer not null, message integer not null references messages(number),
+    reasoning integer not null, role text, recipient text, primary key (conversation, position)
 ) without rowid;
-create table if not exists turns (
+create index entries_with on entries(message);
+create table turns (
     id text primary key, conversation text not null references conversations(id) on delete cascade,
     prompt text not null, status text not null, response text not null,
-    pid integer not null, created real not null
+    pid integer not null, created real not null, start integer, events blob, upto integer,
+    revision integer, served text
 );
-create index if not exists turns_of on turns(conversation, created);
-"""
-"""The tables of the first version, which counted no steps."""
-
-BRANCH_TABLES = """
-alter table conversations add column parent text references conversations(id);
-alter table conversations add column shared integer not null default 0;
-alter table conversations add column revision integer not null default 0;
-alter table conversations add column hidden integer not null default 0;
-create index branches_of on conversations(parent);
-alter table entries add column role text;
-alter table entries add column recipient text;
-alter table turns add column start integer;
+create index turns_of on turns(conversation, created);
+create index turns_by_age on turns(created);
+create table pending_entries (
+    turn text not null references turns(id) on delete cascade, position integer not null,
+    message integer not null references messages(number), role text,
+    primary key (turn, position)
+) without rowid;
+create index pending_with on pending_entries(message);
+create table turn_items (
+    item text primary key, turn text not null references turns(id) on delete cascade
+) without rowid;
+create index items_of_turn on turn_items(turn);
 create table compactions (
     conversation text primary key references conversations(id) on delete cascade,
     upto integer not null, summary text not null, ids blob not null
@@ -77,87 +82,25 @@ create table shortened (
     position integer not null, ids blob not null,
     primary key (conversation, position)
 ) without rowid;
-"""
-"""A branch has its own entries from ``shared`` on; those before are its parent's. ``start`` is the
-entry that a turn began with. ``hidden``: deleted, but a branch still needs its beginning."""
-
-RESPONSE_TABLES = """
-create table responses (
-    id text primary key, conversation text not null, vocabulary text, status text not null,
-    response text not null, known text not null, inputs text not null,
-    request_bytes integer not null, events blob not null, pid integer not null, created real not null
-);
-create index responses_by_age on responses(created);
-create table messages (number integer primary key, digest blob not null unique, ids blob not null);
-create table response_messages (
-    response text not null references responses(id) on delete cascade, position integer not null,
-    message integer not null references messages(number), reasoning integer not null,
-    role text, recipient text, primary key (response, position)
-) without rowid;
-create index responses_with on response_messages(message);
-create table response_items (
-    item text primary key, response text not null references responses(id) on delete cascade
-) without rowid;
-create index items_of on response_items(response);
-"""
-"""Responses of the endpoint. A message's ids are stored once, however many responses contain it."""
-
-RESPONSES_AS_TURNS = """
-alter table conversations add column source text not null default 'local';
-create index turns_by_age on turns(created);
-alter table turns add column upto integer;
-alter table turns add column revision integer;
-alter table turns add column served text;
-create table shared_entries (
-    conversation text not null references conversations(id) on delete cascade,
-    position integer not null, message integer not null references messages(number),
-    reasoning integer not null, role text, recipient text, primary key (conversation, position)
-) without rowid;
-create table pending_entries (
-    turn text not null references turns(id) on delete cascade, position integer not null,
-    message integer not null references messages(number), role text,
-    primary key (turn, position)
-) without rowid;
-create table turn_items (
-    item text primary key, turn text not null references turns(id) on delete cascade
-) without rowid;
-create index items_of_turn on turn_items(turn)
-"""
-"""Responses of the endpoint become turns. ``source``: who began the conversation, 'local' or 'http'.
-``upto``: entries of the conversation without reasoning, once the turn had ended; ``revision``: that of
-the conversation then.
-``served``: what the endpoint needs of a response's request, as JSON; null: a turn of a person here."""
-
-JOURNAL_TABLES = """
-create table journal (
-    number integer primary key, turn text not null references turns(id) on delete cascade,
-    note text not null
-);
-create index journal_of on journal(turn);
-alter table turns add column events blob
-"""
-"""Notes of running turns (`recorder.py`), and the events of those that have ended."""
-
-METADATA_COLUMN = "alter table conversations add column metadata text"
-"""Metadata of conversations that a client of ``/v1/conversations`` made or used, as JSON; else null.
-One with metadata is kept until it is deleted."""
-
-MARK_TABLE = """
 create table entry_marks (
     conversation text not null references conversations(id) on delete cascade,
     position integer not null, dropped integer not null, pinned integer not null,
     primary key (conversation, position)
-) without rowid
+) without rowid;
+create table journal (
+    number integer primary key, turn text not null references turns(id) on delete cascade,
+    note text not null
+);
+create index journal_of on journal(turn)
 """
-"""A person's choices for entries of the prompt. Each conversation has its own, as of ``shortened``."""
-
-OWNER_COLUMN = "alter table conversations add column owner text not null default ''"
-"""The client of the endpoint that a conversation belongs to, as `agent.server.http.clients` marks it;
-empty: it belongs to no client, but to a person here, or was made without a key, or before this step. A
-response's is in ``served``."""
-
-_ROLES = {1428: "user", 173781: "assistant", 77944: "developer"}
-"""Second ids of Harmony's messages; a tool's result begins with its name."""
+"""The tables of 0.1.0. Of conversations: ``source``: who began it, 'local' or 'http'; ``hidden``:
+deleted, but a branch still needs its beginning; ``metadata``: JSON, where a client of
+``/v1/conversations`` made or used it, which keeps it until it is deleted; ``owner``: the client that it
+belongs to, as `agent.server.http.clients` marks it, or empty. Of turns: ``upto``: entries of the
+conversation without reasoning once it had ended, ``revision``: that of the conversation then;
+``served``: what the endpoint needs of its request and its owner, as JSON, null for a person's."""
+FIRST_VERSION = 8
+"""The number of these tables, before any step: those before 0.1.0 are not read any more."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -235,58 +178,27 @@ def ids_from_blob(blob: bytes) -> list[int]:
 
 def upgrade(db: sqlite3.Connection) -> None:
     """Take the steps that are missing, all or none. Raises sqlite3.Error, NewerStoreError."""
-    if _version(db) == len(MIGRATION_STEPS):
+    latest = FIRST_VERSION + len(MIGRATION_STEPS)
+    if _version(db) == latest:
         return
     with db:
         db.execute("begin immediate")
-        done = _version(db)  # another process may have been faster
-        if done > len(MIGRATION_STEPS):
+        version = _version(db)  # another process may have been faster
+        if version > latest:
             raise NewerStoreError("a newer version of this program wrote it")
-        if done < 0:
-            raise ValueError(f"there is no version {done} of its tables")
-        for step in MIGRATION_STEPS[done:]:
-            if isinstance(step, str):
-                _execute_all(db, step)
-            else:
-                step(db)
-        db.execute(f"pragma user_version = {len(MIGRATION_STEPS)}")
+        if version == 0:
+            _execute_all(db, TABLES)
+            version = FIRST_VERSION
+        if version < FIRST_VERSION:
+            raise ValueError("a version before 0.1.0 wrote it")
+        for step in MIGRATION_STEPS[version - FIRST_VERSION :]:
+            _execute_all(db, step)
+        db.execute(f"pragma user_version = {latest}")
 
 
 def _version(db: sqlite3.Connection) -> int:
     version: int = db.execute("pragma user_version").fetchone()[0]
     return version
-
-
-def _branches(db: sqlite3.Connection) -> None:
-    """Add branches. The ids of Harmony tell who wrote an entry and where a turn began."""
-    _execute_all(db, BRANCH_TABLES)
-    rows = db.execute("select id from conversations where vocabulary = 'o200k_harmony'")
-    for (conversation,) in rows.fetchall():
-        entries = db.execute(
-            "select position, ids from entries where conversation = ?", (conversation,)
-        )
-        roles = {at: _ROLES.get(array("i", ids)[1], "result") for at, ids in entries.fetchall()}
-        db.executemany(
-            "update entries set role = ? where conversation = ? and position = ?",
-            [(role, conversation, at) for at, role in roles.items()],
-        )
-        begun = [at for at, role in roles.items() if role == "user"]
-        turns = db.execute(
-            "select id, status from turns where conversation = ? order by created", (conversation,)
-        ).fetchall()
-        if len(turns) != len(begun):
-            # A turn that failed before its prompt was read has left no entry.
-            turns = [(turn, status) for turn, status in turns if status != "failed"]
-        if len(turns) == len(begun):
-            pairs = [(start, turn) for start, (turn, _) in zip(begun, turns, strict=True)]
-            db.executemany("update turns set start = ? where id = ?", pairs)
-
-
-def _responses_as_turns(db: sqlite3.Connection) -> None:
-    from agent.store.merge_responses import merge_responses  # here: most files have taken this step
-
-    _execute_all(db, RESPONSES_AS_TURNS)
-    merge_responses(db)
 
 
 def _execute_all(db: sqlite3.Connection, statements: str) -> None:
@@ -296,8 +208,5 @@ def _execute_all(db: sqlite3.Connection, statements: str) -> None:
             db.execute(statement)
 
 
-MIGRATION_STEPS: list[str | Callable[[sqlite3.Connection], None]] = [
-    FIRST_TABLES, _branches, RESPONSE_TABLES, JOURNAL_TABLES, _responses_as_turns, METADATA_COLUMN,
-    MARK_TABLE, OWNER_COLUMN,
-]  # fmt: skip
-"""Statements, or functions that change the rows too."""
+MIGRATION_STEPS: list[str] = []
+"""Statements that change the tables, in order."""

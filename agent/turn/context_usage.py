@@ -65,7 +65,7 @@ def measure_context(
         context_length=context_length,
         tokens=sum(part.tokens for part in parts),
         cached=cached,
-        compactable=replaceable_tokens(form, conversation),
+        compactable=replaceable_tokens(conversation),
         parts=parts,
     )
 
@@ -106,7 +106,7 @@ def header_parts(form: Format, options: TurnOptions, tools: Sequence[Tool]) -> l
 def conversation_parts(form: Format, conversation: Conversation) -> Iterator[ev.ContextPart]:
     """The parts from the summary or the first message on; also those that the prompt has nothing of."""
     conversation.omit_answered_calls(form)
-    starts, end = turn_starts(form, conversation.entries), 0
+    starts, end = turn_starts(conversation.entries), 0
     if (compacted := conversation.compacted) is not None:
         end, size = compacted.end, len(compacted.ids)
         yield ev.ContextPart(kind="summary", tokens=size, full_tokens=size)

@@ -186,7 +186,7 @@ async def test_compacted_conversation_is_compacted_again(new_recorder: NewRecord
             "the summary before is summarised with the rest"
         )
     assert recorder.text(recorder.requests[-1].prompt).count(SUMMARY) == 1
-    assert len(turn_starts(recorder.runtime.format, conversation.entries)) == 50
+    assert len(turn_starts(conversation.entries)) == 50
 
 
 async def test_failed_summary_keeps_the_earlier_one(new_recorder: NewRecorder) -> None:
@@ -214,16 +214,13 @@ async def test_failed_summary_keeps_the_earlier_one(new_recorder: NewRecorder) -
 async def test_compaction_with_results_in_user_messages(
     make_runtime: MakeRuntime, tmp_path: Path
 ) -> None:
-    """Qwen writes results into messages of the user: they begin no turn, with or without roles."""
+    """Qwen writes results into messages of the user: they begin no turn."""
     replies = [f"<think>\nHm.\n</think>\n\n{SUMMARY_TEXT}<|im_end|>", "ok<|im_end|>"]
     path = write_script(tmp_path / "script.jsonl", *({"markup": reply} for reply in replies))
     qwen = Model("qwen", path=tmp_path / "nowhere.gguf", format="qwen3")
     recorder = RequestRecorder(await make_runtime(path, context=2500, model=qwen))
     conversation = recorder.conversation(10, words=10, result=100)
-    assert len(turn_starts(recorder.runtime.format, conversation.entries)) == 10
-    for entry in conversation.entries:
-        entry.role = None
-    assert len(turn_starts(recorder.runtime.format, conversation.entries)) == 10
+    assert len(turn_starts(conversation.entries)) == 10
     # Its test vocabulary has a token a byte.
     context = int(len(conversation.prompt(recorder.runtime.format)) / 0.9)
     recorder.runtime.provider.context_length = recorder.runtime.loaded.engine.context_length = (
@@ -355,7 +352,7 @@ async def test_turn_starts_keep_calls_with_results(new_recorder: NewRecorder) ->
         for message in random_.choices(messages, k=random_.randrange(1, 12)):
             conversation.add(form, message)
         roles = [entry.role for entry in conversation.entries]
-        for start in turn_starts(form, conversation.entries):
+        for start in turn_starts(conversation.entries):
             after = [role for role in roles[start:] if role not in ("user", "developer")]
             assert roles[start] in ("user", "developer") and after[:1] != ["result"]
 
@@ -389,15 +386,6 @@ async def test_store_keeps_entries_and_compaction(
         Entry(e.ids, e.reasoning, None, e.role, e.recipient, e.shortened_ids)
         for e in conversation.entries
     ]
-
-
-async def test_turn_starts_of_entries_without_roles(new_recorder: NewRecorder) -> None:
-    recorder = await new_recorder(SUMMARY_REPLY)
-    conversation = recorder.conversation(4, result=3)
-    known = turn_starts(recorder.runtime.format, conversation.entries)
-    for entry in conversation.entries:
-        entry.role = entry.recipient = None
-    assert turn_starts(recorder.runtime.format, conversation.entries) == known == [0, 4, 8, 12]
 
 
 async def test_minimum_prompt_tokens_bounds_the_prompt(new_recorder: NewRecorder) -> None:
@@ -462,14 +450,12 @@ async def test_compaction_of_pinned_turns_alone_is_refused(new_recorder: NewReco
     form, conversation = recorder.runtime.format, recorder.conversation(3)
     toggle_pinned(form, conversation, 1)
     toggle_dropped(form, conversation, 2)
-    assert replaceable_tokens(form, conversation) == 0
+    assert replaceable_tokens(conversation) == 0
     turn = Turn(recorder.runtime, conversation, [], COMPACT, job=compact_conversation)
     _, final = await run(turn)
     assert "pinned or dropped" in final["error"]["message"] and not recorder.requests
     toggle_dropped(form, conversation, 2)
-    assert replaceable_tokens(form, conversation) == sum(
-        len(e.ids) for e in conversation.entries[2:4]
-    )
+    assert replaceable_tokens(conversation) == sum(len(e.ids) for e in conversation.entries[2:4])
 
 
 async def test_compaction_counts_the_turns_that_leave_the_prompt(new_recorder: NewRecorder) -> None:
@@ -504,7 +490,7 @@ async def test_compaction_keeps_the_last_turn_that_is_not_dropped(
     form, conversation = recorder.runtime.format, recorder.conversation(4)
     toggle_dropped(form, conversation, 4)
     expected = sum(len(entry.ids) for entry in conversation.entries[:4])
-    assert replaceable_tokens(form, conversation) == expected
+    assert replaceable_tokens(conversation) == expected
     events, _ = await run(
         Turn(recorder.runtime, conversation, [], COMPACT, job=compact_conversation)
     )

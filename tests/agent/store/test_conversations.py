@@ -166,41 +166,15 @@ def test_two_connections_write_one_file(tmp_path: Path) -> None:
 # --- files of earlier and later versions ---
 
 
-def first_version(path: Path) -> None:
-    db = sqlite3.connect(path)
-    db.executescript((Path(__file__).parent / "first_store.sql").read_text())
-    db.execute("pragma journal_mode = wal")
-    db.close()
-
-
-def test_first_version_opens_with_roles_and_starts(tmp_path: Path) -> None:
-    first_version(tmp_path / "store.sqlite")
-    store = Store(tmp_path / "store.sqlite")
-    long = store.load("conv_3bc06fe5")
-    assert [entry.role for entry in long.entries] == [
-        "user", "assistant", "result", "assistant", "user", "assistant",
-    ]  # fmt: skip
-    turns = store.turns(long.id)
-    assert [(turn.prompt, turn.start) for turn in turns] == [("What is 12*34?", 0), ("hello", 4)]
-    assert {(summary.title, summary.turns) for summary in store.summaries()} == {
-        ("What is 12*34?", 2), ("hello", 1),
-    }  # fmt: skip
-    branch = store.fork(long, 4)
-    assert store.load(branch.id).entries == long.entries[:4]
-
-
-def test_first_version_turn_without_entries_keeps_starts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 7])
+def test_version_before_the_first_release_is_refused(tmp_path: Path, version: int) -> None:
     path = tmp_path / "store.sqlite"
-    first_version(path)
+    Store(path).close()
     db = sqlite3.connect(path)
-    db.execute(
-        "insert into turns select 'resp_0', conversation, 'too long', 'failed', response, 1, 0"
-        " from turns where prompt = 'What is 12*34?'"
-    )
-    db.commit()
+    db.execute(f"pragma user_version = {version}")
     db.close()
-    store = Store(path)
-    assert [turn.start for turn in store.turns(store.find("conv_3bc06fe5"))] == [None, 0, 4]
+    with pytest.raises(StoreError, match="a version before 0"):
+        Store(path)
 
 
 def test_later_version_is_refused_untouched(tmp_path: Path) -> None:
@@ -240,11 +214,8 @@ def together(path: Path, *arguments: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("old", [False, True])
-def test_processes_open_old_file_at_once_all_write(tmp_path: Path, old: bool) -> None:
-    """Each makes or upgrades the tables, or finds them made; no turn is lost."""
-    if old:
-        first_version(tmp_path / "s.sqlite")
+def test_processes_open_new_file_at_once_all_write(tmp_path: Path) -> None:
+    """Each makes the tables, or finds them made; no turn is lost."""
     together(tmp_path / "s.sqlite")
     store = Store(tmp_path / "s.sqlite")
     names = {f"{name}{number}" for name in "abc" for number in range(20)}

@@ -145,7 +145,7 @@ async def test_steering_is_read_by_next_generation(
     assert kinds.index("agent.steered") > kinds.index("response.mcp_call.failed")
     roles = [entry.role for entry in conversation.entries]
     assert roles == ["user", "assistant", "result", "steering", "assistant"]
-    assert turn_starts(runtime.format, conversation.entries) == [0], "it is one turn"
+    assert turn_starts(conversation.entries) == [0], "it is one turn"
     assert turn.queued_steering() == ["Too late."] and not errors
     (stored,) = store.turns("c")
     assert [item if isinstance(item, str) else item.type for item in stored.timeline()] == [

@@ -44,8 +44,7 @@ create table conversations (
     id text primary key, title text not null, model text not null, vocabulary text,
     created real not null, updated real not null, parent text references conversations(id),
     shared integer not null default 0, revision integer not null default 0,
-    hidden integer not null default 0, source text not null default 'local', metadata text,
-    owner text not null default ''
+    hidden integer not null default 0, source text not null default 'local', metadata text
 );
 create index branches_of on conversations(parent);
 create table messages (number integer primary key, digest blob not null unique, ids blob not null);
@@ -93,14 +92,18 @@ create table journal (
 );
 create index journal_of on journal(turn)
 """
-"""The tables of 0.1.0. Of conversations: ``source``: who began it, 'local' or 'http'; ``hidden``:
-deleted, but a branch still needs its beginning; ``metadata``: JSON, where a client of
-``/v1/conversations`` made or used it, which keeps it until it is deleted; ``owner``: the client that it
-belongs to, as `agent.server.http.clients` marks it, or empty. Of turns: ``upto``: entries of the
-conversation without reasoning once it had ended, ``revision``: that of the conversation then;
+"""The tables of the oldest file that is read. In conversations, ``source``: who began it, 'local' or
+'http'; ``hidden``: deleted, but a branch still needs its beginning; ``metadata``: JSON, where a client
+of ``/v1/conversations`` made or used it, which keeps it until it is deleted. In turns, ``upto``: the
+conversation's entries without reasoning once it had ended; ``revision``: that of the conversation then;
 ``served``: what the endpoint needs of its request and its owner, as JSON, null for a person's."""
-FIRST_VERSION = 8
-"""The number of these tables, before any step: those before 0.1.0 are not read any more."""
+FIRST_VERSION = 7
+OWNER_COLUMN = "alter table conversations add column owner text not null default ''"
+"""The client of the endpoint that a conversation belongs to, as `agent.server.http.clients` marks it;
+empty: it belongs to no client, but to a person here, or was made without a key, or before this step. A
+response's is in ``served``."""
+MIGRATION_STEPS = [OWNER_COLUMN]
+"""Statements that change the tables, in order, from `FIRST_VERSION` on."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -190,7 +193,7 @@ def upgrade(db: sqlite3.Connection) -> None:
             _execute_all(db, TABLES)
             version = FIRST_VERSION
         if version < FIRST_VERSION:
-            raise ValueError("a version before 0.1.0 wrote it")
+            raise ValueError("a version from before 0.1.0 wrote it")
         for step in MIGRATION_STEPS[version - FIRST_VERSION :]:
             _execute_all(db, step)
         db.execute(f"pragma user_version = {latest}")
@@ -206,7 +209,3 @@ def _execute_all(db: sqlite3.Connection, statements: str) -> None:
     for statement in statements.split(";"):
         if statement.strip():
             db.execute(statement)
-
-
-MIGRATION_STEPS: list[str] = []
-"""Statements that change the tables, in order."""

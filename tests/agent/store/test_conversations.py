@@ -12,6 +12,7 @@ import pytest
 from agent.conversation.conversation import Conversation, Entry
 from agent.conversation.convert import convert_vocabulary
 from agent.events import Response
+from agent.store.api_conversations import ApiConversationStore
 from agent.store.conversations import Store, StoreError
 from agent.store.damage import explain
 from agent.store.tree import position_of
@@ -166,15 +167,26 @@ def test_two_connections_write_one_file(tmp_path: Path) -> None:
 # --- files of earlier and later versions ---
 
 
-@pytest.mark.parametrize("version", [1, 7])
+@pytest.mark.parametrize("version", [1, 6])
 def test_version_before_the_first_release_is_refused(tmp_path: Path, version: int) -> None:
     path = tmp_path / "store.sqlite"
     Store(path).close()
     db = sqlite3.connect(path)
     db.execute(f"pragma user_version = {version}")
     db.close()
-    with pytest.raises(StoreError, match="a version before 0"):
+    with pytest.raises(StoreError, match=r"a version from before 0\.1\.0 wrote it"):
         Store(path)
+
+
+def test_seventh_version_conversations_belong_to_no_client(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "store.sqlite")
+    db.executescript(Path(__file__).with_name("seventh_store.sql").read_text())
+    db.close()
+    store = Store(tmp_path / "store.sqlite")
+    found = ApiConversationStore(store).find("conv_first")
+    assert found is not None and (found.owner, found.metadata) == ("", {})
+    talk = store.load("conv_first")
+    assert len(talk.entries) == 3 and talk.entries[0].pinned
 
 
 def test_later_version_is_refused_untouched(tmp_path: Path) -> None:

@@ -75,6 +75,19 @@ async def test_panes_stream_reasoning_call_result_and_answer() -> None:
         await driver.expect_text("608/33k")
 
 
+async def test_answer_stays_painted_at_the_end_of_its_turn() -> None:
+    """The panes leave, and a message takes their place."""
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
+        emit_message(turn, "Hello there.").close(True)
+        await driver.expect_text("Hello there.")
+        turn.end()
+        while driver.app.turn is not None or driver.app.query(AnswerPane):
+            assert "Hello there." in screen_text(driver.app)
+            await asyncio.sleep(0)
+        await driver.expect_text("Hello there.")
+
+
 @pytest.mark.parametrize(("size", "rows_left"), [((60, 15), 2), ((80, 24), 4), ((200, 50), 15)])
 async def test_panes_reasoning_gives_room_to_answer(size: tuple[int, int], rows_left: int) -> None:
     async with drive_app(size=size) as driver:

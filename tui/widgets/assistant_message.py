@@ -1,5 +1,5 @@
-"""A message of the model: Markdown, rendered while it streams. Overrides ``virtual_size`` of Textual
-8.2 (pinned ``>=8.2.8,<8.3``)."""
+"""A message of the model: Markdown, rendered while it streams. Overrides how Textual 8.2 (pinned
+``>=8.2.8,<8.3``) caches what is painted (``render_lines``, ``virtual_size``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from textual.widget import Widget
 
 from tui.base_screen import MARKDOWN_STYLES, BaseScreen
 from tui.guarded import Guarded
-from tui.markdown.render import join_rows
+from tui.markdown.render import RenderedRow, join_rows
 from tui.markdown.streaming import StreamingMarkdown
 from tui.state.item_view import ItemView
 from tui.util.text_search import find_folded
@@ -47,6 +47,10 @@ class AssistantMessage(Guarded, Widget):
         """Whether a thread is rendering."""
         self._next_rerender_at = 0.0
         """Monotonic time from which on the open block is rendered again."""
+        self._strip_cache: dict[int, tuple[RenderedRow, Strip]] = {}
+        """By line: the row and what was painted of it."""
+        self._strip_cache_key: tuple[object, ...] = ()
+        """All else that the painted strips depend on."""
 
     @property
     def is_rendered(self) -> bool:
@@ -90,6 +94,7 @@ class AssistantMessage(Guarded, Widget):
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
+        self._strip_cache.clear()
         if self._markdown.layout:  # the theme may have changed
             self.call_next(self._set_layout, self._markdown.layout[0])
 
@@ -140,6 +145,30 @@ class AssistantMessage(Guarded, Widget):
     def text_selection(self) -> Selection | None:
         """The selection in this widget; None once it is removed, when it may still be painted."""
         return super().text_selection if self.is_attached else None
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Paint lines, those of unchanged rows from a cache of its own: Textual drops its cache
+        whenever the height changes, which it does with every line that streams."""
+        key = (crop.column_span, self.visual_style, self.text_selection, self.hover_style)
+        if key != self._strip_cache_key:
+            self._strip_cache_key = key
+            self._strip_cache.clear()
+        rows, top = self._markdown.rows, self.gutter.top
+        strips = []
+        for y in crop.line_range:
+            row, strip = self._strip_cache.get(y, (None, None))
+            if strip is None or not 0 <= y - top < len(rows) or rows[y - top] is not row:
+                break
+            strips.append(strip)
+        first = crop.y + len(strips)
+        if first < crop.bottom:
+            strips += super().render_lines(Region(crop.x, first, crop.width, crop.bottom - first))
+        self._strip_cache = {
+            y: (rows[y - top], strip)
+            for y, strip in zip(crop.line_range, strips, strict=True)
+            if 0 <= y - top < len(rows)
+        }
+        return strips
 
     def render_line(self, y: int) -> Strip:
         width, rows = self.size.width, self._markdown.rows

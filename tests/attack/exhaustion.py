@@ -16,6 +16,7 @@ from tests.attack.measure import (
 )
 from tests.attack.programs import read_programs
 from tests.attack.sandbox import isolations
+from tools.builtin.python.call_limits import CallLimits
 from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
 from tools.builtin_server import StructuredText, ToolError, conversation_id
@@ -48,7 +49,8 @@ async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:
 async def _run_python(each: Isolation, name: str, code: str) -> Attempt:
     faults, before = list[str](), started_processes()
     with tempfile.TemporaryDirectory(dir=process_folder()) as folder:
-        server = PythonServer(isolation=each, work_folder=Path(folder), timeout=TIMEOUT_SECONDS)
+        limits = CallLimits(seconds=TIMEOUT_SECONDS)
+        server = PythonServer(isolation=each, work_folder=Path(folder), limits=limits)
         conversation_id.set("other")
         await server.call("python", {"code": "x = 41"})
         conversation_id.set("attacker")

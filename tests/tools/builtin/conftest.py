@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import fields
+from typing import Any
 
 import pytest
 
 from tests.support.hosts import Children
 from tests.support.interpreter import Interpreter, Starting
 from tests.support.waiting import HANG_SECONDS
+from tools.builtin.python.call_limits import CallLimits
 from tools.builtin.python.server import PythonServer
 from tools.sandbox import isolation
 from tools.sandbox.isolation import Isolation, ResourceLimits
@@ -19,8 +22,10 @@ async def starting(children: Children) -> AsyncIterator[Starting]:
     servers: list[PythonServer] = []
 
     def make(**settings: object) -> Interpreter:
-        settings = {"interrupt_grace": (0.2, 0.8, 60.0)} | settings
-        servers.append(PythonServer(**settings))  # type: ignore[arg-type]
+        names = settings.keys() & {field.name for field in fields(CallLimits)}
+        limits: Any = {"interrupt_grace": (0.2, 0.8, 60.0)}
+        limits |= {name: settings.pop(name) for name in names}
+        servers.append(PythonServer(limits=CallLimits(**limits), **settings))  # type: ignore[arg-type]
         return Interpreter(servers[-1])
 
     yield make
@@ -41,5 +46,5 @@ def confined(request: pytest.FixtureRequest, starting: Starting) -> Interpreter:
         pytest.skip(f"{request.param}: {reason}")
     limits = ResourceLimits(memory=1 << 29, file_size=1 << 20)
     return starting(
-        isolation=Isolation(request.param, "", True), limits=limits, timeout=HANG_SECONDS
+        isolation=Isolation(request.param, "", True), process=limits, seconds=HANG_SECONDS
     )

@@ -99,7 +99,7 @@ async def test_run_cancelled_keeps_variables(python: Interpreter) -> None:
 
 
 async def test_run_timeout_keeps_variables(starting: Starting) -> None:
-    python = starting(timeout=2.5)
+    python = starting(seconds=2.5)
     await python("z = 41")
     text = await python.fails("print('on')\nwhile True: pass")
     assert text.startswith("on\n")
@@ -108,7 +108,7 @@ async def test_run_timeout_keeps_variables(starting: Starting) -> None:
 
 
 async def test_run_ignoring_interrupt_is_killed(starting: Starting) -> None:
-    python = starting(timeout=2.5, interrupt_grace=(0.2, 0.2, 0.2))
+    python = starting(seconds=2.5, interrupt_grace=(0.2, 0.2, 0.2))
     await python("z = 41")
     stubborn = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
     text = await python.fails(stubborn)

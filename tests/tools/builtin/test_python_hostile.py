@@ -11,7 +11,6 @@ import pytest
 from tests.support.folders import nest_folders
 from tests.support.interpreter import Interpreter, Starting, worker
 from tests.support.waiting import HANG_SECONDS, wait_until
-from tools.builtin.python.call_limits import CallLimits
 from tools.builtin_server import ToolError, output_listener
 from tools.sandbox import isolation
 
@@ -61,7 +60,7 @@ async def test_worker_flood_leaves_loop_to_others(python: Interpreter) -> None:
     "message", ["b'[' * 100_000 + b'\\n'", "b'{\"id\":[]}\\nnull\\n\\xff\\n'", "b'o' + bytes(6)"]
 )
 async def test_worker_malformed_message_ends_it(starting: Starting, message: str) -> None:
-    python = starting(timeout=HANG_SECONDS)
+    python = starting(seconds=HANG_SECONDS)
     text = await python.fails(f"import os\nfor fd in range(3, 20):\n  try: os.write(fd, {message})\n"
                               "  except OSError: pass\nwhile True: pass")  # fmt: skip
     assert text == f"the Python process was ended because it sent a malformed message{ENDED}"
@@ -172,8 +171,8 @@ async def test_run_filling_folder_is_ended_and_undone(
 ) -> None:
     if attack == "removed files" and sys.platform != "linux":
         pytest.skip("uses /proc")
-    limits = CallLimits(folder_bytes=20 << 20, folder_entries=500)
-    python = starting(work_folder=tmp_path, call_limits=limits, timeout=HANG_SECONDS)
+    limits = {"folder_bytes": 20 << 20, "folder_entries": 500}
+    python = starting(work_folder=tmp_path, **limits, seconds=HANG_SECONDS)
     await python("open('mine', 'w').write('x')")
     code = WRITES[attack] + ("\nimport time\nwhile True: time.sleep(1)" if wait else "")
     text = await python.fails(code)
@@ -187,7 +186,7 @@ async def test_run_filling_folder_is_ended_and_undone(
 
 
 async def test_folder_filled_by_person_stays(starting: Starting, tmp_path: Path) -> None:
-    python = starting(work_folder=tmp_path, call_limits=CallLimits(folder_entries=20))
+    python = starting(work_folder=tmp_path, folder_entries=20)
     assert await python("1") == "1"
     for number in range(50):
         (tmp_path / "none" / str(number)).touch()

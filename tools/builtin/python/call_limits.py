@@ -1,4 +1,4 @@
-"""Limits of a call: threads, and bytes and files of its working folder. The kernel has no such limits
+"""Limits of a call: time, threads, bytes and files of its working folder. The kernel has no such limits
 for one worker alone, nor for root: they are polled during a call and checked after it."""
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ import os
 import stat
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.util.folder_limits import measure_folder, remove_changed_since
+from tools.sandbox.isolation import ResourceLimits
 
 POLL_SECONDS = 0.05
 MEASURE_SHARE = 0.1
@@ -29,8 +31,15 @@ SPARE_TASKS = 4096
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """Limits of one call, or of a conversation's working folder."""
+    """Limits of one call, of a conversation's working folder, and of its worker."""
 
+    seconds: float = 120.0
+    """Of a call; then it is interrupted."""
+    interrupt_grace: Sequence[float] = (0.2, 0.8, 1.0)
+    """Seconds that a run has to stop after each interrupt, before the worker is killed."""
+    idle_seconds: float = 1800.0
+    """After these a worker without a call is ended."""
+    process: ResourceLimits = field(default_factory=ResourceLimits)
     threads: int = 256
     folder_bytes: int = 1 << 30
     """Allocated bytes, with those of files that the worker has removed and has open."""

@@ -10,10 +10,9 @@ from typing import Any
 from tools.builtin.conversation_folders import MAX_CONVERSATION_FOLDERS, ConversationFolders
 from tools.builtin.python.call_limits import CallLimits
 from tools.builtin.python.session import PythonSession
-from tools.builtin.python.worker_process import INTERRUPT_GRACE_SECONDS
 from tools.builtin_server import BuiltinServer, ToolError, conversation_id, object_schema
 from tools.sandbox import isolation as sandbox
-from tools.sandbox.isolation import Isolation, ResourceLimits
+from tools.sandbox.isolation import Isolation
 from tools.types import Access, Tool
 
 
@@ -36,28 +35,19 @@ class PythonServer(BuiltinServer):
     def __init__(
         self,
         *,
-        timeout: float = 120.0,
         allow_unsandboxed: bool = False,
         work_folder: Path | None = None,
-        limits: ResourceLimits | None = None,
-        call_limits: CallLimits = CallLimits(),
+        limits: CallLimits = CallLimits(),
         isolation: Isolation | None = None,
         max_workers: int = 8,
-        idle_seconds: float = 1800.0,
-        interrupt_grace: Sequence[float] = INTERRUPT_GRACE_SECONDS,
         max_folders: int = MAX_CONVERSATION_FOLDERS,
     ) -> None:
-        """``timeout``: seconds per call. ``work_folder``: of conversations' folders (None: a temporary
-        one). ``isolation``: None: the best that works. ``max_workers``: processes. ``idle_seconds``:
-        until one is ended. ``interrupt_grace``: seconds after each interrupt, before a worker is
-        killed. ``max_folders``: that stay on disk."""
-        self._timeout = timeout
+        """``work_folder``: of conversations' folders (None: a temporary one). ``isolation``: None: the
+        best that works. ``max_workers``: processes. ``max_folders``: that stay on disk."""
         self._allow_unsandboxed = allow_unsandboxed
         self._folders = ConversationFolders(work_folder, max_folders)
-        self._limits, self._call_limits = limits or ResourceLimits(), call_limits
+        self._limits, self._max_workers = limits, max_workers
         self._isolation = isolation
-        self._max_workers, self._idle_seconds = max_workers, idle_seconds
-        self._interrupt_grace = interrupt_grace
         self.sessions: dict[str, PythonSession] = {}
         """By conversation id, the most recently used one at the end."""
         self._closed = False
@@ -118,15 +108,7 @@ class PythonServer(BuiltinServer):
             for old in [*self.sessions][: 1 - self._folders.count]:
                 if old not in in_use:  # its folder goes too
                     del self.sessions[old]
-            session = PythonSession(
-                folder,
-                self.isolation,
-                self._limits,
-                self._timeout,
-                self._interrupt_grace,
-                self._call_limits,
-                self._idle_seconds,
-            )
+            session = PythonSession(folder, self.isolation, self._limits)
         self.sessions[key] = session
         if not session.alive:
             idle = [other for other in self.sessions.values() if other.alive and not other.busy]

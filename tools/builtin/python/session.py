@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextvars import Context
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from tools.builtin.python.call_limits import CallLimits
 from tools.builtin.python.worker_process import WorkerProcess
 from tools.builtin_server import ToolError
 from tools.sandbox import isolation as sandbox
-from tools.sandbox.isolation import Isolation, ResourceLimits
+from tools.sandbox.isolation import Isolation
 
 WORKER_SCRIPT = Path(__file__).with_name("worker.py")
 
@@ -22,22 +22,11 @@ class PythonSession:
     """Runs code whose variables last from call to call, until the worker dies or is ended."""
 
     def __init__(
-        self,
-        work_folder: Path,
-        isolation: Callable[[], Isolation],
-        limits: ResourceLimits,
-        timeout: float,
-        interrupt_grace: Sequence[float],
-        call_limits: CallLimits,
-        idle_seconds: float,
+        self, work_folder: Path, isolation: Callable[[], Isolation], limits: CallLimits
     ) -> None:
-        """``work_folder``: all that the code may write. ``isolation``: may block the first time.
-        ``timeout``: seconds per call. ``interrupt_grace``: seconds to stop after each interrupt.
-        ``idle_seconds``: until the worker is ended."""
+        """``work_folder``: all that the code may write. ``isolation``: may block the first time."""
         self.work_folder = work_folder
-        self._interrupt_grace = interrupt_grace
-        self._isolation, self._limits, self._timeout = isolation, limits, timeout
-        self._call_limits, self._idle_seconds = call_limits, idle_seconds
+        self._isolation, self._limits = isolation, limits
         self._idle_timer: asyncio.TimerHandle | None = None
         self._worker: WorkerProcess | None = None
         self._busy = asyncio.Lock()
@@ -67,10 +56,10 @@ class PythonSession:
         worker = await self._ready()
         run = asyncio.create_task(worker.run(code))
         try:
-            done, _ = await asyncio.wait([run], timeout=self._timeout)
+            done, _ = await asyncio.wait([run], timeout=self._limits.seconds)
             if not done:
                 await self._stop(worker, run)
-                error = f"stopped after {self._timeout:g} s; "
+                error = f"stopped after {self._limits.seconds:g} s; "
                 error += self._drop_dead(worker) if worker.dead else "variables are kept"
                 raise self._failed(worker, error)
         except asyncio.CancelledError:
@@ -95,11 +84,14 @@ class PythonSession:
         if not self._closed:
             call_later = asyncio.get_running_loop().call_later
             # In a context of its own: that of the call would keep its whole turn in memory until then.
-            self._idle_timer = call_later(self._idle_seconds, self._expire, context=Context())
+            self._idle_timer = call_later(
+                self._limits.idle_seconds, self._expire, context=Context()
+            )
 
     def _expire(self) -> None:
         if not self.busy:  # else its call starts the timer again
-            self._end_later(self._kill(f"was idle for {self._idle_seconds:g} s and was ended"))
+            seconds = self._limits.idle_seconds
+            self._end_later(self._kill(f"was idle for {seconds:g} s and was ended"))
 
     def _failed(self, worker: WorkerProcess, error: str = "") -> ToolError:
         """Make the error of a run; it says if variables were lost before, which may be why."""
@@ -152,9 +144,9 @@ class PythonSession:
         self._fresh = False
         private_files.make_folder(self.work_folder)
         command = sandbox.script_command(
-            isolation.name, WORKER_SCRIPT, self.work_folder, self._limits
+            isolation.name, WORKER_SCRIPT, self.work_folder, self._limits.process
         )
-        worker = WorkerProcess(self._call_limits)
+        worker = WorkerProcess(self._limits)
         # A call that is cancelled here leaves no process behind, and no half-started worker.
         try:
             await worker.start(command, self.work_folder)
@@ -165,7 +157,7 @@ class PythonSession:
 
     async def _stop(self, worker: WorkerProcess, run: asyncio.Task[bool]) -> None:
         """Interrupt the run; if that does not help, kill the worker."""
-        for pause in self._interrupt_grace:  # code may catch the first
+        for pause in self._limits.interrupt_grace:  # code may catch the first
             worker.interrupt()
             done, _ = await asyncio.wait([run], timeout=pause)
             if done:

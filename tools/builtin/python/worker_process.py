@@ -22,8 +22,8 @@ from tools.sandbox import isolation
 log = logging.getLogger(__name__)
 
 START_TIMEOUT_SECONDS = 20.0
-INTERRUPT_GRACE_SECONDS = (0.2, 0.8, 1.0)
-"""Time that a run has to stop after each interrupt, before the worker is killed."""
+END_SECONDS = 1.0
+"""Time that the pipes of a killed worker have to be read to their end."""
 MAX_RUN_CHARS, MAX_RUN_FRAMES = 2_000_000, 10_000
 """Bytes that the worker may send in one run: the model's code could write to the pipe itself."""
 MAX_STDERR_BYTES = 64 << 20
@@ -141,7 +141,7 @@ class WorkerProcess:
         if self._process is None:
             return
         self._kill_group(offence)
-        await asyncio.wait(self._readers, timeout=INTERRUPT_GRACE_SECONDS[-1])
+        await asyncio.wait(self._readers, timeout=END_SECONDS)
         for task in self._readers:
             task.cancel()
         await self._process.wait()
@@ -170,7 +170,7 @@ class WorkerProcess:
                 await asyncio.sleep(0)  # all others of the loop come between two frames
         self._kill_group(offence)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(INTERRUPT_GRACE_SECONDS[-1]):
+            async with asyncio.timeout(END_SECONDS):
                 while await stdout.read(PIPE_BUFFER_BYTES):  # a full pipe's end is never seen
                     pass
         await self._process.wait()

@@ -35,11 +35,9 @@ class ToolError(AgentError):
 
 
 def object_schema(required: list[str], **properties: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a flat object from its properties' JSON types."""
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": {key: {"type": kind} for key, kind in properties.items()},
-    }
+    """Return the JSON Schema of an object from its properties' JSON types, or schemas."""
+    parts = {key: k if isinstance(k, dict) else {"type": k} for key, k in properties.items()}
+    schema: dict[str, Any] = {"type": "object", "properties": parts}
     return schema | ({"required": required} if required else {})
 
 

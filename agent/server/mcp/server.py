@@ -28,13 +28,14 @@ from agent.turn.loop import Turn
 from agent.turn.options import MCP, TurnOptions
 from agent.util.ids import new_id
 from agent.util.json_schema import find_violation
-from tools.builtin_server import ToolError
+from tools.builtin_server import ToolError, object_schema
 from tools.builtin_server import conversation_id as current_conversation
 from tools.mcp.host import Host
 from tools.types import Tool, error_text
 from tools.version import program_version
 
 ASK, PYTHON = "ask", "python"
+RESULT_FIELDS = ("answer", "conversation", "status")
 URI_PREFIX = "agent://conversations/"
 MAX_WAITING = 64
 """Turns that wait for a client's answer; the oldest is stopped for one more."""
@@ -119,31 +120,22 @@ class AgentMcpServer(Server[Any]):
             title="Ask a local model",
             description=f"Asks {self._runtime.model.name}, the user's own model. It does not see your"
             " conversation, so say all that it needs.",
-            input_schema={
-                "type": "object",
-                "properties": {
-                    "prompt": {"type": "string", "minLength": 1},
-                    "effort": {
-                        "type": "string",
-                        "enum": ["low", "medium", "high"],
-                        "description": "The reasoning effort.",
-                    },
-                    "tools": tools,
-                    "conversation": {
-                        "type": "string",
-                        "description": "Continues the conversation of an earlier result.",
-                    },
+            input_schema=object_schema(
+                ["prompt"],
+                prompt={"type": "string", "minLength": 1},
+                effort={
+                    "type": "string",
+                    "enum": ["low", "medium", "high"],
+                    "description": "The reasoning effort.",
                 },
-                "required": ["prompt"],
-                "additionalProperties": False,
-            },
-            output_schema={
-                "type": "object",
-                "properties": {
-                    key: {"type": "string"} for key in ("answer", "conversation", "status")
+                tools=tools,
+                conversation={
+                    "type": "string",
+                    "description": "Continues the conversation of an earlier result.",
                 },
-                "required": ["answer", "conversation", "status"],
-            },
+            )
+            | {"additionalProperties": False},
+            output_schema=object_schema([*RESULT_FIELDS], **dict.fromkeys(RESULT_FIELDS, "string")),
             annotations=self._annotations(),
         )
         if (python := self._python) is None:

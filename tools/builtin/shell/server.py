@@ -47,6 +47,14 @@ FIRST_READ_SECONDS = 1.0
 """Time to wait for output of a command in the background, unless the call sets one."""
 
 
+def _texts(description: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "description": description}
+
+
+def _flag(description: str) -> dict[str, Any]:
+    return {"type": "boolean", "description": description}
+
+
 class ShellServer(BuiltinServer):
     """The server ``shell``: commands write the root only, reach only allowed networks, and leave no
     process beyond their call, or their conversation."""
@@ -62,32 +70,15 @@ class ShellServer(BuiltinServer):
             description="Run a command and give its output. It can write the working folder,"
             " has no network unless it names it, and nothing that it starts runs on after it,"
             " unless in the background. It cannot write .git.",
-            parameters={
-                "type": "object",
-                "properties": {
-                    "cmd": {
-                        "type": "array",
-                        "items": {"type": "string"},
-                        "description": 'The program and its arguments, e.g. ["bash", "-lc", "ls"]',
-                    },
-                    "workdir": {"type": "string", "description": "Where to run it"},
-                    "timeout": {"type": "integer", "description": "In milliseconds"},
-                    "changes_git": {
-                        "type": "boolean",
-                        "description": "Whether it may write .git, e.g. to commit: asks the user",
-                    },
-                    "network": {
-                        "type": "array",
-                        "items": {"type": "string"},
-                        "description": 'Hosts to reach, e.g. ["wheels.example"]; "loopback": own ports',
-                    },
-                    "background": {
-                        "type": "boolean",
-                        "description": "Whether it runs on after the call: gives its id",
-                    },
-                },
-                "required": ["cmd"],
-            },
+            parameters=object_schema(
+                ["cmd"],
+                cmd=_texts('The program and its arguments, e.g. ["bash", "-lc", "ls"]'),
+                workdir={"type": "string", "description": "Where to run it"},
+                timeout={"type": "integer", "description": "In milliseconds"},
+                changes_git=_flag("Whether it may write .git, e.g. to commit: asks the user"),
+                network=_texts('Hosts to reach, e.g. ["wheels.example"]; "loopback": own ports'),
+                background=_flag("Whether it runs on after the call: gives its id"),
+            ),
             model_name="container.exec",
         ),
         Tool(

@@ -24,7 +24,7 @@ from tools.config.servers import ConfigError, ServerConfig, merge, parse_server
 from tools.demo.settings import demo_servers
 from tools.mcp.host import Host
 from tools.policy.approval_store import ApprovalStore
-from tools.policy.approvals import Policy
+from tools.policy.approvals import Policy, parse_rules
 from tools.policy.project import approved_servers, find_project
 from tools.run_later import holds_home
 from tools.sandbox.isolation import NetworkAccess, own_paths
@@ -124,7 +124,8 @@ def build_toolbox(options: ToolboxOptions = ToolboxOptions()) -> Toolbox:
     )
     host.unselected = unselected_names(servers, selected)
     approve = user.approve if user else {}
-    policy = Policy.parse(options.approve, servers, settings=approve, store=store, audit=audit)
+    rules = parse_rules(options.approve, servers)
+    policy = Policy(rules, settings=approve, store=store, audit=audit)
 
     def list_named_files() -> NamedFiles:
         running = (host.server_config(state.name) for state in host.server_states())

@@ -45,6 +45,17 @@ def _runs_unconfined(config: ServerConfig) -> bool:
     return config.builtin is not None and config.builtin.runs_unconfined()
 
 
+def parse_rules(option: str, servers: Sequence[ServerConfig]) -> list[str]:
+    """Read ``--approve RULE,…|all``. Raises ConfigError for a rule that names no server."""
+    rules = [rule.strip() for rule in option.split(",") if rule.strip()]
+    known = {"all"} | {s.name for s in servers} | {s.builtin.alias for s in servers if s.builtin}
+    for rule in rules:
+        if not any(rule == name or rule.startswith(f"{name}.") for name in known):
+            names = ", ".join(sorted(known))
+            raise ConfigError(f"--approve: no server is called {rule!r}; known: {names}")
+    return rules
+
+
 class Policy:
     """The operator's rules, and what the person answered in this process and before."""
 
@@ -64,27 +75,6 @@ class Policy:
         self._session = ApprovalStore(None, Path(SESSION_FOLDER))
         """Approvals that count for this process."""
         self._store = store if store is not None and store.path is not None else self._session
-
-    @classmethod
-    def parse(
-        cls,
-        option: str,
-        servers: Sequence[ServerConfig],
-        *,
-        settings: Mapping[str, Rule] | None = None,
-        store: ApprovalStore | None = None,
-        audit: AuditLog | None = None,
-    ) -> Policy:
-        """Read ``--approve RULE,…|all``. Raises ConfigError for a rule that names no server."""
-        rules = [rule.strip() for rule in option.split(",") if rule.strip()]
-        known = (
-            {"all"} | {s.name for s in servers} | {s.builtin.alias for s in servers if s.builtin}
-        )
-        for rule in rules:
-            if not any(rule == name or rule.startswith(f"{name}.") for name in known):
-                names = ", ".join(sorted(known))
-                raise ConfigError(f"--approve: no server is called {rule!r}; known: {names}")
-        return cls(rules, settings=settings, store=store, audit=audit)
 
     # --- deciding ---
 

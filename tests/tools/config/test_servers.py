@@ -14,7 +14,7 @@ from tools.config.file import read_servers
 from tools.config.servers import ConfigError, ServerConfig, merge, parse_server
 from tools.factory import ToolboxOptions, build_toolbox
 from tools.mcp.stdio import environment
-from tools.policy.approvals import Policy
+from tools.policy.approvals import Policy, parse_rules
 from tools.sandbox.isolation import Isolation
 from tools.selection import select_servers
 from tools.types import Tool
@@ -159,7 +159,11 @@ def test_select_servers_by_names() -> None:
 
 
 def decide(rules: str, server: ServerConfig, tool: str) -> str:
-    return Policy.parse(rules, [server]).decide(Tool(server.name, tool, "", {}), server).decision
+    return (
+        Policy(parse_rules(rules, [server]))
+        .decide(Tool(server.name, tool, "", {}), server)
+        .decision
+    )
 
 
 def test_policy_command_line_rules() -> None:

@@ -1,12 +1,14 @@
 """The kinds of servers that can run a model: what is requested of each, and how its answers are read.
-They make and read JSON; `RemoteClient` and `RemoteGeneration` make the requests."""
+They make and read JSON; `RemoteClient` and `RemoteGeneration` make the requests. Each names the paths
+whose answers describe the model (``model``: as models.toml names it), that of completions, whether it
+prefills without sampling, and whether it reports the cached prompt tokens after the last token."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from agent.engine.protocol import EngineError, FinishReason, Logprob, Prefill, Request
@@ -36,42 +38,14 @@ class CompletionChunk:
     reason: FinishReason | None = None
 
 
-class RemoteBackend(Protocol):
-    """One kind of server."""
-
-    name: str
-    completion_path: str
-    prefill_without_sampling: bool
-    usage_last: bool
-    """Whether it reports the cached prompt tokens after the last token."""
-
-    def metadata_paths(self, model: str | None) -> Sequence[str]:
-        """Return the paths whose answers `parse_metadata` reads. ``model``: as models.toml names it."""
-
-    def parse_metadata(self, answers: Sequence[Json], model: str | None) -> tuple[str, int | None]:
-        """Read from the answers of `metadata_paths` the model's name, and the tokens of its context if
-        they are reported. Raises EngineError if the model is not served, or KeyError, IndexError,
-        TypeError or StopIteration if they are not of this kind of server."""
-
-    def tokenize_body(self, text: str, model: str) -> Json:
-        """Make the body for /tokenize, which answers with ``tokens``; special tokens are parsed."""
-
-    def completion_body(self, request: Request, max_tokens: int, allowed: list[int] | None) -> Json:
-        """Make the body of a completion, without its ``model`` and ``prompt``. ``allowed``: the only
-        ids that may come next; None: any."""
-
-    def parse_chunk(self, message: Json) -> CompletionChunk:
-        """Read one message of the stream. Raises EngineError for an end that is a failure."""
-
-
 class LlamaServerBackend:
     """llama.cpp's server (build of llama-cpp-python 0.3.36), also as a router of several models, by its
     endpoint /completion: https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md."""
 
-    name: str = "llama-server"
-    completion_path: str = "/completion"
-    prefill_without_sampling: bool = True
-    usage_last: bool = False
+    name = "llama-server"
+    completion_path = "/completion"
+    prefill_without_sampling = True
+    usage_last = False
 
     def metadata_paths(self, model: str | None) -> Sequence[str]:
         """Return /props and /v1/models; a router loads the model that the query names."""
@@ -79,6 +53,9 @@ class LlamaServerBackend:
         return f"/props{query}", "/v1/models"
 
     def parse_metadata(self, answers: Sequence[Json], model: str | None) -> tuple[str, int | None]:
+        """Read the model's name, and the tokens of its context if they are reported. Raises EngineError
+        if the model is not served, or KeyError, IndexError, TypeError or StopIteration if the answers
+        are not of this kind of server."""
         props, models = answers
         names = [card["id"] for card in models["data"]]
         if props.get("role") == "router":
@@ -97,7 +74,8 @@ class LlamaServerBackend:
         return {"model": model, "content": text, "add_special": False, "parse_special": True}
 
     def completion_body(self, request: Request, max_tokens: int, allowed: list[int] | None) -> Json:
-        """Make the body for /completion; allowed ids are forced by a bias: it has no list of them."""
+        """Make the body without ``model`` and ``prompt``. ``allowed``: the only ids that may come next,
+        None: any; a bias forces them, as the server takes no list of them."""
         sampling = request.sampling
         bias: list[list[Any]] = [[token, value] for token, value in sampling.logit_bias]
         bias += [[token, FORCING_BIAS] for token in allowed or ()]
@@ -142,15 +120,16 @@ class VllmBackend:
     https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html, and CompletionRequest in
     https://github.com/vllm-project/vllm/blob/main/vllm/entrypoints/openai/completion/protocol.py."""
 
-    name: str = "vllm"
-    completion_path: str = "/v1/completions"
-    prefill_without_sampling: bool = False
-    usage_last: bool = True
+    name = "vllm"
+    completion_path = "/v1/completions"
+    prefill_without_sampling = False
+    usage_last = True
 
     def metadata_paths(self, model: str | None) -> Sequence[str]:
         return ("/v1/models",)
 
     def parse_metadata(self, answers: Sequence[Json], model: str | None) -> tuple[str, int | None]:
+        """Read what `LlamaServerBackend.parse_metadata` reads; raises as it does."""
         served = {card["id"]: card for card in answers[0]["data"]}
         name = model or next(iter(served))
         if name not in served:
@@ -226,8 +205,9 @@ class VllmBackend:
         return chunk
 
 
-BACKENDS: dict[str, RemoteBackend] = {
-    backend.name: backend for backend in (LlamaServerBackend(), VllmBackend())
+BACKENDS: dict[str, LlamaServerBackend | VllmBackend] = {
+    LlamaServerBackend.name: LlamaServerBackend(),
+    VllmBackend.name: VllmBackend(),
 }
 """Backends by the value of ``engine =`` in models.toml."""
 

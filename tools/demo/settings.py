@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from agent.util.own_modules import module_arguments
+from agent.util.programs import module_arguments
 from tools.config.servers import ServerConfig
 
 SERVER_NAMES = ("weather", "time", "notes")

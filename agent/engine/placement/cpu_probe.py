@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 from agent.engine.placement.hardware import compile_command
 from agent.engine.protocol import EngineError
 from agent.util import private_files
-from agent.util.own_modules import module_arguments
+from agent.util.programs import module_arguments
 
 log = logging.getLogger(__name__)
 

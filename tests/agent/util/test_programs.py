@@ -12,6 +12,7 @@ from agent.util.programs import (
     PACKAGED,
     find_program,
     is_left_out,
+    module_arguments,
     require_program,
     search_path,
     set_root,
@@ -123,3 +124,10 @@ def test_open_in_browser_uses_programs_outside_of_root(root: Path, tmp_path: Pat
     subprocess.run([sys.executable, "-c", code, root], env=environment, check=True)
     assert (tmp_path / "opened").read_text() == "http://127.0.0.1/\n"
     assert not list(Path().glob("shadow"))
+
+
+def test_module_arguments_run_module_with_its_arguments_wherever_it_is(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text("raise SystemExit('the wrong module')")
+    command = [sys.executable, *module_arguments("tools.demo.server"), "nothing"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert "tools/demo/server.py" in done.stderr and "the wrong module" not in done.stderr

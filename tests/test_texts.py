@@ -23,7 +23,10 @@ PAGES = {
     "tui": "tui",
 }
 """Folders by page; a file belongs to the first."""
-NOT_FOR_READERS = ("agent/tiny/train", "agent/formats/markup/default_templates.py")
+NOT_FOR_READERS = (
+    *("agent/tiny/train", "agent/formats/markup/default_templates.py"),
+    "agent/server/responses/answer_schemas.py",
+)
 _SENTENCE = re.compile(r"[A-Za-z]{2,}[^\n]* [^\n]*[a-z]{2,}")
 _CODE = re.compile(
     r"\s*(import|select|insert|update|delete|drop|create|pragma|alter|savepoint|release|rollback|\{PATH\})\b"

@@ -205,7 +205,8 @@ class VllmBackend:
         return chunk
 
 
-BACKENDS: dict[str, LlamaServerBackend | VllmBackend] = {
+RemoteBackend = LlamaServerBackend | VllmBackend
+BACKENDS: dict[str, RemoteBackend] = {
     LlamaServerBackend.name: LlamaServerBackend(),
     VllmBackend.name: VllmBackend(),
 }

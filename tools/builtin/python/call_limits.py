@@ -34,7 +34,7 @@ class CallLimits:
     """Limits of one call, of a conversation's working folder, and of its worker."""
 
     seconds: float = 120.0
-    """Of a call; then it is interrupted."""
+    """Time of a call; then it is interrupted."""
     interrupt_grace: Sequence[float] = (0.2, 0.8, 1.0)
     """Seconds that a run has to stop after each interrupt, before the worker is killed."""
     idle_seconds: float = 1800.0

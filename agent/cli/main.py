@@ -294,8 +294,11 @@ def serve(
     alias: AliasOption = None,
     allow_origin: OriginOption = None,
     launch: LaunchOptions,
+    models: str | None = typer.Option(
+        None, metavar="NAME,…", help="Keep these models loaded; others load when they are named."
+    ),
     keep_alive: float | None = typer.Option(
-        None, min=0, metavar="SECONDS", help="Unload the model after this time without a request."
+        None, min=0, metavar="SECONDS", help="Unload a model after this time without a request."
     ),
     parallel: ParallelOption = None,
     store: bool = typer.Option(True, help="Store responses on disk, or in memory only."),
@@ -342,7 +345,8 @@ def serve(
         page=page,
         max_body_bytes=max_body * MIB_BYTES,
     )
-    raise typer.Exit(main(launch, options, keep_alive=keep_alive, parallel=parallel))
+    code = main(launch, options, keep_alive=keep_alive, parallel=parallel, models=models)
+    raise typer.Exit(code)
 
 
 @app.command(

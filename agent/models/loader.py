@@ -56,6 +56,8 @@ class ModelLoader:
     prefix_cache_bytes: int | None = None
     """Bytes of the prefix cache on disk; 0: none; None: as many as are reasonable."""
     sequences: int = DEFAULT_SEQUENCES
+    beside_others: bool = False
+    """Whether other models of this process stay in memory."""
 
     @property
     def engine_name(self) -> str:
@@ -104,7 +106,7 @@ class ModelLoader:
         if not self.is_local or self.model.embedded or self.model.path is None:
             return None
         from agent.engine.placement import cpu_probe, memory_estimate, planner
-        from agent.engine.placement.devices import free_memory, list_devices
+        from agent.engine.placement.devices import free_memory, list_devices, mapped_bytes
         from agent.engine.placement.draft_placement import plan_with_draft
 
         draft, draft_sizes = resolve_draft(self.model, self.paths), None
@@ -131,11 +133,12 @@ class ModelLoader:
 
         def plan_for(request: PlacementRequest) -> PlacementPlan:
             if draft is None or draft_sizes is None:
-                return planner.plan_placement(name, sizes, free_memory(), gpus, request)
+                return planner.plan_placement(name, sizes, memory, gpus, request)
             names, both = (name, draft.name), (sizes, draft_sizes)
-            return plan_with_draft(names, both, free_memory(), gpus, request)
+            return plan_with_draft(names, both, memory, gpus, request)
 
         name = self.model.name
+        memory = free_memory() - (mapped_bytes() if self.beside_others else 0)
         plan = plan_for(request)
         for _ in range(failed_loads if self.context is None else 0):
             shorter = replace(
@@ -143,6 +146,28 @@ class ModelLoader:
             )
             plan = plan_for(shorter)
         return plan
+
+    def fits_beside_others(self, *, on_gpus: bool) -> bool:
+        """Whether the model fits without the loss of much next to those in memory: with a context of
+        `PREFERRED_CONTEXT_TOKENS` and, if those are ``on_gpus``, with all layers there. True also where
+        the load will say what is wrong."""
+        from agent.engine.placement import memory_estimate, planner
+
+        own, preferred = self.model.placement_request, planner.PREFERRED_CONTEXT_TOKENS
+        request = replace(own, kv_type=own.kv_type or "f16", overcommit=False)
+        context = self.context or min(own.context or preferred, preferred)
+        model = replace(self.model, placement_request=request)
+        try:
+            plan = replace(self, model=model, context=context, beside_others=True).plan()
+        except planner.ModelTooLargeError:
+            return False
+        except EngineError:
+            return True
+        is_chosen = own.gpu_layers is not None or own.cpu_experts is not None
+        if plan is None or model.path is None or is_chosen or not on_gpus:
+            return True
+        layers = len(memory_estimate.read_model_sizes(model.path).layers)
+        return plan.placement.gpu_layers > layers and not plan.placement.cpu_experts
 
     async def recover_from_crash(self) -> None:
         """After a crash while loading, find out what llama.cpp can do here. Raises EngineError."""

@@ -54,6 +54,13 @@ def resolve_model(name: str | None, paths: Paths, *, scripted: bool = False) -> 
     )
 
 
+def runnable_models(paths: Paths) -> list[Model]:
+    """All that can run now: models.toml's, then other programs' files. Raises EngineError."""
+    catalog = load_catalog(paths)
+    models = (*catalog.values(), *discovery.discover(catalog))
+    return [model for model in models if model.problem is None and model.installed]
+
+
 def lasting_name(name: str, paths: Paths) -> str:
     """Its name in any folder: a path becomes absolute. Raises UserError if there is no such model."""
     with user_errors(EngineError):

@@ -17,8 +17,10 @@ from agent.runtime.runtime import Runtime
 from agent.turn.context import RunningTurn
 
 if TYPE_CHECKING:  # it imports the HTTP client, which only a remote model needs
-    from agent.engine.remote.replicas import Replica
+    from agent.engine.remote.replicas import Replicas
 
+ListRuntimes = Callable[[], Sequence[Runtime]]
+FindReplicas = Callable[[Runtime], "Replicas | None"]
 SPEED_BUCKETS = (1, 2, 5, 10, 20, 35, 50, 75, 100, 150, 200, 300, 500, 1000)
 """Upper bounds of the decode speed histogram, in tokens per second."""
 LATENCY_BUCKETS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -28,27 +30,30 @@ CLIENT_SERVER_LABEL = "client"
 
 
 class StateCollector(Collector):
-    """Reads the state of the runtime and of the servers of the model whenever someone scrapes."""
+    """Reads the state of the runtimes and of the servers of their models whenever someone scrapes."""
 
-    def __init__(self, runtime: Runtime, replicas: Callable[[], Sequence[Replica]]) -> None:
-        self._runtime, self._replicas = runtime, replicas
+    def __init__(self, runtimes: ListRuntimes, replicas: FindReplicas) -> None:
+        self._runtimes, self._replicas = runtimes, replicas
 
     def collect(self) -> Iterator[Metric]:
         gauge, counter = GaugeMetricFamily, CounterMetricFamily
-        turns, loaded = self._runtime.running_turns, self._runtime.loaded
+        runtimes = self._runtimes()
+        loaded = [runtime.loaded for runtime in runtimes if runtime.loaded is not None]
+        turns = sum(runtime.running_turns for runtime in runtimes)
         about_turns = "Turns that have not ended, and requests that are being read."
         yield gauge("agent_turns_running", about_turns, turns)
-        unfinished = loaded.engine.unfinished if loaded else 0
+        unfinished = sum(model.engine.unfinished for model in loaded)
         about_engine = "Generations that run or wait for a sequence of the engine."
         yield gauge("agent_engine_requests", about_engine, unfinished)
-        yield gauge("agent_model_loaded", "1 while the model is in memory.", loaded is not None)
+        yield gauge("agent_model_loaded", "Models in memory: 1, or 0 while it sleeps.", len(loaded))
         kinds = (
             (gauge, "up", "1 while requests go to this server.", "is_usable"),
             (gauge, "running", "Generations on this server.", "running"),
             (counter, "generations", "Generations that this server was asked for.", "generations"),
             (counter, "failures", "Failures of this server.", "failures"),
         )
-        if not (replicas := self._replicas()):
+        servers = [found for runtime in runtimes if (found := self._replicas(runtime)) is not None]
+        if not (replicas := [replica for each in servers for replica in each.all]):
             return
         for family, name, description, field in kinds:
             metric = family(f"agent_server_{name}", description, labels=["server"])
@@ -60,8 +65,9 @@ class StateCollector(Collector):
 class Metrics:
     """Counts the turns of a runtime, whichever interface they came through."""
 
-    def __init__(self, runtime: Runtime, replicas: Callable[[], Sequence[Replica]]) -> None:
-        """``replicas``: returns the states of the servers that run the model."""
+    def __init__(self, runtime: Runtime, runtimes: ListRuntimes, replicas: FindReplicas) -> None:
+        """``runtime``: one whose hub announces all turns. ``replicas``: finds the servers that run the
+        model of one of the ``runtimes``."""
         self._host = runtime.host
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # unused descriptions
         self._registry = registry = prometheus_client.CollectorRegistry()
@@ -91,7 +97,7 @@ class Metrics:
         )
         self._tools = latency("agent_tool_seconds", "One call of a tool.", ["server"])
         self._repairs = counter("agent_repairs", "Malformed markup that was mended.", ["rule"])
-        registry.register(StateCollector(runtime, replicas))
+        registry.register(StateCollector(runtimes, replicas))
         runtime.hub.subscribe(self.follow)
 
     def render(self) -> bytes:

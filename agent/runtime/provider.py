@@ -53,7 +53,7 @@ class EngineProvider:
         """``warm_up``: prepares what a first tool call needs. ``on_use``: called when a generation for
         another program begins or ends."""
         self.loader, self.typing_pause, self._warm_up = loader, typing_pause, warm_up
-        self._serves_engine, self._own_engine, self._on_use = serves_engine, own_engine, on_use
+        self.serves_engine, self.own_engine, self._on_use = serves_engine, own_engine, on_use
         self._server: EngineServer | None = None
         self.served_generations = 0
         """Generations that run for other programs."""
@@ -76,6 +76,10 @@ class EngineProvider:
         self.context_length, self.knows_context = context or model.context, context is not None
         self.placement_plan, self.is_placed, self.other_format = None, False, None
         self._searched_at = -math.inf
+
+    def set_beside_others(self, *, beside: bool) -> None:
+        """Say whether other models of this process stay in memory when this one is loaded."""
+        self.loader = replace(self.loader, beside_others=beside)
 
     def note_loaded(self, engine: Engine) -> None:
         self.context_length, self.knows_context = engine.context_length, True
@@ -115,11 +119,11 @@ class EngineProvider:
         if (shared := await self._find_shared()) is not None:
             return shared
         socket = self.loader.shared_socket
-        if self._own_engine or socket is None:
+        if self.own_engine or socket is None:
             return await self._load_and_serve(report, warm_up)
         from agent.engine.shared.load_lock import load_lock
 
-        async with load_lock(socket, self._serves_engine):  # no other program loads it meanwhile
+        async with load_lock(socket, self.serves_engine):  # no other program loads it meanwhile
             self._searched_at = -math.inf
             if (shared := await self._find_shared()) is not None:
                 return shared
@@ -130,7 +134,7 @@ class EngineProvider:
         loader = self.loader
         socket = loader.shared_socket
         # Not `Path.exists`: the folder may be another user's, whose environment was kept by sudo.
-        if self._own_engine or socket is None or not os.path.exists(socket):  # noqa: PTH110
+        if self.own_engine or socket is None or not os.path.exists(socket):  # noqa: PTH110
             return None
         if time.monotonic() < self._searched_at + SEARCH_AGAIN_SECONDS:
             return None
@@ -157,7 +161,7 @@ class EngineProvider:
             await self._plan()
         own = await self._load_with_retries(report, warm_up)
         try:
-            if self._serves_engine and (socket := self.loader.shared_socket) is not None:
+            if self.serves_engine and (socket := self.loader.shared_socket) is not None:
                 await self._serve(own, socket)
         except BaseException:
             await self.close(own)  # it is not shared yet

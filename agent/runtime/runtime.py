@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.conversation.conversation import Conversation
@@ -31,6 +31,7 @@ from tools.policy.approvals import Policy
 
 log = logging.getLogger(__name__)
 
+ENDING = "This program is ending: it does not wait for the model."
 SERVER_WAIT_SECONDS = 5.0
 """Time that an optional MCP server may delay an interactive turn."""
 
@@ -67,7 +68,7 @@ class Hub:
 
 
 class Runtime:
-    """Loads and unloads the model, and starts generations on it. One per process."""
+    """Loads and unloads one model, and starts generations on it."""
 
     def __init__(
         self,
@@ -120,6 +121,24 @@ class Runtime:
         )
         self._lock = asyncio.Lock()
         """Held while the model is placed, loaded or unloaded."""
+        self._idle = asyncio.Event()
+        """Set when neither a turn nor another program uses the model any more."""
+
+    def beside(self, model: Model, keep_alive: float | None) -> Runtime:
+        """The runtime of another model, with the tools and the hub of this one, which closes it."""
+        provider = self.provider
+        other = Runtime(
+            replace(provider.loader, model=model, context=None),
+            self.host.with_client_servers(()),  # one model gets tools where another does not
+            self.policy,
+            keep_alive=keep_alive,
+            serves_engine=provider.serves_engine,
+            own_engine=provider.own_engine,
+            wrap_generation=self._wrap_generation,
+        )
+        other.hub, other.server_wait_seconds = self.hub, self.server_wait_seconds
+        self.on_close.append(other.close)
+        return other
 
     @property
     def model(self) -> Model:
@@ -132,6 +151,20 @@ class Runtime:
     @property
     def context_length(self) -> int:
         return self.provider.context_length
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a turn, or another program, uses the model."""
+        return bool(self.running_turns or self.provider.served_generations)
+
+    @property
+    def occupies_memory(self) -> bool:
+        """Whether the model is in the memory of this process."""
+        if self.loaded is None or not self.provider.loader.is_local:
+            return False
+        from agent.engine.llama.engine import LlamaEngine
+
+        return isinstance(self.loaded.engine, LlamaEngine)
 
     async def start(self) -> None:
         """Begin to connect the MCP servers; the model waits for the first turn or `ready`."""
@@ -156,7 +189,7 @@ class Runtime:
             try:
                 await asyncio.wait({ready, ending}, return_when=asyncio.FIRST_COMPLETED)
                 if not ready.done():
-                    raise EngineError("This program is ending: it does not wait for the model.")
+                    raise EngineError(ENDING)
                 ready.result()
             finally:
                 ready.cancel()
@@ -238,8 +271,9 @@ class Runtime:
         """Begin to wait for idle time, where a model is loaded and no turn runs."""
         if self.provider.served_generations:
             self.idle_timers.cancel()
-        if self.running_turns or self.provider.served_generations or self.loaded is None:
+        if self.is_used or self.loaded is None:
             return
+        self._idle.set()
         self.idle_timers.restart(
             keep_alive=self.keep_alive,
             warm_up=self.script is None,
@@ -279,12 +313,20 @@ class Runtime:
         """Free the model's memory until the next turn; does nothing while a turn runs."""
         async with self._lock:
             loaded = self.loaded
-            if self.running_turns or self.provider.served_generations or loaded is None:
+            if self.is_used or loaded is None:
                 return
             self.loaded, self.asleep = None, loaded
             self.prefetcher.cancel()
             await self.provider.close(loaded.engine)
             log.info("%s was unloaded", self.model.name)
+
+    async def unload_when_idle(self) -> None:
+        """Unload the model as soon as nothing uses it."""
+        while self.loaded is not None:
+            self._idle.clear()
+            await self.unload()
+            if self.loaded is not None:
+                await self._idle.wait()
 
     async def switch(self, model: Model, *, context: int | None = None) -> None:
         """Run another model; the old one's memory is free then. Raises EngineError in a turn."""

@@ -25,17 +25,16 @@ from agent.server.http.access import AccessMiddleware, AddressMiddleware
 from agent.server.http.clients import Clients
 from agent.server.http.endpoints import endpoint, routes_of
 from agent.server.http.errors import ApiError, internal_error
-from agent.server.http.json_response import JsonResponse, error_response, speaks_anthropic
+from agent.server.http.json_response import JsonResponse, error_response
 from agent.server.http.options import ServerOptions
-from agent.server.messages.answers import model_info, model_page
 from agent.server.messages.routes import MessageRoutes
 from agent.server.page import routes as page
 from agent.server.raw import completions
-from agent.server.raw.model_description import describe_models
+from agent.server.raw.routes_models import ModelRoutes
 from agent.server.raw.routes_tokens import TokenRoutes
 from agent.server.responses import websocket
-from agent.server.responses.answer_schemas import ModelObject, ModelPage, ServerHealth
-from agent.server.responses.request_planner import resolve_model_name
+from agent.server.responses.answer_schemas import ServerHealth
+from agent.server.responses.models import ServedModels
 from agent.server.responses.routes_conversations import ConversationRoutes
 from agent.server.responses.routes_responses import ResponseRoutes
 from agent.server.responses.service import ResponseService
@@ -58,14 +57,17 @@ def create_app(
     store: ResponseStore | None = None,
     batches: BatchQueue | None = None,
     clients: Clients | None = None,
+    models: ServedModels | None = None,
 ) -> Starlette:
     """Build the application; its ``state.service`` is the `ResponseService`. ``turn_defaults``: the
     operator's settings. ``loopback_only``: only requests to local names are answered, and they may
-    bring MCP servers. ``store``: None: in memory only. ``clients``: None: no keys."""
+    bring MCP servers. ``store``: None: in memory only. ``clients``: None: no keys. ``models``: None:
+    that of the runtime."""
     options = options or ServerOptions()
     options = replace(options, client_servers=options.client_servers or loopback_only)
-    service = ResponseService(runtime, turn_defaults or TurnOptions(), options, store=store)
-    metrics = Metrics(runtime, lambda: replicas.all if (replicas := _replicas(runtime)) else [])
+    defaults = turn_defaults or TurnOptions()
+    service = ResponseService(runtime, defaults, options, store=store, models=models)
+    metrics = Metrics(runtime, lambda: service.models.runtimes, _replicas)
     encoder = SseEncoder(
         OPEN_RESPONSES_NAMES if options.reasoning_events == "open-responses" else None
     )
@@ -77,6 +79,7 @@ def create_app(
         *routes_of(MessageRoutes(service)),
         completions.route(service, metrics.record_completion),
         *routes_of(TokenRoutes(service)),
+        *routes_of(ModelRoutes(service)),
         *routes_of(FileRoutes(batches)),
         *routes_of(BatchRoutes(service, batches)),
         *routes_of(_ServerRoutes(service, metrics)),
@@ -127,23 +130,6 @@ class _ServerRoutes:
     def __init__(self, service: ResponseService, metrics: Metrics) -> None:
         self._service, self._runtime, self._metrics = service, service.runtime, metrics
 
-    @endpoint("GET", "/v1/models", ModelPage)
-    async def models(self, request: Request) -> Response:
-        """GET /v1/models"""
-        models = await describe_models(self._runtime, self._service.started_at)
-        if speaks_anthropic(request.scope):
-            return JsonResponse(model_page(models))
-        return JsonResponse({"object": "list", "data": models})
-
-    @endpoint("GET", "/v1/models/{id:path}", ModelObject)
-    async def model(self, request: Request) -> Response:
-        """GET /v1/models/{id}"""
-        name = request.path_params["id"]
-        resolve_model_name(name, self._runtime)
-        models = await describe_models(self._runtime, self._service.started_at)
-        model = next((m for m in models if m["id"] == name), models[0])
-        return JsonResponse(model_info(model) if speaks_anthropic(request.scope) else model)
-
     @endpoint("GET", "/metrics")
     async def metrics(self, request: Request) -> Response:
         """GET /metrics: counters of all turns and completions, in Prometheus's text format."""
@@ -189,7 +175,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _replicas(runtime: Runtime) -> Replicas | None:
-    """The servers that run the loaded model, where this process does not."""
+    """The servers that run a model, where this process does not."""
     current = runtime.loaded or runtime.asleep
     return getattr(current.engine, "replicas", None) if current is not None else None
 

@@ -9,7 +9,7 @@ import re
 import socket
 import sqlite3
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import uvicorn
@@ -19,8 +19,10 @@ from agent.config.launch import LaunchOptions
 from agent.config.settings import load_settings
 from agent.engine.grammars import ANY_OBJECT
 from agent.engine.protocol import EngineError
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from agent.formats.constraints import ConstrainableFormat
+from agent.models.catalog import Model
+from agent.models.resolve import resolve_model
 from agent.observability.logging import open_log_file
 from agent.runtime.runtime import Runtime
 from agent.server.app import create_app, health_problem
@@ -31,6 +33,7 @@ from agent.server.http.clients import Clients
 from agent.server.http.connections import ConnectionLimits, close_late
 from agent.server.http.options import DEFAULT_HOST, ServerOptions
 from agent.server.http.signals import stop_on_signals
+from agent.server.responses.models import ServedModels
 from agent.server.responses.service import ResponseService
 from agent.store.conversations import Store, StoreError
 from agent.store.responses import MAX_DAYS, MAX_RESPONSES, ResponseStore
@@ -91,9 +94,11 @@ def main(
     *,
     keep_alive: float | None = None,
     parallel: int | None = None,
+    models: str | None = None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT, and return the exit code. ``keep_alive``: seconds until the idle
-    model is unloaded; None: as configured. ``parallel``: generations. Raises UserError."""
+    """Serve until SIGTERM or SIGINT, and return the exit code. ``keep_alive``: seconds until an idle
+    model is unloaded; None: as configured. ``parallel``: generations. ``models``: names of those that
+    stay loaded. Raises UserError."""
     for alias in options.aliases:
         if not alias.isprintable() or not alias.strip():
             raise UserError(f"--alias must be a name, not {alias!r}.")
@@ -102,29 +107,55 @@ def main(
             raise UserError(
                 f"--allow-origin must be an origin such as http://localhost:3000, not {origin!r}."
             )
+    names = [name.strip() for name in (models or "").split(",") if name.strip()]
+    if launch.model is None and names:
+        launch = replace(launch, model=names[0])
     runtime = bootstrap.create_runtime(
         launch, tools="none", keep_alive=keep_alive, parallel=parallel
     )
-    turn_defaults = replace(
-        bootstrap.turn_options(launch, runtime.model), private=not options.store
-    )
+    served = serve_models(runtime, launch, options, names, keep_alive)
     listener = listen(options.host, options.port, options.api_keys)
     options = replace(options, expose_tools=True)
-    return asyncio.run(_main(runtime, turn_defaults, listener, options))
+    return asyncio.run(_main(runtime, served, listener, options))
+
+
+def serve_models(
+    runtime: Runtime,
+    launch: LaunchOptions,
+    options: ServerOptions,
+    kept: Sequence[str] = (),
+    keep_alive: float | None = None,
+) -> ServedModels:
+    """All models of this machine, of which that of ``runtime`` is the first; a script is the only one.
+    ``kept``: names of those that stay loaded. Raises UserError."""
+
+    def create(model: Model) -> tuple[Runtime, TurnOptions]:
+        seconds = bootstrap.keep_alive_seconds(model, keep_alive)
+        return runtime.beside(model, seconds), turn_options(model)
+
+    def turn_options(model: Model) -> TurnOptions:
+        return replace(bootstrap.turn_options(launch, model), private=not options.store)
+
+    with user_errors(EngineError):
+        models = [resolve_model(name, runtime.paths) for name in kept]
+    is_script = runtime.script is not None
+    return ServedModels(runtime, turn_options(runtime.model), None if is_script else create, models)
 
 
 async def _main(
-    runtime: Runtime, turn_defaults: TurnOptions, listener: socket.socket, options: ServerOptions
+    runtime: Runtime, models: ServedModels, listener: socket.socket, options: ServerOptions
 ) -> int:
     store = await open_store(runtime, options)
-    server = HttpServer(runtime, turn_defaults, listener, options, store)
+    server = HttpServer(runtime, models.first.defaults, listener, options, store, models)
     stop_on_signals(server.drain, server.drain)
     await runtime.start()
     serving = asyncio.create_task(server.serve())
     try:
         code = await _wait_ready(runtime, server)
         if code == EXIT_DONE and not server.service.draining:
-            echo(f"{runtime.model.name} is served at {base_url(listener)} (Ctrl-C stops)")
+            names = [m.name for m in models.known if m.is_first or m.is_kept]
+            verb = "is" if len(names) == 1 else "are"
+            echo(f"{', '.join(names)} {verb} served at {base_url(listener)} (Ctrl-C stops)")
         if code != EXIT_DONE:
             server.drain()
         await serving
@@ -135,7 +166,7 @@ async def _main(
 
 async def _wait_ready(runtime: Runtime, server: HttpServer) -> int:
     """Wait for the model and the required MCP servers; return an exit code, 0: continue to serve."""
-    loading = asyncio.create_task(runtime.ready())
+    loading = asyncio.create_task(server.service.models.ready())
     draining = asyncio.create_task(server.drain_requested.wait())
     await asyncio.wait({loading, draining}, return_when=asyncio.FIRST_COMPLETED)
     draining.cancel()
@@ -193,8 +224,10 @@ class HttpServer(QuietServer):
         listener: socket.socket,
         options: ServerOptions,
         store: ResponseStore | None,
+        models: ServedModels | None = None,
     ) -> None:
-        """``store``: it is closed in the end; None: responses stay in memory."""
+        """``store``: it is closed in the end; None: responses stay in memory. ``models``: None: that of
+        the runtime."""
         self._store = store
         self._batches: BatchQueue | None = None
         self._clients = Clients(options.api_keys)
@@ -209,6 +242,7 @@ class HttpServer(QuietServer):
             store=self._store,
             batches=self._batches,
             clients=self._clients,
+            models=models,
         )
         self.service: ResponseService = app.state.service
         self.drain_requested = asyncio.Event()
@@ -260,22 +294,24 @@ class HttpServer(QuietServer):
         if self._batches is not None:
             self._batches.stop()
         self.should_exit = True
-        if self.service.runtime.loaded is None:
-            self.service.runtime.stop_waiting()
-            self.service.stop_all()
+        self.service.models.stop_waiting()
+        for turn in list(self.service.running):
+            if turn.runtime.loaded is None:
+                turn.stop()
         self._silence = asyncio.create_task(self._stop_if_silent())
         asyncio.get_running_loop().call_later(DRAIN_SECONDS, self.service.stop_all)
 
     async def _stop_if_silent(self) -> None:
         """Stop the responses that wait for another server which does not answer."""
         seen = {turn: len(turn.log.events) for turn in self.service.running}
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SILENCE_SECONDS):
-                if await health_problem(self.service.runtime) is None:
-                    return
-        for turn, events in seen.items():
-            if len(turn.log.events) == events:
-                turn.stop()
+        for runtime in self.service.models.runtimes:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SILENCE_SECONDS):
+                    if await health_problem(runtime) is None:
+                        continue
+            for turn, events in seen.items():
+                if turn.runtime is runtime and len(turn.log.events) == events:
+                    turn.stop()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Let more connections wait than are accepted in a batch (extends uvicorn's)."""

@@ -38,24 +38,26 @@ _Key = tuple[str, Message, str | None]
 
 
 class TokenMemo:
-    """Entries (a message's token ids) by message, of one vocabulary; an LRU cache bounded by tokens."""
+    """Entries (a message's token ids) by message, in an LRU cache bounded by tokens; `of` has those of
+    one vocabulary."""
 
     def __init__(self, max_tokens: int = MAX_MEMO_TOKENS) -> None:
         self._entries: OrderedDict[_Key, tuple[Entry, bytes]] = OrderedDict()
         """Each entry without its ids, and these as bytes, which take a ninth of a list's memory."""
         self._max_tokens, self._tokens = max_tokens, 0
-        self._vocabulary: str | None = None
+        self._by_vocabulary: dict[str, TokenMemo] = {}
         self._arguments: OrderedDict[tuple[str, str], str] = OrderedDict()
         """Arguments of calls as the model wrote them, by client and call_id."""
         self._argument_characters = 0
         self.tokenising = asyncio.Lock()
         """Held while a part of a text is tokenised: one at a time, however many requests there are."""
 
-    def set_vocabulary(self, vocabulary: str) -> None:
-        """Name the vocabulary of the ids from now on; those of another one are dropped."""
-        if vocabulary != self._vocabulary:
-            self._vocabulary, self._tokens = vocabulary, 0
-            self._entries.clear()
+    def of(self, vocabulary: str) -> TokenMemo:
+        """The memo of the ids of a vocabulary; it tokenises in turn with the others."""
+        if (memo := self._by_vocabulary.get(vocabulary)) is None:
+            memo = self._by_vocabulary[vocabulary] = TokenMemo(self._max_tokens)
+            memo.tokenising = self.tokenising
+        return memo
 
     def remember(self, message: Message, entry: Entry, call_id: str | None = None) -> None:
         """Remember a message's entry, among the latest. ``call_id``: it is of this call only."""

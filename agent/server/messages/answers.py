@@ -26,14 +26,13 @@ class MessageAnswer(StreamEncoder):
 
     done = b""
 
-    def __init__(self, translation: MessagesTranslation, context_tokens: int) -> None:
-        """``context_tokens``: of the model; an answer may end there."""
+    def __init__(self, translation: MessagesTranslation) -> None:
         thinking = translation.sent.thinking
         self.omits_thinking = thinking is not None and thinking.display == "omitted"
         self.prefill_length = len(translation.prefill)
-        self._context_tokens = context_tokens
-        self.prompt_tokens = 0
-        """Tokens of the prompt; known when the stream begins."""
+        self.context_tokens = self.prompt_tokens = 0
+        """Tokens of the model's context, where an answer may end, and of the prompt; known when the
+        stream begins."""
 
     def message(self, response: ev.Response, content: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -52,8 +51,8 @@ class MessageAnswer(StreamEncoder):
         if response.status in ("in_progress", "queued"):
             return {"stop_reason": None, "stop_sequence": None}
         if response.status == "incomplete" and usage is not None:
-            reason, most = "max_tokens", response.max_output_tokens or self._context_tokens
-            if usage.total_tokens >= self._context_tokens and usage.output_tokens < most:
+            reason, most = "max_tokens", response.max_output_tokens or self.context_tokens
+            if usage.total_tokens >= self.context_tokens and usage.output_tokens < most:
                 reason = "model_context_window_exceeded"
         elif any(is_client_call(item, response) for item in response.output):
             reason = "tool_use"

@@ -35,12 +35,13 @@ class MessageRoutes:
         translation = await self._read(request)
         if translation.sent.max_tokens is None:
             raise missing("max_tokens")
-        answer = MessageAnswer(translation, service.runtime.context_length)
+        answer = MessageAnswer(translation)
 
         async def begin() -> list[Turn]:
             with self._errors(translation):
                 turns = await service.begin_all([translation.request])
             answer.prompt_tokens = service.running[turns[0]].prompt_tokens
+            answer.context_tokens = turns[0].runtime.context_length
             return turns
 
         if not translation.sent.stream:

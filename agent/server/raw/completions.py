@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from agent.engine.protocol import EngineBusyError, EngineError
 from agent.formats.protocol import Format
-from agent.runtime.runtime import LoadedModel
+from agent.runtime.runtime import LoadedModel, Runtime
 from agent.server.chat.requests import Seed, StreamOptions
 from agent.server.http.endpoints import endpoint, route_of
 from agent.server.http.errors import (
@@ -41,7 +41,7 @@ from agent.server.raw.completion_choices import (
     logprobs_object,
 )
 from agent.server.responses.answer_schemas import Completion
-from agent.server.responses.request_planner import resolve_model_name
+from agent.server.responses.models import ServedModel
 from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import DONE_MESSAGE, wait_disconnected
 from agent.turn.stop_sequences import TextPiece
@@ -94,14 +94,13 @@ def route(service: ResponseService, record: RecordCompletion) -> Route:
             CompletionRequest, parse_json_object(await read_body(request, service.body_budget))
         )
         ignored = ["suffix"] if body.suffix and service.options.lenient else []
-        _refuse(body, service, ignored)
+        _refuse(body, (await service.models.find(body.model)).runtime, ignored)
         return CompletionAnswer(service, body, _prompts(body.prompt), record, ignored)
 
     return route_of(create)
 
 
-def _refuse(body: CompletionRequest, service: ResponseService, ignored: Sequence[str]) -> None:
-    resolve_model_name(body.model, service.runtime)
+def _refuse(body: CompletionRequest, runtime: Runtime, ignored: Sequence[str]) -> None:
     if body.suffix and "suffix" not in ignored:
         raise unsupported("suffix", "Inserting text before a suffix")
     candidates = body.best_of or body.n or 1
@@ -109,7 +108,6 @@ def _refuse(body: CompletionRequest, service: ResponseService, ignored: Sequence
         raise invalid("best_of", "'best_of' must not be smaller than 'n'.")
     if body.stream and candidates > (body.n or 1):
         raise invalid("best_of", "'best_of' cannot be streamed: the best is known in the end.")
-    runtime = service.runtime
     scripted = runtime.script is not None
     if (
         body.echo
@@ -254,16 +252,15 @@ class CompletionAnswer(Response):
         service, body = self._service, self._body
         with service.admit():
             try:
-                async with service.runtime.in_use() as loaded:
-                    resolve_model_name(body.model, service.runtime)  # it may be another by now
-                    yield await self._plan(loaded)
+                async with service.models.in_use(body.model) as (served, loaded):
+                    yield await self._plan(served, loaded)
             except EngineBusyError as error:
                 raise rate_limited(str(error)) from error
             except EngineError as error:
                 raise ApiError(503, str(error), code="model_not_available") from error
 
-    async def _plan(self, loaded: LoadedModel) -> list[CompletionChoice]:
-        runtime = self._service.runtime
+    async def _plan(self, served: ServedModel, loaded: LoadedModel) -> list[CompletionChoice]:
+        runtime = served.runtime
         if self._candidates * len(self._prompts) > MAX_COMPLETION_CHOICES:
             message = f"More than {MAX_COMPLETION_CHOICES} choices: send fewer prompts at once."
             raise invalid("prompt", message, "array_above_max_length")
@@ -283,23 +280,27 @@ class CompletionAnswer(Response):
             unknown = next((i for i in set(ids) if not loaded.format.token_bytes(i)), None)
             if unknown is not None and not isinstance(prompt, str):
                 raise invalid("prompt", f"The model has no token with the id {unknown}.")
-            choices += [self._new_choice(loaded.format, ids, i) for i in range(self._candidates)]
+            choices += [
+                self._new_choice(served, loaded.format, ids, i) for i in range(self._candidates)
+            ]
         return choices
 
-    def _new_choice(self, form: Format, prompt: Sequence[int], number: int) -> CompletionChoice:
+    def _new_choice(
+        self, served: ServedModel, form: Format, prompt: Sequence[int], number: int
+    ) -> CompletionChoice:
         """Choice ``number`` of a prompt: its seed is the request's plus that."""
         body = self._body
         fields = {
             name: value for name in SAMPLING_FIELDS if (value := getattr(body, name)) is not None
         }
         fields["logit_bias"] = tuple((int(t), b) for t, b in (body.logit_bias or {}).items())
-        sampling = self._service.sampling_with(fields)
+        sampling = replace(served.defaults.sampling, **fields)
         if sampling.seed is not None:
             sampling = replace(sampling, seed=(sampling.seed + number) % 2**32)
         max_tokens = None if body.max_tokens == -1 else body.max_tokens
         ranked = self._candidates > self._sent
         return CompletionChoice(
-            self._service.runtime,
+            served.runtime,
             form,
             prompt,
             self._record,

@@ -13,18 +13,17 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agent.engine.protocol import EngineError
 from agent.formats.protocol import Format
+from agent.runtime.runtime import Runtime
 from agent.server.chat.requests import ChatMessage, ChatTranslation
 from agent.server.http.endpoints import endpoint
-from agent.server.http.errors import ApiError, invalid
+from agent.server.http.errors import invalid
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.request_body import read_body
 from agent.server.input.parsing import RequestT, parse_json_object, validate
 from agent.server.input.schemas import RequestModel
 from agent.server.raw.completions import MAX_TOKEN_ID, encode_prompt
 from agent.server.responses.answer_schemas import DetokenizedText, ServerProperties, TokenizedText
-from agent.server.responses.request_planner import resolve_model_name
 from agent.server.responses.service import ResponseService
 from tools.version import program_version
 
@@ -63,17 +62,17 @@ class TokenRoutes:
     """The routes about tokens and the loaded model."""
 
     def __init__(self, service: ResponseService) -> None:
-        self._service, self._runtime = service, service.runtime
+        self._service, self._models = service, service.models
 
     @endpoint("POST", "/tokenize", TokenizedText, body=TokenizeRequest)
     async def tokenize(self, request: Request) -> Response:
         """POST /tokenize: the token ids of a text or of a chat's prompt."""
-        body = await self._read(TokenizeRequest, request)
+        body, runtime = await self._read(TokenizeRequest, request)
         ids = await self._encode(body)
-        form = await self._format()
+        form = await self._format(body.model)
         value: dict[str, Any] = {
             "count": len(ids),
-            "max_model_len": self._runtime.context_length,
+            "max_model_len": runtime.context_length,
             "tokens": ids,
         }
         if body.return_token_strs:
@@ -92,13 +91,13 @@ class TokenRoutes:
         if body.messages is not None:
             messages = [message.model_dump(exclude_none=True) for message in body.messages]
             chat = ChatTranslation(
-                {"messages": messages, "tools": body.tools},
+                {"model": body.model, "messages": messages, "tools": body.tools},
                 has_browser=self._service.has_browser,
                 lenient=self._service.options.lenient,
             )
             with chat.params():
                 return await self._service.prompt_ids(chat.request)
-        form = await self._format()
+        form = await self._format(body.model)
         text = body.content if body.prompt is None else body.prompt
         assert text is not None
         # By default vLLM begins a prompt as the model's prompts begin, llama.cpp's server does not.
@@ -112,8 +111,8 @@ class TokenRoutes:
     @endpoint("POST", "/detokenize", DetokenizedText, body=DetokenizeRequest)
     async def detokenize(self, request: Request) -> Response:
         """POST /detokenize: the text of token ids."""
-        body = await self._read(DetokenizeRequest, request)
-        form = await self._format()
+        body, _ = await self._read(DetokenizeRequest, request)
+        form = await self._format(body.model)
         raw = []
         for number, token in enumerate(body.tokens):
             if not 0 <= token <= MAX_TOKEN_ID or not (spelled := form.token_bytes(token)):
@@ -124,9 +123,9 @@ class TokenRoutes:
 
     @endpoint("GET", "/props", ServerProperties)
     async def props(self, request: Request) -> Response:
-        """GET /props: facts of the loaded model, as llama.cpp's server names them."""
-        runtime = self._runtime
-        sampling = asdict(self._service.sampling_with({}))
+        """GET /props: facts of the model, or of that of ``model``, as llama.cpp's server names them."""
+        served = await self._models.find(request.query_params.get("model"))
+        runtime, sampling = served.runtime, asdict(served.defaults.sampling)
         settings = {"n_ctx": runtime.context_length, "params": sampling}
         return JsonResponse(
             {
@@ -142,26 +141,20 @@ class TokenRoutes:
     @endpoint("POST", "/v1/embeddings", body=EmbeddingsRequest)
     async def embeddings(self, request: Request) -> Response:
         """POST /v1/embeddings: refused, for the models that run here write text."""
-        await self._read(EmbeddingsRequest, request)
-        message = (
-            f"This server makes no embeddings: its model {self._runtime.model.name} writes text."
-        )
+        _, runtime = await self._read(EmbeddingsRequest, request)
+        message = f"This server makes no embeddings: its model {runtime.model.name} writes text."
         raise invalid("model", message, "unsupported_parameter")
 
-    async def _read(self, kind: type[RequestT], request: Request) -> RequestT:
+    async def _read(self, kind: type[RequestT], request: Request) -> tuple[RequestT, Runtime]:
         body = validate(
             kind, parse_json_object(await read_body(request, self._service.body_budget))
         )
-        resolve_model_name(getattr(body, "model", None), self._runtime)
-        return body
+        return body, (await self._models.find(getattr(body, "model", None))).runtime
 
-    async def _format(self) -> Format:
+    async def _format(self, name: str | None) -> Format:
         """The model's format; loads the model if need be. Raises ApiError."""
-        try:
-            async with self._runtime.in_use() as loaded:
-                return loaded.format
-        except EngineError as error:
-            raise ApiError(503, str(error), code="model_not_available") from error
+        async with self._models.in_use(name) as (_, loaded):
+            return loaded.format
 
 
 def _piece(raw: bytes) -> str | list[int]:

@@ -238,6 +238,10 @@ ItemPage = _model("ItemPage", **_page_of("ListedItem"))
 ModelFacts = _model(
     "ModelFacts", n_vocab=int, n_ctx_train=int | None, n_embd=int | None, n_params=int, size=int
 )
+# Whether a model is in memory, as llama-server's router says it; ``failed``: its last load was an error.
+ModelStatus = _model(
+    "ModelStatus", value=Literal["loaded", "loading", "unloaded"], failed=(bool, False)
+)
 ModelObject = _model(
     "ModelObject",
     id=str,
@@ -249,10 +253,14 @@ ModelObject = _model(
     aliases=list[str],
     context_length=int | None,
     max_model_len=int | None,
+    status="ModelStatus",
+    capabilities=list[Literal["completion", "tools", "thinking"]],
     meta=("ModelFacts | None", None),
 )
-# The model, under each of its names that clients may use.
+# The models, the first one under each of its names that clients may use.
 ModelPage = _model("ModelPage", **_list_of("ModelObject"))
+# The answer to a load or an unload that is done.
+ModelChange = _model("ModelChange", success=Literal[True])
 FileObject = _model(
     "FileObject",
     id=str,

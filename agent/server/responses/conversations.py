@@ -6,12 +6,11 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from agent.conversation.conversation import Conversation
-from agent.engine.protocol import EngineError
-from agent.runtime.runtime import LoadedModel, Runtime
+from agent.runtime.runtime import LoadedModel
 from agent.server.http.clients import current_client
 from agent.server.http.errors import ApiError, invalid
 from agent.server.input.conversation_items import (
@@ -28,6 +27,7 @@ from agent.server.input.listed_items import ID_PREFIXES, list_input
 from agent.server.input.schemas import InputItem, ItemReference
 from agent.server.input.stored_responses import Continued, ResponseCache
 from agent.server.input.token_memo import TokenMemo, pretokenise
+from agent.server.responses.models import ServedModels
 from agent.store.api_conversations import ApiConversation, ApiConversationStore, ItemTurn
 from agent.store.conversations import Store, delete_conversation
 from agent.store.records import title_from
@@ -47,7 +47,7 @@ class Conversations:
 
     def __init__(
         self,
-        runtime: Runtime,
+        models: ServedModels,
         store: Store,
         cache: ResponseCache,
         memo: TokenMemo,
@@ -57,7 +57,8 @@ class Conversations:
     ) -> None:
         """``lenient``: replace unreadable content by a sentence, instead of refusing it."""
         self.store = ApiConversationStore(store)
-        self._runtime, self._cache, self._memo = runtime, cache, memo
+        self._models, self._runtime = models, models.first.runtime
+        self._cache, self._memo = cache, memo
         self._pdf_reader, self._lenient = pdf_reader, lenient
         self._locked: set[str] = set()
 
@@ -240,11 +241,12 @@ class Conversations:
         conversation = before.branch(before.id, start)
         items = (read_item(item) for turn in turns[first:] for item in turn_items(turn))
         pdfs = await self._pdf_reader.read(filter(None, items), most=None)
-        async with self._model(conversation) as loaded:
+        async with self._model(conversation) as (_, loaded):
+            memo = self._memo.of(loaded.vocabulary)
             groups = read_turns(turns, self._runtime.host.tools(), pdfs)[1][first:]
             for turn, messages in zip(turns[first:], groups, strict=True):
                 turn.start = len(conversation.entries)
-                for message in await pretokenise(loaded.format, messages, None, self._memo):
+                for message in await pretokenise(loaded.format, messages, None, memo):
                     conversation.add(loaded.format, message)
                 turn.upto = len(conversation.entries)
         await self._write(lambda: self._keep_and_write(conversation, turns[first:], deleted))
@@ -264,7 +266,8 @@ class Conversations:
         find = (await referenced_items(items, known, self._cache)).get
         meant = (find(item.id) if isinstance(item, ItemReference) else item for item in items)
         pdfs = await self._pdf_reader.read(filter(None, meant))
-        async with self._model(conversation) as loaded:
+        async with self._model(conversation) as (model, loaded):
+            memo = self._memo.of(loaded.vocabulary)
             tools = self._runtime.host.tools()
             history = read_turns(turns, tools)[0]
             groups = new_messages(
@@ -276,29 +279,17 @@ class Conversations:
                 refuse_unseen=not self._lenient,
                 abandoned=abandoned_calls(listed, history.pending_calls),
             )
-            groups = [
-                list(await pretokenise(loaded.format, group, None, self._memo)) for group in groups
-            ]
-            return add_items(conversation, loaded.format, listed, groups, self._runtime.model.name)
+            groups = [list(await pretokenise(loaded.format, group, None, memo)) for group in groups]
+            return add_items(conversation, loaded.format, listed, groups, model)
 
     @asynccontextmanager
-    async def _model(self, conversation: Conversation) -> AsyncIterator[LoadedModel]:
-        async with model_in_use(self._runtime, self._memo) as loaded:
+    async def _model(self, conversation: Conversation) -> AsyncIterator[tuple[str, LoadedModel]]:
+        """Keep the model of a conversation loaded for a block; yields its name too."""
+        name = await self._models.name_of_vocabulary(conversation.vocabulary)
+        async with self._models.in_use(name) as (served, loaded):
             check_vocabulary(conversation, loaded.vocabulary)
             conversation.vocabulary = loaded.vocabulary
-            yield loaded
-
-
-@asynccontextmanager
-async def model_in_use(runtime: Runtime, memo: TokenMemo) -> AsyncIterator[LoadedModel]:
-    """Keep the model loaded for a block; the memo is for its vocabulary. Raises ApiError."""
-    async with AsyncExitStack() as stack:
-        try:
-            loaded = await stack.enter_async_context(runtime.in_use())
-        except EngineError as error:
-            raise ApiError(503, str(error), code="model_not_available") from error
-        memo.set_vocabulary(loaded.vocabulary)
-        yield loaded
+            yield served.name, loaded
 
 
 def check_vocabulary(conversation: Conversation, vocabulary: str) -> None:

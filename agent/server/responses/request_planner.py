@@ -1,6 +1,6 @@
 """Plans the turn that answers a request; what can be refused is refused here, before the first event.
 
-1. The model named is the one that runs, and no unsupported field is used.
+1. The model named is loaded (`models`), and no unsupported field is used.
 2. ``previous_response_id`` or ``conversation`` is looked up: the conversation that the turn continues.
 3. The MCP servers that the request brings are connected (`declared_tools`).
 4. ``tools``, those that items add, and ``tool_choice`` become the turn's tools (`tool_selection`).
@@ -26,10 +26,9 @@ from agent.conversation.conversation import Conversation
 from agent.conversation.messages import Developer, Message, ToolCallMessage, ToolResultMessage
 from agent.engine.protocol import EngineBusyError
 from agent.formats.protocol import Format, SingleMessageFormat
-from agent.runtime.runtime import LoadedModel, Runtime
+from agent.runtime.runtime import LoadedModel
 from agent.server.http.clients import Client, current_client
 from agent.server.http.errors import (
-    ApiError,
     client_param,
     client_params,
     context_length_exceeded,
@@ -67,9 +66,9 @@ from agent.server.input.turn_options import initial_response, turn_options
 from agent.server.responses.conversations import (
     Conversations,
     list_new_inputs,
-    model_in_use,
     referenced_items,
 )
+from agent.server.responses.models import ServedModel, ServedModels
 from agent.store.event_codec import pack_official
 from agent.turn.constraints import ANSWER_SUBJECT, UnenforceableSchemaError
 from agent.turn.jobs import SummaryJob, TurnJob
@@ -146,6 +145,7 @@ class TurnPlan:
         """Remember the ids of what the model wrote, for clients that send it back, but for what is
         rendered in another way, cut off or repaired."""
         turn, form = self.turn, self.turn.format
+        entries = memo.of(turn.conversation.vocabulary or "")
         output = [
             item for item in turn.response.output if getattr(item, "status", "") != "incomplete"
         ]
@@ -159,56 +159,54 @@ class TurnPlan:
                 rendered.add(form, message)
                 ids = rendered.entries[-1].ids
                 if ids == entry.ids or _spelling(form, ids) == _spelling(form, entry.ids):
-                    memo.remember(message, entry)
+                    entries.remember(message, entry)
                 elif (
                     isinstance(message, ToolCallMessage)
                     and message.call_id
                     and message.arguments.encode() in _spelling(form, entry.ids)[0]
                 ):
-                    memo.remember(message, entry, message.call_id)
+                    entries.remember(message, entry, message.call_id)
 
 
 class TurnPlanner:
-    """Plans turns on one runtime."""
+    """Plans turns on the models of a server."""
 
     def __init__(
         self,
-        runtime: Runtime,
-        turn_defaults: TurnOptions,
+        models: ServedModels,
         options: ServerOptions,
         memo: TokenMemo,
         conversations: Conversations,
         pdf_reader: PdfReader,
     ) -> None:
-        """``turn_defaults``: the operator's settings, where a request has none of its own."""
         self._conversations, self._pdf_reader = conversations, pdf_reader
-        self._runtime, self._turn_defaults = runtime, turn_defaults
+        self._models, self._host = models, models.first.runtime.host
         self._options, self._memo = options, memo
 
     def exposed_servers(self) -> list[str]:
         """Names of the operator's servers that a request may name."""
-        states = self._runtime.host.server_states() if self._options.expose_tools else []
+        states = self._host.server_states() if self._options.expose_tools else []
         return [state.name for state in states if state.status != "disabled"]
 
     def _exposed_tools(self, host: Host) -> list[Tool]:
         """The exposed tools, and those of the servers that the request brought to ``host``."""
-        own = {state.name for state in self._runtime.host.server_states()}
+        own = {state.name for state in self._host.server_states()}
         exposed = self._options.expose_tools
         return [tool for tool in host.tools() if exposed or tool.server not in own]
 
     async def plan(
         self, request: CreateResponse, cache: ResponseCache, job: TurnJob | None = None
     ) -> TurnPlan:
-        """Plan a turn, whose host the caller closes if it is not the runtime's. ``cache``: responses
+        """Plan a turn, whose host the caller closes if it is not its runtime's. ``cache``: responses
         that it may continue. ``job``: done instead of answering. Raises ApiError."""
-        runtime, options = self._runtime, self._options
-        resolve_model_name(request.model, runtime)
+        options = self._options
+        await self._models.find(request.model)
         refuse_contradictions(request)
         async with AsyncExitStack() as until_planned:
             until_planned.enter_context(client_params(request.origin.dropped))
-            in_use = model_in_use(runtime, self._memo)
-            loaded = await until_planned.enter_async_context(in_use)
-            resolve_model_name(request.model, runtime)  # it may be another by now
+            in_use = self._models.in_use(request.model)
+            served, loaded = await until_planned.enter_async_context(in_use)
+            runtime = served.runtime
             continued = await self._continued(request, cache, loaded.vocabulary)
             items = _required_input(request)
             declared = declared_tools(request, items, continued.history.added_tools)
@@ -236,7 +234,7 @@ class TurnPlanner:
                     states = [state for state in host.server_states() if state.name in names]
                     refuse_unauthorized(declared, states, _listed_servers(items, continued.history))
                 return await self._plan_on(
-                    host, loaded, request, items, declared, continued, cache, job
+                    served, host, loaded, request, items, declared, continued, cache, job
                 )
             except BaseException:
                 if brought:
@@ -245,6 +243,7 @@ class TurnPlanner:
 
     async def _plan_on(
         self,
+        served: ServedModel,
         host: Host,
         loaded: LoadedModel,
         request: CreateResponse,
@@ -254,7 +253,8 @@ class TurnPlanner:
         cache: ResponseCache,
         job: TurnJob | None,
     ) -> TurnPlan:
-        runtime, known = self._runtime, dict[str, dict[str, Any]]()
+        runtime, defaults, memo = served.runtime, served.defaults, self._memo.of(loaded.vocabulary)
+        known = dict[str, dict[str, Any]]()
         if (name := request.conversation_id) is not None:
             known = {item["id"]: item for item in await self._conversations.items(name)}
         answered, begun = split_begun_item(items)
@@ -271,20 +271,21 @@ class TurnPlanner:
         )
         request = with_text_format(request, history)
         tools = tool_selection.apply_tool_choice(selected, request)
-        options = turn_options(request, self._turn_defaults, tools, history)
-        has_effort = loaded.format.effort_control or options.effort == self._turn_defaults.effort
+        options = turn_options(request, defaults, tools, history)
+        has_effort = loaded.format.effort_control or options.effort == defaults.effort
         if not has_effort and request.origin.refuses_unseen:
             message = f"The model '{runtime.model.name}' has no reasoning effort that can be set."
             raise invalid("reasoning.effort", message)
         input_items.name_calls(history, {tool.model_name for tool in options.functions})
-        messages = await self._pretokenise(loaded.format, request, options, history)
+        context = runtime.context_length
+        messages = await _pretokenise(loaded.format, request, options, history, context, memo)
         begin = None
         if begun is not None:
-            (begun,) = await pretokenise(loaded.format, [begun], runtime.context_length, self._memo)
+            (begun,) = await pretokenise(loaded.format, [begun], context, memo)
             begin = begin_with_message(loaded.format, begun, f"input[{len(items) - 1}]")
         conversation = _continued_conversation(continued, request, history, loaded.format)
         if continued.is_new:
-            messages = await add_resent_messages(messages, conversation, loaded.format, self._memo)
+            messages = await add_resent_messages(messages, conversation, loaded.format, memo)
         elif not messages and not conversation.entries and begin is None:
             raise missing("input")
         turn = Turn(
@@ -325,20 +326,25 @@ class TurnPlanner:
             conversation = conversation.branch(new_id("conv"), len(conversation.entries))
         return Continued(conversation, stored.history)
 
-    async def _pretokenise(
-        self, format: Format, request: CreateResponse, options: TurnOptions, history: InputHistory
-    ) -> Sequence[Message]:
-        """Tokenise long texts bit by bit. Raises ApiError when all is longer than the context."""
-        context, memo = self._runtime.context_length, self._memo
-        if len(options.instructions or "") > LONG_TEXT_CHARACTERS:
-            await pretokenise(format, [Developer(options.instructions or "")], context, memo)
-        # Without a body of known length (a chat completion) the functions may be of any length.
-        if not 0 < request.origin.sent_bytes <= LONG_TEXT_CHARACTERS:
-            declared = json.dumps([(f.description, f.parameters) for f in options.functions])
-            factor = MAX_SCHEMA_SHRINK_FACTOR
-            await pretokenise(format, [Developer(declared)], context, memo, factor)
-        limit = None if options.compact else context
-        return await pretokenise(format, history.messages, limit, memo)
+
+async def _pretokenise(
+    format: Format,
+    request: CreateResponse,
+    options: TurnOptions,
+    history: InputHistory,
+    context: int,
+    memo: TokenMemo,
+) -> Sequence[Message]:
+    """Tokenise long texts bit by bit. Raises ApiError when all is longer than the context."""
+    if len(options.instructions or "") > LONG_TEXT_CHARACTERS:
+        await pretokenise(format, [Developer(options.instructions or "")], context, memo)
+    # Without a body of known length (a chat completion) the functions may be of any length.
+    if not 0 < request.origin.sent_bytes <= LONG_TEXT_CHARACTERS:
+        declared = json.dumps([(f.description, f.parameters) for f in options.functions])
+        factor = MAX_SCHEMA_SHRINK_FACTOR
+        await pretokenise(format, [Developer(declared)], context, memo, factor)
+    limit = None if options.compact else context
+    return await pretokenise(format, history.messages, limit, memo)
 
 
 def _spelling(form: Format, ids: Sequence[int]) -> tuple[bytes, list[int]]:
@@ -366,15 +372,6 @@ async def add_resent_messages(
 def _listed_servers(items: str | list[InputItem], history: InputHistory) -> set[str]:
     listed = {item.server_label for item in items if isinstance(item, InputMcpListTools)}
     return listed | history.listed_servers
-
-
-def resolve_model_name(name: str | None, runtime: Runtime) -> str:
-    """The loaded model's name, if ``name`` is one of its names or None. Raises ApiError."""
-    model = runtime.model
-    if name in (None, "default", model.name, *model.aliases, *runtime.aliases):
-        return model.name
-    message = f"The model '{str(name)[:100]}' does not exist; this server runs '{model.name}'."
-    raise ApiError(404, message, code="model_not_found", param="model")
 
 
 def with_text_format(request: CreateResponse, history: InputHistory) -> CreateResponse:

@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any
 
-from agent.engine.protocol import Sampling
 from agent.runtime.runtime import Runtime
 from agent.server.http.errors import ApiError, rate_limited
 from agent.server.http.options import ServerOptions
@@ -30,6 +27,7 @@ from agent.server.input.schemas import CreateResponse
 from agent.server.input.stored_responses import ResponseCache
 from agent.server.input.token_memo import TokenMemo
 from agent.server.responses.conversations import Conversations, storing
+from agent.server.responses.models import ServedModels
 from agent.server.responses.request_planner import TurnPlan, TurnPlanner, refuse_contradictions
 from agent.store.conversations import Store
 from agent.store.recorder import TurnRecorder
@@ -47,7 +45,7 @@ MAX_RUNNING_BYTES = 64 * 1024 * 1024
 
 
 class ResponseService:
-    """Begins, tracks, stores and stops the responses of one runtime."""
+    """Begins, tracks, stores and stops the responses of a server's models."""
 
     def __init__(
         self,
@@ -56,10 +54,13 @@ class ResponseService:
         options: ServerOptions,
         *,
         store: ResponseStore | None = None,
+        models: ServedModels | None = None,
     ) -> None:
-        """``turn_defaults``: the operator's settings. ``store``: None: responses stay in memory."""
+        """``turn_defaults``: the operator's settings. ``store``: None: responses stay in memory.
+        ``models``: None: that of the runtime."""
         self.runtime, self.options = runtime, options
         runtime.aliases = options.aliases
+        self.models = models or ServedModels(runtime, turn_defaults)
         self.max_running, self.max_running_bytes = MAX_RUNNING_RESPONSES, MAX_RUNNING_BYTES
         self.cache, self.token_memo = ResponseCache(store), TokenMemo()
         self.body_budget = BodyBudget(options.max_body_bytes)
@@ -68,7 +69,7 @@ class ResponseService:
         self._stores_responses = store is not None
         pdf_reader = PdfReader()
         self.conversations = Conversations(
-            runtime, in_store, self.cache, self.token_memo, pdf_reader, lenient=options.lenient
+            self.models, in_store, self.cache, self.token_memo, pdf_reader, lenient=options.lenient
         )
         self.running: dict[Turn, TurnPlan] = {}
         self._other_work = 0
@@ -76,9 +77,8 @@ class ResponseService:
         """Whether new requests are refused because the server is about to end."""
         self.started_at = int(time.time())
         self._pending_tasks: set[asyncio.Task[None]] = set()
-        self._turn_defaults = turn_defaults
         self._planner = TurnPlanner(
-            runtime, turn_defaults, options, self.token_memo, self.conversations, pdf_reader
+            self.models, options, self.token_memo, self.conversations, pdf_reader
         )
 
     @property
@@ -175,9 +175,6 @@ class ResponseService:
         turn = plan.turn
         return [*turn.conversation.prompt(turn.format), *turn.prepare().begun.ids]
 
-    def sampling_with(self, fields: Mapping[str, Any]) -> Sampling:
-        return replace(self._turn_defaults.sampling, **fields)
-
     @contextmanager
     def admit(self) -> Iterator[None]:
         """Count other work than a turn among the responses that run. Raises ApiError."""
@@ -253,5 +250,5 @@ class ResponseService:
             self.conversations.unlock(request.conversation_id)
 
     def _close_request_host(self, plan: TurnPlan) -> None:
-        if plan.turn.host is not self.runtime.host:
+        if plan.turn.host is not plan.turn.runtime.host:
             self.track(asyncio.create_task(plan.turn.host.close()))

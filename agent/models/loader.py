@@ -38,6 +38,8 @@ EMBEDDED_THREADS = ThreadCounts(1, 1)
 """One thread decodes hundreds of its tokens a second; measuring more would take too long."""
 RETRY_MEMORY_SHARE = 0.8
 """Factor on the GPUs' free memory for each load that ran out of memory."""
+ALL_LAYERS = 1_000_000
+"""More layers than a model has: the planner takes them all."""
 
 NORMAL_TOKEN = 1
 """LLAMA_TOKEN_TYPE_NORMAL of llama.h: a token of ordinary text."""
@@ -151,23 +153,21 @@ class ModelLoader:
         """Whether the model fits without the loss of much next to those in memory: with a context of
         `PREFERRED_CONTEXT_TOKENS` and, if those are ``on_gpus``, with all layers there. True also where
         the load will say what is wrong."""
-        from agent.engine.placement import memory_estimate, planner
+        from agent.engine.placement import planner
 
         own, preferred = self.model.placement_request, planner.PREFERRED_CONTEXT_TOKENS
         request = replace(own, kv_type=own.kv_type or "f16", overcommit=False)
+        if on_gpus and own.gpu_layers is None and own.cpu_experts is None:
+            request = replace(request, gpu_layers=ALL_LAYERS)
         context = self.context or min(own.context or preferred, preferred)
         model = replace(self.model, placement_request=request)
         try:
-            plan = replace(self, model=model, context=context, beside_others=True).plan()
+            replace(self, model=model, context=context, beside_others=True).plan()
         except planner.ModelTooLargeError:
             return False
         except EngineError:
-            return True
-        is_chosen = own.gpu_layers is not None or own.cpu_experts is not None
-        if plan is None or model.path is None or is_chosen or not on_gpus:
-            return True
-        layers = len(memory_estimate.read_model_sizes(model.path).layers)
-        return plan.placement.gpu_layers > layers and not plan.placement.cpu_experts
+            pass
+        return True
 
     async def recover_from_crash(self) -> None:
         """After a crash while loading, find out what llama.cpp can do here. Raises EngineError."""

@@ -77,10 +77,6 @@ class EngineProvider:
         self.placement_plan, self.is_placed, self.other_format = None, False, None
         self._searched_at = -math.inf
 
-    def set_beside_others(self, *, beside: bool) -> None:
-        """Say whether other models of this process stay in memory when this one is loaded."""
-        self.loader = replace(self.loader, beside_others=beside)
-
     def note_loaded(self, engine: Engine) -> None:
         self.context_length, self.knows_context = engine.context_length, True
         self.is_placed = False

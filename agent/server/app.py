@@ -67,7 +67,7 @@ def create_app(
     options = replace(options, client_servers=options.client_servers or loopback_only)
     defaults = turn_defaults or TurnOptions()
     service = ResponseService(runtime, defaults, options, store=store, models=models)
-    metrics = Metrics(runtime, lambda: service.models.runtimes, _replicas)
+    metrics = Metrics(runtime, lambda: [model.runtime for model in service.models.known], _replicas)
     encoder = SseEncoder(
         OPEN_RESPONSES_NAMES if options.reasoning_events == "open-responses" else None
     )

@@ -138,8 +138,8 @@ def serve_models(
 
     with user_errors(EngineError):
         models = [resolve_model(name, runtime.paths) for name in kept]
-    is_script = runtime.script is not None
-    return ServedModels(runtime, turn_options(runtime.model), None if is_script else create, models)
+    further = create if runtime.script is None else None
+    return ServedModels(runtime, turn_options(runtime.model), further, models)
 
 
 async def _main(
@@ -304,7 +304,7 @@ class HttpServer(QuietServer):
     async def _stop_if_silent(self) -> None:
         """Stop the responses that wait for another server which does not answer."""
         seen = {turn: len(turn.log.events) for turn in self.service.running}
-        for runtime in self.service.models.runtimes:
+        for runtime in {turn.runtime for turn in seen}:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SILENCE_SECONDS):
                     if await health_problem(runtime) is None:

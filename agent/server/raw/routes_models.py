@@ -1,11 +1,23 @@
-"""Lists of models, and their load and unload as in llama-server's router:
+"""The models with their limits, as other servers name them, and their load and unload as in
+llama-server's router:
 https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md#using-multiple-models"""
 
 from __future__ import annotations
 
+import asyncio
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agent.engine.placement.gguf_header import read_metadata, read_outline, read_vocabulary_size
+from agent.engine.placement.memory_estimate import split_files
+from agent.engine.protocol import EngineError
+from agent.formats import detect
 from agent.server.http.endpoints import endpoint
 from agent.server.http.errors import missing
 from agent.server.http.json_response import JsonResponse, speaks_anthropic
@@ -13,7 +25,6 @@ from agent.server.http.request_body import read_body
 from agent.server.input.parsing import parse_json_object, validate
 from agent.server.input.schemas import RequestModel
 from agent.server.messages.answers import model_info, model_page
-from agent.server.raw.model_description import describe_models
 from agent.server.responses.answer_schemas import ModelChange, ModelObject, ModelPage
 from agent.server.responses.models import ServedModel
 from agent.server.responses.service import ResponseService
@@ -33,8 +44,8 @@ class ModelRoutes:
 
     @endpoint("GET", "/v1/models", ModelPage)
     async def models(self, request: Request) -> Response:
-        """GET /v1/models: the loaded model first, then all that a request may name."""
-        models = await describe_models(await self._models.list_all(), self._service.started_at)
+        """GET /v1/models: all that a request may name, first the one that runs without a name."""
+        models = await self._describe(await self._models.list_all())
         if speaks_anthropic(request.scope):
             return JsonResponse(model_page(models))
         return JsonResponse({"object": "list", "data": models})
@@ -43,19 +54,19 @@ class ModelRoutes:
     async def model(self, request: Request) -> Response:
         """GET /v1/models/{id}"""
         name = request.path_params["id"]
-        models = await describe_models([await self._models.find(name)], self._service.started_at)
+        models = await self._describe([await self._models.find(name)])
         model = next((m for m in models if m["id"] == name), models[0])
         return JsonResponse(model_info(model) if speaks_anthropic(request.scope) else model)
 
     @endpoint("POST", "/v1/models/load", ModelChange, body=ModelName)
     async def load(self, request: Request) -> Response:
         """POST /models/load: load a model; answered once it is in memory."""
-        await self._models.load(await self._named(request))
-        return JsonResponse({"success": True})
+        async with self._models.in_use((await self._named(request)).name):
+            return JsonResponse({"success": True})
 
     @endpoint("POST", "/v1/models/unload", ModelChange, body=ModelName)
     async def unload(self, request: Request) -> Response:
-        """POST /models/unload: unload a model; answered once nothing uses it and it is unloaded."""
+        """POST /models/unload: unload a model as soon as nothing uses it; answered after that."""
         await self._models.unload(await self._named(request))
         return JsonResponse({"success": True})
 
@@ -64,3 +75,82 @@ class ModelRoutes:
         if (name := validate(ModelName, body).model) is None:
             raise missing("model")
         return await self._models.find(name)
+
+    async def _describe(self, models: Sequence[ServedModel]) -> list[dict[str, Any]]:
+        """The models, and an entry for each name of ``--alias``."""
+        described: list[dict[str, Any]] = []
+        for served in models:
+            entry = await asyncio.to_thread(_describe, served, self._service.started_at)
+            others = [name for name in served.runtime.aliases if name != served.name]
+            described += [entry, *({**entry, "id": name} for name in others)]
+        return described
+
+
+def _describe(served: ServedModel, created: int) -> dict[str, Any]:
+    runtime, model, form = served.runtime, served.runtime.model, served.runtime.format
+    try:
+        expected, *abilities = (None, True, True) if model.path is None else _read_facts(model.path)
+    except EngineError:
+        expected, *abilities = None, False, False
+    if form is not None:
+        abilities = [form.parses_calls, bool(form.end_reasoning())]
+    context = runtime.known_context_length
+    if context is None and not served.is_first:  # its placement may leave it fewer
+        limits = (model.placement_request.context, expected)
+        context = min((limit for limit in limits if limit), default=None)
+    waiting = "loading" if served.is_loading else "unloaded"
+    aliases = [name for name in model.aliases if "/" not in name]
+    abilities = zip(("tools", "thinking"), abilities, strict=True)
+    description: dict[str, Any] = {
+        "id": model.name,
+        "object": "model",
+        "created": created,
+        "owned_by": "local",
+        "root": model.name,
+        "parent": None,
+        "aliases": ["default", *aliases] if served.is_first else aliases,
+        "context_length": context,
+        "max_model_len": context,
+        "status": {
+            "value": waiting if runtime.loaded is None else "loaded",
+            "failed": served.has_failed,
+        },
+        "capabilities": ["completion", *(name for name, has in abilities if has)],
+    }
+    if runtime.loaded is not None and runtime.provider.loader.is_local and runtime.script is None:
+        try:
+            path = runtime.provider.loader.gguf_path(lambda done: None)
+            description["meta"] = _read_meta(path)
+        except EngineError:
+            pass  # its file has gone since it was loaded
+    return description
+
+
+@lru_cache(maxsize=256)
+def _read_facts(path: Path) -> tuple[int | None, bool, bool]:
+    """The context that a GGUF's model was trained for, and whether its chat template has tools and
+    reasoning. Raises EngineError."""
+    values = read_metadata(path)
+    context = values.get(f"{values.get('general.architecture')}.context_length")
+    template, is_harmony = (
+        str(values.get("tokenizer.chat_template", "")),
+        detect.is_harmony(values),
+    )
+    known = context if isinstance(context, int) else None
+    return known, is_harmony or "tools" in template, is_harmony or "think" in template
+
+
+@lru_cache(maxsize=4)
+def _read_meta(path: Path) -> dict[str, Any]:
+    """Facts of a GGUF, as llama.cpp's server names them. Raises EngineError."""
+    outlines = [read_outline(part) for part in split_files(path)]
+    metadata = outlines[0].metadata
+    architecture, vocabulary_size = read_vocabulary_size(path)
+    tensors = [tensor for outline in outlines for tensor in outline.tensors]
+    return {
+        "n_vocab": vocabulary_size,
+        "n_ctx_train": metadata.get(f"{architecture}.context_length"),
+        "n_embd": metadata.get(f"{architecture}.embedding_length"),
+        "n_params": sum(math.prod(tensor.shape) for tensor in tensors),
+        "size": sum(tensor.size for tensor in tensors),
+    }

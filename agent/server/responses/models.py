@@ -1,21 +1,18 @@
 """The models that a server answers with: the one that it was started with and, where it may load
-others, all that this machine or models.toml has, each loaded by the first request that names it.
+others, all that can run here, each loaded by the first request that names it.
 
 Loads happen one at a time, in the order of the requests. A model is loaded next to those in memory if
-the planner finds room for it; otherwise it replaces the one that was used least recently, once nothing
-uses that. Requests for a model that is about to be replaced wait behind the load::
-
-    unloaded --named--> waiting --lock, room--> loading --> loaded --keep-alive, replaced--> unloaded
+the planner finds room for it; else it replaces the one that was used least recently, once nothing uses
+that. Requests for a model that is about to be replaced wait behind that load.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, replace
 
 from agent.engine.protocol import EngineError
 from agent.errors import UserError
@@ -24,8 +21,6 @@ from agent.models.resolve import runnable_models
 from agent.runtime.runtime import ENDING, LoadedModel, Runtime
 from agent.server.http.errors import ApiError, invalid
 from agent.turn.options import TurnOptions
-
-log = logging.getLogger(__name__)
 
 CreateModel = Callable[[Model], tuple[Runtime, TurnOptions]]
 """Makes the runtime of a further model and the options of its turns. Raises UserError."""
@@ -61,12 +56,6 @@ class ServedModel:
     def names(self) -> tuple[str, ...]:
         return (self.name, *self.runtime.model.aliases, *self.runtime.aliases)
 
-    @property
-    def state(self) -> str:
-        if self.runtime.loaded is not None:
-            return "loaded"
-        return "loading" if self.is_loading else "unloaded"
-
 
 class ServedModels:
     """Finds a model by name, and keeps it loaded while it is in use."""
@@ -81,24 +70,17 @@ class ServedModels:
         """``create``: None: there is only the model of ``runtime``. ``kept``: stay loaded. Raises
         UserError."""
         self.first = ServedModel(runtime, defaults, is_first=True)
-        self._known, self._create = [self.first], create
+        self.known = [self.first]
+        """Those that were named or listed before."""
+        self._create = create
         self._look_again_at, self._looking = 0.0, asyncio.Lock()
         self._lock = asyncio.Lock()
         """Held by the one request that loads or unloads a model."""
         self._waiting: set[asyncio.Timeout] = set()
         self._is_ending = False
         for model in kept:
-            served = self._known_as(model) or self._add(model)
+            served = self._add(model)
             served.is_kept, served.runtime.keep_alive = True, None
-
-    @property
-    def known(self) -> Sequence[ServedModel]:
-        """Those that were named or listed before; the first one comes first."""
-        return self._known
-
-    @property
-    def runtimes(self) -> list[Runtime]:
-        return [served.runtime for served in self._known]
 
     # --- names ---
 
@@ -106,44 +88,39 @@ class ServedModels:
         """All models that can run now."""
         async with self._looking:
             if self._create is not None and time.monotonic() >= self._look_again_at:
-                models: list[Model] = []
                 with suppress(EngineError):  # models.toml is being edited
-                    models = await asyncio.to_thread(runnable_models, self.first.runtime.paths)
-                for model in models:
-                    if self._known_as(model) is None:
+                    paths = self.first.runtime.paths
+                    for model in await asyncio.to_thread(runnable_models, paths):
                         with suppress(UserError):
                             self._add(model)
                 self._look_again_at = time.monotonic() + LOOK_AGAIN_SECONDS
-        return [m for m in self._known if m.is_first or m.runtime.model.installed]
+        return [m for m in self.known if m.is_first or m.runtime.model.installed]
 
-    def _known_as(self, model: Model) -> ServedModel | None:
-        """The model of this name, or of another program's file."""
-        for served in self._known:
+    def _add(self, model: Model) -> ServedModel:
+        """The served model of this name, or of another program's file. Raises UserError."""
+        for served in self.known:
             own = served.runtime.model
             is_same_file = own.path and model.path and own.path.resolve() == model.path.resolve()
             if own.name == model.name or (is_same_file and model.program):
                 return served
-        return None
-
-    def _add(self, model: Model) -> ServedModel:
-        assert self._create is not None
-        self._known.append(served := ServedModel(*self._create(model)))
+        if self._create is None:
+            raise UserError("A script (--engine) stands for one model.")
+        self.known.append(served := ServedModel(*self._create(model)))
         return served
 
     async def find(self, name: str | None) -> ServedModel:
         """The model with this name or alias; None: the first one. Raises ApiError: 404."""
         if name is None or name == "default":
             return self.first
-        for listed in (self._known, await self.list_all()):
-            if (served := next((m for m in listed if name in m.names), None)) is not None:
-                return served
-        names = [f"'{served.name}'" for served in listed]
-        has = (
-            f"runs {names[0]}" if len(names) == 1 else f"has {', '.join(names[:MAX_NAMED_MODELS])}"
-        )
-        if len(names) > MAX_NAMED_MODELS:
-            has += " and those of GET /v1/models"
-        message = f"The model '{name[:100]}' does not exist; this server {has}."
+        known = self.known
+        if not any(name in served.names for served in known):
+            known = await self.list_all()
+        if (found := next((served for served in known if name in served.names), None)) is not None:
+            return found
+        names = [f"'{served.name}'" for served in known]
+        has = f"has {', '.join(names[:MAX_NAMED_MODELS])}" if names[1:] else f"runs {names[0]}"
+        more = ", …" if names[MAX_NAMED_MODELS:] else ""
+        message = f"The model '{name[:100]}' does not exist; this server {has}{more}."
         raise ApiError(404, message, code="model_not_found", param="model")
 
     async def name_of_vocabulary(self, vocabulary: str | None) -> str | None:
@@ -158,7 +135,7 @@ class ServedModels:
 
     async def ready(self) -> None:
         """Load the first model and those that are kept loaded. Raises EngineError."""
-        for served in self._known:
+        for served in self.known:
             if served.is_first or served.is_kept:
                 async with self._held(served):
                     await served.runtime.ready()
@@ -168,42 +145,33 @@ class ServedModels:
         """Load a model if need be, and keep it loaded for the block. Raises ApiError."""
         served = await self.find(name)
         async with AsyncExitStack() as stack:
-            try:
+            with _unavailable():
                 async with self._held(served):
                     loaded = await stack.enter_async_context(served.runtime.in_use())
-            except EngineError as error:
-                raise ApiError(503, str(error), code="model_not_available") from error
             await self.find(name)  # the app may have chosen another meanwhile
             yield served, loaded
-
-    async def load(self, served: ServedModel) -> None:
-        """Raises ApiError."""
-        async with self.in_use(served.name):
-            pass
 
     async def unload(self, served: ServedModel) -> None:
         """Unload a model once nothing uses it. Raises ApiError."""
         if served.is_kept:
             raise invalid("model", f"The model '{served.name}' is kept loaded, by --models.")
-        try:
+        with _unavailable():
             async with self._alone():
-                await self._retire(served)
-        except EngineError as error:
-            raise ApiError(503, str(error), code="model_not_available") from error
+                await _retire(served)
 
     def stop_waiting(self) -> None:
         """Let no request wait for a model any longer: the server is about to end."""
         self._is_ending = True
         for waiting in self._waiting:
             waiting.reschedule(0)
-        for runtime in self.runtimes:
-            if runtime.loaded is None:
-                runtime.stop_waiting()
+        for served in self.known:
+            if served.runtime.loaded is None:
+                served.runtime.stop_waiting()
 
     @asynccontextmanager
     async def _held(self, served: ServedModel) -> AsyncIterator[None]:
         """Keep a model in memory for the block, once it is there. Raises EngineError."""
-        runtime, served.used_at = served.runtime, time.monotonic()
+        runtime = served.runtime
         if self._create is None:
             yield
             return
@@ -233,19 +201,18 @@ class ServedModels:
             self._waiting.discard(limit)
 
     async def _load(self, served: ServedModel) -> None:
-        served.is_loading = True
+        served.is_loading, provider = True, served.runtime.provider
         try:
             while served.runtime.loaded is None:
-                others = [m for m in self._known if m is not served and m.runtime.occupies_memory]
-                loader = served.runtime.provider.loader
+                others = [m for m in self.known if m is not served and m.runtime.occupies_memory]
                 replaceable = [m for m in others if not m.is_kept]
-                if replaceable and not await asyncio.to_thread(
-                    loader.fits_beside_others, on_gpus=any(map(_is_on_gpus, others))
-                ):
-                    oldest = min(replaceable, key=lambda m: (m.runtime.is_used, m.used_at))
-                    await self._retire(oldest)
+                plans = [m.runtime.provider.placement_plan for m in others]
+                on_gpus = any(plan is not None and plan.placement.gpu_layers for plan in plans)
+                fits = provider.loader.fits_beside_others
+                if replaceable and not await asyncio.to_thread(fits, on_gpus=on_gpus):
+                    await _retire(min(replaceable, key=lambda m: (m.runtime.is_used, m.used_at)))
                     continue
-                served.runtime.provider.set_beside_others(beside=bool(others))
+                provider.loader = replace(provider.loader, beside_others=bool(others))
                 await served.runtime.ready()
             served.has_failed = False
         except EngineError:
@@ -254,14 +221,18 @@ class ServedModels:
         finally:
             served.is_loading = False
 
-    async def _retire(self, served: ServedModel) -> None:
-        served.is_leaving = True
-        try:
-            await served.runtime.unload_when_idle()
-        finally:
-            served.is_leaving = False
+
+async def _retire(served: ServedModel) -> None:
+    served.is_leaving = True
+    try:
+        await served.runtime.unload_when_idle()
+    finally:
+        served.is_leaving = False
 
 
-def _is_on_gpus(served: ServedModel) -> bool:
-    plan = served.runtime.provider.placement_plan
-    return plan is not None and plan.placement.gpu_layers > 0
+@contextmanager
+def _unavailable() -> Iterator[None]:
+    try:
+        yield
+    except EngineError as error:
+        raise ApiError(503, str(error), code="model_not_available") from error

@@ -149,15 +149,14 @@ class ModelLoader:
             plan = plan_for(shorter)
         return plan
 
-    def fits_beside_others(self, *, on_gpus: bool) -> bool:
-        """Whether the model fits without the loss of much next to those in memory: with a context of
-        `PREFERRED_CONTEXT_TOKENS` and, if those are ``on_gpus``, with all layers there. True also where
-        the load will say what is wrong."""
+    def fits_beside_others(self) -> bool:
+        """Whether the model fits next to those in memory with a context of `PREFERRED_CONTEXT_TOKENS`
+        and, where there are GPUs, all layers there. True also where the load will say what is wrong."""
         from agent.engine.placement import planner
 
         own, preferred = self.model.placement_request, planner.PREFERRED_CONTEXT_TOKENS
         request = replace(own, kv_type=own.kv_type or "f16", overcommit=False)
-        if on_gpus and own.gpu_layers is None and own.cpu_experts is None:
+        if own.gpu_layers is None and own.cpu_experts is None:
             request = replace(request, gpu_layers=ALL_LAYERS)
         context = self.context or min(own.context or preferred, preferred)
         model = replace(self.model, placement_request=request)

@@ -31,7 +31,6 @@ from tools.policy.approvals import Policy
 
 log = logging.getLogger(__name__)
 
-ENDING = "This program is ending: it does not wait for the model."
 SERVER_WAIT_SECONDS = 5.0
 """Time that an optional MCP server may delay an interactive turn."""
 
@@ -102,7 +101,8 @@ class Runtime:
         """Turns that have not ended, and other uses of the model (`in_use`)."""
         self.on_close: list[Callable[[], Awaitable[None]]] = []
         """Awaited when the runtime is closed, after the tools and before the engine."""
-        self._ending = asyncio.Event()
+        self._waits: set[asyncio.Timeout] = set()
+        self._is_ending = False
         self._wrap_generation = wrap_generation
         self.prefetcher = Prefetcher(self._generate)
         self.typing_pause = TypingPause()
@@ -176,27 +176,37 @@ class Runtime:
         await asyncio.gather(self.load(progress), servers)
 
     def stop_waiting(self) -> None:
-        """Let `in_use` wait for the model no longer: the program is about to end."""
-        self._ending.set()
+        """Let nobody wait for the model any longer: the program is about to end."""
+        self._is_ending = True
+        for wait in self._waits:
+            wait.reschedule(0)
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncIterator[None]:
+        """A block that `stop_waiting` ends. Raises EngineError then."""
+        wait = asyncio.timeout(0 if self._is_ending else None)
+        self._waits.add(wait)
+        try:
+            async with wait:
+                yield
+        except TimeoutError as error:
+            if not wait.expired():
+                raise
+            ending = "This program is ending: it does not wait for the model."
+            raise EngineError(ending) from error
+        finally:
+            self._waits.discard(wait)
 
     @asynccontextmanager
     async def in_use(self) -> AsyncIterator[LoadedModel]:
         """Make `ready` and keep the model loaded until the context ends. Raises EngineError."""
         self.typing_pause.hurry()
         try:
-            ready = asyncio.ensure_future(self.ready())
-            ending = asyncio.ensure_future(self._ending.wait())
-            try:
-                await asyncio.wait({ready, ending}, return_when=asyncio.FIRST_COMPLETED)
-                if not ready.done():
-                    raise EngineError(ENDING)
-                ready.result()
-            finally:
-                ready.cancel()
-                ending.cancel()
-            while (loaded := self.loaded) is None:  # another was chosen in that moment
-                await self.load()
-            self.begin_turn()
+            async with self.waiting():
+                await self.ready()
+                while (loaded := self.loaded) is None:  # another was chosen in that moment
+                    await self.load()
+                self.begin_turn()
         finally:
             self.typing_pause.relax()
         try:

@@ -285,7 +285,8 @@ class Conversations:
     @asynccontextmanager
     async def _model(self, conversation: Conversation) -> AsyncIterator[tuple[str, LoadedModel]]:
         """Keep the model of a conversation loaded for a block; yields its name too."""
-        name = await self._models.name_of_vocabulary(conversation.vocabulary)
+        names = (served.name for served in self._models.known)
+        name = next((name for name in names if name == conversation.vocabulary), None)
         async with self._models.in_use(name) as (served, loaded):
             check_vocabulary(conversation, loaded.vocabulary)
             conversation.vocabulary = loaded.vocabulary

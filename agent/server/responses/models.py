@@ -18,14 +18,12 @@ from agent.engine.protocol import EngineError
 from agent.errors import UserError
 from agent.models.catalog import Model
 from agent.models.resolve import runnable_models
-from agent.runtime.runtime import ENDING, LoadedModel, Runtime
+from agent.runtime.runtime import LoadedModel, Runtime
 from agent.server.http.errors import ApiError, invalid
 from agent.turn.options import TurnOptions
 
 CreateModel = Callable[[Model], tuple[Runtime, TurnOptions]]
 """Makes the runtime of a further model and the options of its turns. Raises UserError."""
-LOOK_AGAIN_SECONDS = 1.0
-"""TTL of the list of models on this machine."""
 MAX_NAMED_MODELS = 5
 """Models that an error names."""
 
@@ -72,12 +70,8 @@ class ServedModels:
         self.first = ServedModel(runtime, defaults, is_first=True)
         self.known = [self.first]
         """Those that were named or listed before."""
-        self._create = create
-        self._look_again_at, self._looking = 0.0, asyncio.Lock()
-        self._lock = asyncio.Lock()
-        """Held by the one request that loads or unloads a model."""
-        self._waiting: set[asyncio.Timeout] = set()
-        self._is_ending = False
+        self._create, self._lock = create, asyncio.Lock()
+        """The lock is held by the one request that loads or unloads a model."""
         for model in kept:
             served = self._add(model)
             served.is_kept, served.runtime.keep_alive = True, None
@@ -86,14 +80,10 @@ class ServedModels:
 
     async def list_all(self) -> list[ServedModel]:
         """All models that can run now."""
-        async with self._looking:
-            if self._create is not None and time.monotonic() >= self._look_again_at:
-                with suppress(EngineError):  # models.toml is being edited
-                    paths = self.first.runtime.paths
-                    for model in await asyncio.to_thread(runnable_models, paths):
-                        with suppress(UserError):
-                            self._add(model)
-                self._look_again_at = time.monotonic() + LOOK_AGAIN_SECONDS
+        with suppress(EngineError, UserError):  # a file is being edited
+            if self._create is not None:
+                for model in await asyncio.to_thread(runnable_models, self.first.runtime.paths):
+                    self._add(model)
         return [m for m in self.known if m.is_first or m.runtime.model.installed]
 
     def _add(self, model: Model) -> ServedModel:
@@ -117,19 +107,9 @@ class ServedModels:
             known = await self.list_all()
         if (found := next((served for served in known if name in served.names), None)) is not None:
             return found
-        names = [f"'{served.name}'" for served in known]
-        has = f"has {', '.join(names[:MAX_NAMED_MODELS])}" if names[1:] else f"runs {names[0]}"
-        more = ", …" if names[MAX_NAMED_MODELS:] else ""
-        message = f"The model '{name[:100]}' does not exist; this server {has}{more}."
+        names = "', '".join(served.name for served in known[:MAX_NAMED_MODELS])
+        message = f"The model '{name[:100]}' does not exist; this server runs '{names}'."
         raise ApiError(404, message, code="model_not_found", param="model")
-
-    async def name_of_vocabulary(self, vocabulary: str | None) -> str | None:
-        """The name of a model with this vocabulary; None: the first one has it, or none is known."""
-        for served in await self.list_all() if vocabulary is not None else ():
-            current = served.runtime.loaded or served.runtime.asleep
-            if vocabulary in (served.name, current and current.vocabulary):
-                return served.name
-        return None
 
     # --- use ---
 
@@ -139,6 +119,7 @@ class ServedModels:
             if served.is_first or served.is_kept:
                 async with self._held(served):
                     await served.runtime.ready()
+        await self.list_all()  # those whose conversations are in the store
 
     @asynccontextmanager
     async def in_use(self, name: str | None) -> AsyncIterator[tuple[ServedModel, LoadedModel]]:
@@ -156,16 +137,13 @@ class ServedModels:
         if served.is_kept:
             raise invalid("model", f"The model '{served.name}' is kept loaded, by --models.")
         with _unavailable():
-            async with self._alone():
+            async with served.runtime.waiting(), self._lock:
                 await _retire(served)
 
     def stop_waiting(self) -> None:
         """Let no request wait for a model any longer: the server is about to end."""
-        self._is_ending = True
-        for waiting in self._waiting:
-            waiting.reschedule(0)
         for served in self.known:
-            if served.runtime.loaded is None:
+            if served.runtime.loaded is None or served.is_leaving:
                 served.runtime.stop_waiting()
 
     @asynccontextmanager
@@ -176,7 +154,7 @@ class ServedModels:
             yield
             return
         if runtime.loaded is None or served.is_leaving:
-            async with self._alone():
+            async with runtime.waiting(), self._lock:
                 await self._load(served)
                 runtime.begin_turn()
         else:
@@ -187,29 +165,13 @@ class ServedModels:
             served.used_at = time.monotonic()
             runtime.end_turn()
 
-    @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        """Be the one that loads or unloads. Raises EngineError when the server ends."""
-        limit = asyncio.timeout(0 if self._is_ending else None)
-        self._waiting.add(limit)
-        try:
-            async with limit, self._lock:
-                yield
-        except TimeoutError as error:
-            raise EngineError(ENDING) from error
-        finally:
-            self._waiting.discard(limit)
-
     async def _load(self, served: ServedModel) -> None:
         served.is_loading, provider = True, served.runtime.provider
         try:
             while served.runtime.loaded is None:
                 others = [m for m in self.known if m is not served and m.runtime.occupies_memory]
                 replaceable = [m for m in others if not m.is_kept]
-                plans = [m.runtime.provider.placement_plan for m in others]
-                on_gpus = any(plan is not None and plan.placement.gpu_layers for plan in plans)
-                fits = provider.loader.fits_beside_others
-                if replaceable and not await asyncio.to_thread(fits, on_gpus=on_gpus):
+                if replaceable and not await asyncio.to_thread(provider.loader.fits_beside_others):
                     await _retire(min(replaceable, key=lambda m: (m.runtime.is_used, m.used_at)))
                     continue
                 provider.loader = replace(provider.loader, beside_others=bool(others))

@@ -76,6 +76,7 @@ def create_runtime(
         settings = load_settings(paths)
         tool_setup = build_toolbox(_toolbox_options(launch, tools, settings, paths))
     script = _script_path(launch.engine)
+    keep_alive_choices = (keep_alive, model.keep_alive, settings.keep_alive)
     trace = None
     if launch.trace is not None:
         from agent.observability.trace import Trace
@@ -87,7 +88,7 @@ def create_runtime(
         ModelLoader(model, paths, script, launch.context, cache_bytes, sequences),
         tool_setup.host,
         tool_setup.policy,
-        keep_alive=keep_alive_seconds(model, keep_alive),
+        keep_alive=next((seconds for seconds in keep_alive_choices if seconds is not None), None),
         serves_engine=serves_engine,
         own_engine=launch.own_engine,
         wrap_generation=None if trace is None else trace.wrap_generation,
@@ -96,13 +97,6 @@ def create_runtime(
         runtime.hub.subscribe(trace.follow)
         runtime.on_close.append(trace.close)
     return runtime
-
-
-def keep_alive_seconds(model: Model, option: float | None) -> float | None:
-    """After how many idle seconds a model is unloaded: by an option, else its entry, else config.toml;
-    None: never. Raises UserError."""
-    choices = (option, model.keep_alive, load_settings(user_paths()).keep_alive)
-    return next((seconds for seconds in choices if seconds is not None), None)
 
 
 def create_toolbox(

@@ -107,8 +107,10 @@ class ModelLoader:
         how many ran out of memory. Raises EngineError where it cannot fit."""
         if not self.is_local or self.model.embedded or self.model.path is None:
             return None
+        import psutil
+
         from agent.engine.placement import cpu_probe, memory_estimate, planner
-        from agent.engine.placement.devices import free_memory, list_devices, mapped_bytes
+        from agent.engine.placement.devices import free_memory, list_devices
         from agent.engine.placement.draft_placement import plan_with_draft
 
         draft, draft_sizes = resolve_draft(self.model, self.paths), None
@@ -140,7 +142,9 @@ class ModelLoader:
             return plan_with_draft(names, both, memory, gpus, request)
 
         name = self.model.name
-        memory = free_memory() - (mapped_bytes() if self.beside_others else 0)
+        memory = free_memory()
+        if self.beside_others:  # the files in this process's memory, their weights, count as free
+            memory -= getattr(psutil.Process().memory_info(), "shared", 0)
         plan = plan_for(request)
         for _ in range(failed_loads if self.context is None else 0):
             shorter = replace(

@@ -153,6 +153,13 @@ class Runtime:
         return self.provider.context_length
 
     @property
+    def state(self) -> str:
+        """``loaded``, ``loading`` or ``unloaded``."""
+        if self.loaded is not None:
+            return "loaded"
+        return "loading" if self._lock.locked() else "unloaded"
+
+    @property
     def is_used(self) -> bool:
         """Whether a turn, or another program, uses the model."""
         return bool(self.running_turns or self.provider.served_generations)

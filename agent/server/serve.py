@@ -130,7 +130,8 @@ def serve_models(
     ``kept``: names of those that stay loaded. Raises UserError."""
 
     def create(model: Model) -> tuple[Runtime, TurnOptions]:
-        seconds = bootstrap.keep_alive_seconds(model, keep_alive)
+        choices = (keep_alive, model.keep_alive, load_settings(runtime.paths).keep_alive)
+        seconds = next((choice for choice in choices if choice is not None), None)
         return runtime.beside(model, seconds), turn_options(model)
 
     def turn_options(model: Model) -> TurnOptions:
@@ -153,9 +154,7 @@ async def _main(
     try:
         code = await _wait_ready(runtime, server)
         if code == EXIT_DONE and not server.service.draining:
-            names = [m.name for m in models.known if m.is_first or m.is_kept]
-            verb = "is" if len(names) == 1 else "are"
-            echo(f"{', '.join(names)} {verb} served at {base_url(listener)} (Ctrl-C stops)")
+            echo(f"{runtime.model.name} is served at {base_url(listener)} (Ctrl-C stops)")
         if code != EXIT_DONE:
             server.drain()
         await serving

@@ -68,14 +68,6 @@ def free_memory(cgroup_root: Path = CGROUP_ROOT) -> int:
     )
 
 
-def mapped_bytes() -> int:
-    """Return the bytes of files, such as weights, that this process has in memory: `free_memory` counts
-    them as free. 0 where the system does not say."""
-    import psutil
-
-    return int(getattr(psutil.Process().memory_info(), "shared", 0))
-
-
 def _cgroup_budget(limit: Path, usage: Path, stat: Path) -> int:
     try:
         limit_bytes = int(limit.read_text())

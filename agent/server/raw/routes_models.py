@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agent.engine.placement.gguf_header import read_metadata, read_outline, read_vocabulary_size
+from agent.engine.placement.gguf_header import read_outline, read_vocabulary_size
 from agent.engine.placement.memory_estimate import split_files
 from agent.engine.protocol import EngineError
 from agent.formats import detect
@@ -88,19 +89,19 @@ class ModelRoutes:
 
 def _describe(served: ServedModel, created: int) -> dict[str, Any]:
     runtime, model, form = served.runtime, served.runtime.model, served.runtime.format
-    try:
-        expected, *abilities = (None, True, True) if model.path is None else _read_facts(model.path)
-    except EngineError:
-        expected, *abilities = None, False, False
+    meta, trained, abilities, loader = {}, None, (True, True), runtime.provider.loader
+    if loader.is_local and (runtime.loaded is not None or model.path is not None):
+        with suppress(EngineError):  # its file has gone, or is none
+            meta, abilities = _read_header(loader.gguf_path(lambda done: None))
+            trained = meta["n_ctx_train"]
     if form is not None:
-        abilities = [form.parses_calls, bool(form.end_reasoning())]
+        abilities = form.parses_calls, bool(form.end_reasoning())
     context = runtime.known_context_length
     if context is None and not served.is_first:  # its placement may leave it fewer
-        limits = (model.placement_request.context, expected)
+        limits = (model.placement_request.context, trained)
         context = min((limit for limit in limits if limit), default=None)
-    waiting = "loading" if served.is_loading else "unloaded"
     aliases = [name for name in model.aliases if "/" not in name]
-    abilities = zip(("tools", "thinking"), abilities, strict=True)
+    named = zip(("tools", "thinking"), abilities, strict=True)
     description: dict[str, Any] = {
         "id": model.name,
         "object": "model",
@@ -111,46 +112,27 @@ def _describe(served: ServedModel, created: int) -> dict[str, Any]:
         "aliases": ["default", *aliases] if served.is_first else aliases,
         "context_length": context,
         "max_model_len": context,
-        "status": {
-            "value": waiting if runtime.loaded is None else "loaded",
-            "failed": served.has_failed,
-        },
-        "capabilities": ["completion", *(name for name, has in abilities if has)],
+        "status": {"value": runtime.state},
+        "capabilities": ["completion", *(name for name, has in named if has)],
     }
-    if runtime.loaded is not None and runtime.provider.loader.is_local and runtime.script is None:
-        try:
-            path = runtime.provider.loader.gguf_path(lambda done: None)
-            description["meta"] = _read_meta(path)
-        except EngineError:
-            pass  # its file has gone since it was loaded
-    return description
+    has_meta = meta and runtime.loaded is not None and runtime.script is None
+    return {**description, "meta": meta} if has_meta else description
 
 
 @lru_cache(maxsize=256)
-def _read_facts(path: Path) -> tuple[int | None, bool, bool]:
-    """The context that a GGUF's model was trained for, and whether its chat template has tools and
+def _read_header(path: Path) -> tuple[dict[str, Any], tuple[bool, bool]]:
+    """Facts of a GGUF, as llama.cpp's server names them, and whether its chat template has tools and
     reasoning. Raises EngineError."""
-    values = read_metadata(path)
-    context = values.get(f"{values.get('general.architecture')}.context_length")
-    template, is_harmony = (
-        str(values.get("tokenizer.chat_template", "")),
-        detect.is_harmony(values),
-    )
-    known = context if isinstance(context, int) else None
-    return known, is_harmony or "tools" in template, is_harmony or "think" in template
-
-
-@lru_cache(maxsize=4)
-def _read_meta(path: Path) -> dict[str, Any]:
-    """Facts of a GGUF, as llama.cpp's server names them. Raises EngineError."""
     outlines = [read_outline(part) for part in split_files(path)]
     metadata = outlines[0].metadata
     architecture, vocabulary_size = read_vocabulary_size(path)
     tensors = [tensor for outline in outlines for tensor in outline.tensors]
+    template = str(metadata.get("tokenizer.chat_template", ""))
+    is_harmony = detect.is_harmony(metadata)
     return {
         "n_vocab": vocabulary_size,
         "n_ctx_train": metadata.get(f"{architecture}.context_length"),
         "n_embd": metadata.get(f"{architecture}.embedding_length"),
         "n_params": sum(math.prod(tensor.shape) for tensor in tensors),
         "size": sum(tensor.size for tensor in tensors),
-    }
+    }, (is_harmony or "tools" in template, is_harmony or "think" in template)

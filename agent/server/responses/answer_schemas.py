@@ -238,10 +238,8 @@ ItemPage = _model("ItemPage", **_page_of("ListedItem"))
 ModelFacts = _model(
     "ModelFacts", n_vocab=int, n_ctx_train=int | None, n_embd=int | None, n_params=int, size=int
 )
-# Whether a model is in memory, as llama-server's router says it; ``failed``: its last load was an error.
-ModelStatus = _model(
-    "ModelStatus", value=Literal["loaded", "loading", "unloaded"], failed=(bool, False)
-)
+# Whether a model is in memory, as llama-server's router says it.
+ModelStatus = _model("ModelStatus", value=Literal["loaded", "loading", "unloaded"])
 ModelObject = _model(
     "ModelObject",
     id=str,

@@ -39,11 +39,8 @@ class ServedModel:
     """Whether it is meant where no model is named."""
     is_kept: bool = False
     """Whether it stays loaded: --models."""
-    is_loading: bool = False
     is_leaving: bool = False
     """Whether it is unloaded as soon as nothing uses it."""
-    has_failed: bool = False
-    """Whether the last load failed."""
     used_at: float = 0.0
 
     @property
@@ -148,40 +145,30 @@ class ServedModels:
 
     @asynccontextmanager
     async def _held(self, served: ServedModel) -> AsyncIterator[None]:
-        """Keep a model in memory for the block, once it is there. Raises EngineError."""
-        runtime = served.runtime
-        if self._create is None:
-            yield
-            return
-        if runtime.loaded is None or served.is_leaving:
-            async with runtime.waiting(), self._lock:
-                await self._load(served)
-                runtime.begin_turn()
-        else:
+        """Keep a model in memory for the block, or else the room for it. Raises EngineError."""
+        runtime, served.used_at = served.runtime, time.monotonic()
+        if runtime.loaded is not None and not served.is_leaving:
             runtime.begin_turn()
-        try:
+            try:
+                yield
+            finally:
+                runtime.end_turn()
+        elif self._create is None:
             yield
-        finally:
-            served.used_at = time.monotonic()
-            runtime.end_turn()
+        else:
+            async with runtime.waiting(), self._lock:
+                if runtime.loaded is None:
+                    await self._make_room(served)
+                yield
 
-    async def _load(self, served: ServedModel) -> None:
-        served.is_loading, provider = True, served.runtime.provider
-        try:
-            while served.runtime.loaded is None:
-                others = [m for m in self.known if m is not served and m.runtime.occupies_memory]
-                replaceable = [m for m in others if not m.is_kept]
-                if replaceable and not await asyncio.to_thread(provider.loader.fits_beside_others):
-                    await _retire(min(replaceable, key=lambda m: (m.runtime.is_used, m.used_at)))
-                    continue
-                provider.loader = replace(provider.loader, beside_others=bool(others))
-                await served.runtime.ready()
-            served.has_failed = False
-        except EngineError:
-            served.has_failed = True
-            raise
-        finally:
-            served.is_loading = False
+    async def _make_room(self, served: ServedModel) -> None:
+        provider = served.runtime.provider
+        while others := [m for m in self.known if m.runtime.occupies_memory]:
+            replaceable = [m for m in others if not m.is_kept]
+            if not replaceable or await asyncio.to_thread(provider.loader.fits_beside_others):
+                break
+            await _retire(min(replaceable, key=lambda m: (m.runtime.is_used, m.used_at)))
+        provider.loader = replace(provider.loader, beside_others=bool(others))
 
 
 async def _retire(served: ServedModel) -> None:

@@ -190,12 +190,13 @@ async def serve(
 ) -> AsyncIterator[Serve]:
     """Start a server: ``await serve("markup of a reply", …, tools="python")``.
 
-    ``server``: fields of ServerOptions; other keywords are those of LaunchOptions. MCP servers are
-    waited for however busy this machine is.
+    ``server``: fields of ServerOptions; other keywords are those of LaunchOptions. ``kept``: it serves
+    all models, as ``agent serve --models`` does. MCP servers are waited for however busy this machine
+    is.
     """
     from agent import bootstrap
     from agent.server.http.options import ServerOptions
-    from agent.server.serve import HttpServer, base_url, listen, open_store
+    from agent.server.serve import HttpServer, base_url, listen, open_store, serve_models
 
     monkeypatch.setenv("AGENT_HOME", str(home))
     started: list[Served] = []
@@ -205,6 +206,7 @@ async def serve(
         api_key: str | tuple[str, ...] = (),
         allow_origins: tuple[str, ...] = (),
         server: dict[str, Any] | None = None,
+        kept: tuple[str, ...] | None = None,
         **options: Any,
     ) -> Served:
         engine = script(*replies) if replies else None
@@ -219,7 +221,8 @@ async def serve(
         )
         defaults = bootstrap.turn_options(shared, runtime.model)
         store = await open_store(runtime, settings)
-        http_server = HttpServer(runtime, defaults, listener, settings, store)
+        models = None if kept is None else serve_models(runtime, shared, settings, kept)
+        http_server = HttpServer(runtime, defaults, listener, settings, store, models)
         serving = asyncio.create_task(http_server.serve())
         served = Served(base_url(listener), runtime, http_server, serving)
         runtime.hub.subscribe(served.turns.append)

@@ -345,12 +345,17 @@ async def test_response_cache_is_bounded() -> None:
 
 
 def test_token_memo_is_bounded() -> None:
-    memo = TokenMemo(max_tokens=25)
+    memo = TokenMemo(max_tokens=25).of("a model's")
     for name in "abc":
         memo.remember(User(name), Entry([0] * 10))
     assert [name for name in "abc" if memo.recall(User(name))] == ["b", "c"]
-    memo.set_vocabulary("another model's")
-    assert not any(memo.recall(User(name)) for name in "abc")
+
+
+def test_token_memo_keeps_vocabularies_apart() -> None:
+    memo, message = TokenMemo(), User("a")
+    memo.of("a model's").remember(message, Entry([0]))
+    assert memo.of("another model's").recall(message) is None
+    assert memo.of("a model's").recall(message) == Entry([0])
 
 
 def test_comparable_drops_ids_and_times() -> None:

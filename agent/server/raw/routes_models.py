@@ -20,7 +20,6 @@ from agent.engine.placement.memory_estimate import split_files
 from agent.engine.protocol import EngineError
 from agent.formats import detect
 from agent.server.http.endpoints import endpoint
-from agent.server.http.errors import missing
 from agent.server.http.json_response import JsonResponse, speaks_anthropic
 from agent.server.http.request_body import read_body
 from agent.server.input.parsing import parse_json_object, validate
@@ -34,7 +33,7 @@ from agent.server.responses.service import ResponseService
 class ModelName(RequestModel):
     """The body of ``POST /models/load`` and ``/models/unload``."""
 
-    model: str | None = None
+    model: str
 
 
 class ModelRoutes:
@@ -73,17 +72,15 @@ class ModelRoutes:
 
     async def _named(self, request: Request) -> ServedModel:
         body = parse_json_object(await read_body(request, self._service.body_budget))
-        if (name := validate(ModelName, body).model) is None:
-            raise missing("model")
-        return await self._models.find(name)
+        return await self._models.find(validate(ModelName, body).model)
 
     async def _describe(self, models: Sequence[ServedModel]) -> list[dict[str, Any]]:
         """The models, and an entry for each name of ``--alias``."""
         described: list[dict[str, Any]] = []
         for served in models:
             entry = await asyncio.to_thread(_describe, served, self._service.started_at)
-            others = [name for name in served.runtime.aliases if name != served.name]
-            described += [entry, *({**entry, "id": name} for name in others)]
+            names = dict.fromkeys((served.name, *served.runtime.aliases))
+            described += [{**entry, "id": name} for name in names]
         return described
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 from agent.engine.protocol import EngineError
@@ -22,8 +22,6 @@ from agent.runtime.runtime import LoadedModel, Runtime
 from agent.server.http.errors import ApiError, invalid
 from agent.turn.options import TurnOptions
 
-CreateModel = Callable[[Model], tuple[Runtime, TurnOptions]]
-"""Makes the runtime of a further model and the options of its turns. Raises UserError."""
 MAX_NAMED_MODELS = 5
 """Models that an error names."""
 
@@ -36,11 +34,9 @@ class ServedModel:
     defaults: TurnOptions
     """The operator's settings of its turns."""
     is_first: bool = False
-    """Whether it is meant where no model is named."""
     is_kept: bool = False
     """Whether it stays loaded: --models."""
     is_leaving: bool = False
-    """Whether it is unloaded as soon as nothing uses it."""
     used_at: float = 0.0
 
     @property
@@ -59,11 +55,11 @@ class ServedModels:
         self,
         runtime: Runtime,
         defaults: TurnOptions,
-        create: CreateModel | None = None,
+        create: Callable[[Model], tuple[Runtime, TurnOptions]] | None = None,
         kept: Sequence[Model] = (),
     ) -> None:
-        """``create``: None: there is only the model of ``runtime``. ``kept``: stay loaded. Raises
-        UserError."""
+        """``create``: makes the runtime of a further model and its turns' options, or raises UserError;
+        None: there is only the model of ``runtime``. ``kept``: stay loaded. Raises UserError."""
         self.first = ServedModel(runtime, defaults, is_first=True)
         self.known = [self.first]
         """Those that were named or listed before."""
@@ -123,9 +119,11 @@ class ServedModels:
         """Load a model if need be, and keep it loaded for the block. Raises ApiError."""
         served = await self.find(name)
         async with AsyncExitStack() as stack:
-            with _unavailable():
+            try:
                 async with self._held(served):
                     loaded = await stack.enter_async_context(served.runtime.in_use())
+            except EngineError as error:
+                raise ApiError(503, str(error), code="model_not_available") from error
             await self.find(name)  # the app may have chosen another meanwhile
             yield served, loaded
 
@@ -133,9 +131,11 @@ class ServedModels:
         """Unload a model once nothing uses it. Raises ApiError."""
         if served.is_kept:
             raise invalid("model", f"The model '{served.name}' is kept loaded, by --models.")
-        with _unavailable():
+        try:
             async with served.runtime.waiting(), self._lock:
                 await _retire(served)
+        except EngineError as error:
+            raise ApiError(503, str(error), code="server_error") from error
 
     def stop_waiting(self) -> None:
         """Let no request wait for a model any longer: the server is about to end."""
@@ -177,11 +177,3 @@ async def _retire(served: ServedModel) -> None:
         await served.runtime.unload_when_idle()
     finally:
         served.is_leaving = False
-
-
-@contextmanager
-def _unavailable() -> Iterator[None]:
-    try:
-        yield
-    except EngineError as error:
-        raise ApiError(503, str(error), code="model_not_available") from error

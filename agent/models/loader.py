@@ -38,8 +38,6 @@ EMBEDDED_THREADS = ThreadCounts(1, 1)
 """One thread decodes hundreds of its tokens a second; measuring more would take too long."""
 RETRY_MEMORY_SHARE = 0.8
 """Factor on the GPUs' free memory for each load that ran out of memory."""
-ALL_LAYERS = 1_000_000
-"""More layers than a model has: the planner takes them all."""
 
 NORMAL_TOKEN = 1
 """LLAMA_TOKEN_TYPE_NORMAL of llama.h: a token of ordinary text."""
@@ -161,7 +159,7 @@ class ModelLoader:
         own, preferred = self.model.placement_request, planner.PREFERRED_CONTEXT_TOKENS
         request = replace(own, kv_type=own.kv_type or "f16", overcommit=False)
         if own.gpu_layers is None and own.cpu_experts is None:
-            request = replace(request, gpu_layers=ALL_LAYERS)
+            request = replace(request, gpu_layers=10**6)  # all that it has
         context = self.context or min(own.context or preferred, preferred)
         model = replace(self.model, placement_request=request)
         try:

@@ -164,15 +164,6 @@ class Runtime:
         """Whether a turn, or another program, uses the model."""
         return bool(self.running_turns or self.provider.served_generations)
 
-    @property
-    def occupies_memory(self) -> bool:
-        """Whether the model is in the memory of this process."""
-        if self.loaded is None or not self.provider.loader.is_local:
-            return False
-        from agent.engine.llama.engine import LlamaEngine
-
-        return isinstance(self.loaded.engine, LlamaEngine)
-
     async def start(self) -> None:
         """Begin to connect the MCP servers; the model waits for the first turn or `ready`."""
         await self.host.start()
@@ -199,8 +190,7 @@ class Runtime:
         except TimeoutError as error:
             if not wait.expired():
                 raise
-            ending = "This program is ending: it does not wait for the model."
-            raise EngineError(ending) from error
+            raise EngineError("This program is ending: it does not wait for the model.") from error
         finally:
             self._waits.discard(wait)
 

@@ -1,10 +1,9 @@
 """The models that a server answers with: the one that it was started with and, where it may load
 others, all that can run here, each loaded by the first request that names it.
 
-Loads happen one at a time, in the order of the requests. A model is loaded next to those in memory if
-the planner finds room for it; else it replaces the one that was used least recently, once nothing uses
-that. Requests for a model that is about to be replaced wait behind that load.
-"""
+Loads happen one at a time, in the order of the requests. A model goes next to those in memory if the
+planner finds room, else it replaces the one that was used least recently, once nothing uses that;
+requests for a model that is about to be replaced wait behind that load."""
 
 from __future__ import annotations
 
@@ -69,8 +68,6 @@ class ServedModels:
             served = self._add(model)
             served.is_kept, served.runtime.keep_alive = True, None
 
-    # --- names ---
-
     async def list_all(self) -> list[ServedModel]:
         """All models that can run now."""
         with suppress(EngineError, UserError):  # a file is being edited
@@ -80,12 +77,9 @@ class ServedModels:
         return [m for m in self.known if m.is_first or m.runtime.model.installed]
 
     def _add(self, model: Model) -> ServedModel:
-        """The served model of this name, or of another program's file. Raises UserError."""
-        for served in self.known:
-            own = served.runtime.model
-            is_same_file = own.path and model.path and own.path.resolve() == model.path.resolve()
-            if own.name == model.name or (is_same_file and model.program):
-                return served
+        """The served model of this name. Raises UserError."""
+        if (known := next((m for m in self.known if m.name == model.name), None)) is not None:
+            return known
         if self._create is None:
             raise UserError("A script (--engine) stands for one model.")
         self.known.append(served := ServedModel(*self._create(model)))
@@ -103,8 +97,6 @@ class ServedModels:
         names = "', '".join(served.name for served in known[:MAX_NAMED_MODELS])
         message = f"The model '{name[:100]}' does not exist; this server runs '{names}'."
         raise ApiError(404, message, code="model_not_found", param="model")
-
-    # --- use ---
 
     async def ready(self) -> None:
         """Load the first model and those that are kept loaded. Raises EngineError."""
@@ -163,7 +155,8 @@ class ServedModels:
 
     async def _make_room(self, served: ServedModel) -> None:
         provider = served.runtime.provider
-        while others := [m for m in self.known if m.runtime.occupies_memory]:
+        here = [m for m in self.known if m.runtime.provider.loader.is_local]
+        while others := [m for m in here if m.runtime.loaded is not None]:
             replaceable = [m for m in others if not m.is_kept]
             if not replaceable or await asyncio.to_thread(provider.loader.fits_beside_others):
                 break

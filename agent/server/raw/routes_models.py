@@ -86,7 +86,8 @@ class ModelRoutes:
 
 def _describe(served: ServedModel, created: int) -> dict[str, Any]:
     runtime, model, form = served.runtime, served.runtime.model, served.runtime.format
-    meta, trained, abilities, loader = {}, None, (True, True), runtime.provider.loader
+    meta: dict[str, Any] = {}
+    trained, abilities, loader = None, (True, True), runtime.provider.loader
     if loader.is_local and (runtime.loaded is not None or model.path is not None):
         with suppress(EngineError):  # its file has gone, or is none
             meta, abilities = _read_header(loader.gguf_path(lambda done: None))

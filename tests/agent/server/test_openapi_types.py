@@ -389,11 +389,13 @@ DIFFERENCES = {
     """,
     "ModelObject": """
         + .aliases
+        + .capabilities
         + .context_length
         + .max_model_len
         + .meta
         + .parent
         + .root
+        + .status
         - .shutdown_date
     """,
 }

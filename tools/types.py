@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ ConnectionStatus = Literal["starting", "ready", "failed", "disabled"]
 Label = Literal["private", "untrusted", "sends"]
 """Data handling of a tool. private: its results may be confidential; untrusted: text of strangers may
 be among them; sends: its arguments leave this machine."""
+MAX_SKIPPED_LINES = 20
 UNKNOWN_LABELS: frozenset[Label] = frozenset(("private", "untrusted"))
 """The labels of a tool that says nothing about itself."""
 
@@ -136,10 +137,19 @@ class ServerState:
     """Whether it failed because it wants the person to log in."""
     refused: bool = False
     """Whether it failed because it wants a login, or rejects the one that it got."""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Why tools that it lists are left out, by their names: clauses."""
 
     @property
     def is_builtin(self) -> bool:
         return self.transport == "built in"
+
+    @property
+    def skipped_lines(self) -> list[str]:
+        """Sentences about tools that are left out, at most MAX_SKIPPED_LINES."""
+        lines = [f"left out the tool {name}: {why}" for name, why in self.skipped.items()]
+        more = f"left out {len(lines) - MAX_SKIPPED_LINES:,} more tools"
+        return lines[:MAX_SKIPPED_LINES] + [more][: len(lines) > MAX_SKIPPED_LINES]
 
 
 OnProgress = Callable[[float, float | None, str | None], None]

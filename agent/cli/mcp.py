@@ -135,7 +135,8 @@ def _status_line(state: ServerState, config: ServerConfig, width: int) -> str:
     elif state.error:
         summary = _indented(state.error)
     origin = "  (this folder's)" if config.from_project else ""
-    return f"{clean_text(state.name):{width}}  {state.status:8}  {summary}{origin}"
+    line = f"{clean_text(state.name):{width}}  {state.status:8}  {summary}{origin}"
+    return "\n  ".join([line, *state.skipped_lines])
 
 
 def _indented(text: str) -> str:

@@ -29,6 +29,7 @@ def server_object(state: ServerState, config: ServerConfig) -> dict[str, Any]:
         "project": config.from_project,
         "required": state.required,
         "tools": state.tools,
+        "skipped_tools": dict(state.skipped),
     }
 
 

@@ -30,7 +30,8 @@ MAX_ELICITATIONS = 5
 
 
 class SessionLostError(AgentError):
-    """The server has forgotten the session and has not run the call: it can be made again."""
+    """The server has forgotten the session and has not run the call: it can be made again. The message
+    is the predicate of a sentence, of what it answered."""
 
 
 class NewerVersionError(SessionLostError):

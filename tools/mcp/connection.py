@@ -24,7 +24,7 @@ import asyncio
 import contextlib
 import json
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
@@ -36,19 +36,22 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import UrlElicitationRequiredError
 from pydantic import ValidationError
 
+from agent.util.json_schema import find_violation
 from tools.builtin_server import output_listener
 from tools.config.servers import ServerConfig
 from tools.mcp import listing
+from tools.mcp.answers import ServerError
 from tools.mcp.bearer_auth import BearerAuth
 from tools.mcp.call_scope import CallScope, NewerVersionError, SessionLostError
 from tools.mcp.client_callbacks import ClientCallbacks
 from tools.mcp.client_requests import CallHandlers, ElicitationRequest
 from tools.mcp.context import HostContext
-from tools.mcp.diagnostics import describe_error
+from tools.mcp.diagnostics import describe_answer, describe_error, describe_invalid
 from tools.mcp.forms import page_host
 from tools.mcp.http import HttpTransport
 from tools.mcp.limits import structured_content
 from tools.mcp.login import LoginChallenge, LoginRequiredError, logs_in
+from tools.mcp.mending import OfferedTools
 from tools.mcp.negotiation import NegotiatingClient
 from tools.mcp.start_wait import StartActivity
 from tools.mcp.stdio import StdioTransport
@@ -66,8 +69,6 @@ _LIST_CHANGES = (
     T.PromptListChangedNotification,
     T.ResourceListChangedNotification,
 )
-STATUS_ALONE_MESSAGE = "Server returned an error response"
-"""The SDK's (2.3) message where nothing but the HTTP status says that a request has failed."""
 
 V = TypeVar("V")
 ConnectMode = Literal["", "newest", "sse"]
@@ -102,6 +103,9 @@ class Connection:
         self._lists_changed = asyncio.Event()
         self._scopes: list[CallScope] = []
         """The running calls, the newest at the end."""
+        self._offers = OfferedTools()
+        self.skipped: dict[str, str] = {}
+        """Why tools of the server are left out, by their names: clauses."""
         self._resource_tools: frozenset[str] = frozenset()
         """Names of the tools that we add for the server's resources."""
 
@@ -192,8 +196,8 @@ class Connection:
 
         try:
             result = await self._request(CallHandlers(), request)
-        except SessionLostError:
-            result = self._failure("lost the session", T.CONNECTION_CLOSED)
+        except SessionLostError as error:
+            result = self._failure(f"lost the session: it {error}", T.CONNECTION_CLOSED)
         except LoginRequiredError as required:
             result = self._failure(
                 self.transport.describe_challenge(required.challenge), T.INTERNAL_ERROR
@@ -230,8 +234,8 @@ class Connection:
             return self._failure(reason, T.REQUEST_TIMEOUT)
         except MCPError as error:
             return await self._error_result(name, error)
-        except ValidationError:
-            return self._failure("sent a result that is not valid MCP", T.INTERNAL_ERROR)
+        except ValidationError as error:
+            return self._failure(describe_invalid(error), T.INTERNAL_ERROR)
         except RuntimeError as error:
             return self._failure(f"gave a wrong result: {str(error)[:2000]}", T.INTERNAL_ERROR)
         except (SessionLostError, LoginRequiredError):
@@ -253,19 +257,29 @@ class Connection:
         except MCPError as error:
             if error.code != T.URL_ELICITATION_REQUIRED:
                 raise
-            return self._failure(await self._show_pages(error, scope), error.code)
+            try:
+                pages = UrlElicitationRequiredError.from_error(error.error).elicitations
+            except ValueError:
+                pages = []
+            if not pages:
+                raise
+            return self._failure(await self._show_pages(pages, scope), error.code)
         content = [
             block.model_dump(mode="json", by_alias=True, exclude_none=True)
             for block in result.content
         ]
+        structured, failed = structured_content(result), bool(result.is_error)
+        schema = self._offers.output_schemas.get(name)
+        if schema and structured is not None and not failed:
+            # The text is what the model needs, and may still be right.
+            why = await asyncio.to_thread(find_violation, schema, structured)
+            misfit = f"[The structured content does not fit the tool's output schema: {why}.]"
+            scope.notes += [misfit] if why else []
         # Megabytes to join and write; not on the event loop.
-        return await asyncio.to_thread(
-            self._results.build, content, structured_content(result), failed=bool(result.is_error)
-        )
+        return await asyncio.to_thread(self._results.build, content, structured, failed=failed)
 
-    async def _show_pages(self, error: MCPError, scope: CallScope) -> str:
+    async def _show_pages(self, pages: Sequence[T.ElicitRequestURLParams], scope: CallScope) -> str:
         """Ask the person to visit the pages that a call needs first; return the call's result."""
-        pages = UrlElicitationRequiredError.from_error(error.error).elicitations
         where = "; ".join(f"{page.message} {page.url}" for page in pages)
         for page in pages:
             if page_host(page.url) is None:
@@ -288,6 +302,17 @@ class Connection:
         """Turn a JSON-RPC error into a result; raises SessionLostError and LoginRequiredError."""
         if reason := self.transport.cutoff_sentence(error):
             return self._failure(reason, error.code)
+        if challenge := self.transport.find_challenge(error):
+            raise LoginRequiredError(challenge)
+        if isinstance(error, ServerError):
+            if error.lost_session:
+                self.transport.ended.set()
+                raise SessionLostError(describe_answer(error))
+            if error.code == T.INVALID_PARAMS and self._needs_newer_version(error):
+                raise NewerVersionError("needs the newest version of MCP")
+            refused = error.code in (T.METHOD_NOT_FOUND, T.INVALID_PARAMS) and not error.http_status
+            reason = f"refused the call of {name}: {error.describe()}" if refused else ""
+            return self._failure(reason or describe_answer(error), error.code)
         match error.code:
             case T.REQUEST_TIMEOUT:
                 reason = "did not answer in time"
@@ -297,17 +322,8 @@ class Connection:
                 if self.transport.kind == "sse" and self.transport.cutoff_reason:
                     # Its one stream has all answers: what cut it off ended the connection.
                     reason = f"was cut off: {self.transport.cutoff_reason}"
-            case T.INVALID_REQUEST if self.transport.error_status == 404:
-                self.transport.ended.set()
-                raise SessionLostError
-            case T.INVALID_PARAMS if self._needs_newer_version(error):
-                raise NewerVersionError
-            case T.METHOD_NOT_FOUND | T.INVALID_PARAMS:
+            case T.METHOD_NOT_FOUND | T.INVALID_PARAMS:  # of a built-in server
                 reason = f"refused the call of {name}: {error.message}"
-            case _ if challenge := self.transport.find_challenge(error):
-                raise LoginRequiredError(challenge)
-            case _ if error.message == STATUS_ALONE_MESSAGE and self.transport.error_status:
-                reason = f"answered with HTTP {self.transport.error_status}"
             case _:
                 reason = f"answered with an error: {error.message}"
         return self._failure(reason, error.code)
@@ -337,6 +353,7 @@ class Connection:
             list_roots_callback=callbacks.list_roots,
             client_info=T.Implementation(name="agent", version=program_version()),
         )
+        client.offers = OfferedTools()
         client.forced_version = self.config.protocol
         if self._needs_newest:
             client.forced_version = LISTEN_VERSION
@@ -345,12 +362,16 @@ class Connection:
             client.keeps_session = self.transport.keeps_session
         return client
 
-    async def _list_tools(self, client: Client) -> list[Tool]:
-        tools, self._resource_tools = await listing.list_tools(client, self.config.name)
+    async def _list_tools(self, client: NegotiatingClient) -> list[Tool]:
+        self._offers = client.offers
+        tools, self._resource_tools = await listing.list_tools(
+            client, self.config.name, client.offers
+        )
+        self.skipped = dict(client.offers.skipped)
         return [replace(tool, constrained=self.config.constrain) for tool in tools]
 
     def _watch_lists(
-        self, client: Client, on_ready: Callable[[list[Tool]], None]
+        self, client: NegotiatingClient, on_ready: Callable[[list[Tool]], None]
     ) -> list[asyncio.Task[None]]:
         if self.config.builtin:
             return []
@@ -363,7 +384,9 @@ class Connection:
             tasks.append(self._listen(client))
         return [asyncio.create_task(task) for task in tasks]
 
-    async def _relist(self, client: Client, on_ready: Callable[[list[Tool]], None]) -> None:
+    async def _relist(
+        self, client: NegotiatingClient, on_ready: Callable[[list[Tool]], None]
+    ) -> None:
         while True:
             await self._lists_changed.wait()
             self._lists_changed.clear()

@@ -15,7 +15,9 @@ from pydantic import ValidationError
 from agent.util import private_files
 from agent.util.programs import is_left_out
 from tools.config.servers import ServerConfig
+from tools.mcp.answers import ServerError
 from tools.mcp.login import LoginChallenge
+from tools.mcp.mending import invalid_part
 
 STDERR_EXCERPT_CHARS = 1500
 MAX_STARTING_LINES, MAX_LAST_LINES = 5, 16
@@ -76,23 +78,46 @@ def describe_error(
             return f"answered at {url}, but not as an MCP server does: {error}"
         case httpx2.HTTPStatusError(response=response) if config.url:
             url = private_files.redact_url(config.url)
-            return f"answered its start with HTTP {response.status_code} at {url}"
+            said = response.extensions.get("said", "")
+            return _http_answer(response.status_code, said, " its start", url)
         case httpx2.HTTPError() | OSError() if config.url:
             why = str(error) or type(error).__name__
             return f"cannot be reached at {private_files.redact_url(config.url)}: {why}"
         case OSError():
             return f"cannot be started: {config.command}: {error.strerror or error}"
-        case MCPError(code=T.CONNECTION_CLOSED, message="Connection closed"):
-            return "ended"  # servers use the code for errors of their own, too
-        case MCPError() if http_status:
-            url = private_files.redact_url(config.url or "")
-            return f"answered its start with HTTP {http_status} at {url}"
+        case ServerError():
+            return describe_answer(error, " its start", private_files.redact_url(config.url or ""))
+        case MCPError(code=T.CONNECTION_CLOSED):
+            return "ended"
         case MCPError():
             return f"answered its start with an error: {error.message}"
         case ValidationError():
-            return "sent a list of tools that is not valid MCP"
+            return describe_invalid(error)
         case _:
             return f"failed: {error or type(error).__name__}"
+
+
+def describe_invalid(error: ValidationError) -> str:
+    """The predicate of a sentence about a server whose answer is not as MCP demands."""
+    if error.title in ("InitializeResult", "DiscoverResult"):
+        return f"answered its start with what is not valid MCP: {invalid_part(error)}"
+    what = "list of tools" if error.title == "ListToolsResult" else "result"
+    return f"sent a {what} that is not valid MCP: {invalid_part(error)}"
+
+
+def describe_answer(error: ServerError, request: str = "", url: str = "") -> str:
+    """The predicate of a sentence about a server that answered a request with an error."""
+    said = error.describe()
+    if error.predicate:
+        return error.predicate
+    if error.http_status is None:
+        return f"answered{request} with an error: {said}"
+    return _http_answer(error.http_status, said, request, url)
+
+
+def _http_answer(status: int, said: str, request: str = "", url: str = "") -> str:
+    where = f" at {url}" if url else ""
+    return f"answered{request} with HTTP {status}{where}{f': {said}' if said else ''}"
 
 
 def _describe_refusal(

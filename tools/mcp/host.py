@@ -272,7 +272,7 @@ class Host:
         if server is None:
             return protocol_failure(f"no such server: {tool.server}", INVALID_PARAMS)
         handlers = CallHandlers(on_progress, on_output, on_elicitation, on_sampling)
-        lost = logins = 0
+        lost = changes = logins = 0
         while True:
             known_answers = server.login_answers
             connection = await server.live_connection()
@@ -293,12 +293,14 @@ class Host:
                 except SessionLostError as error:
                     # It has not run the call: it may be made again, as after a login, and no other
                     # may.
-                    lost += 1
                     if isinstance(error, NewerVersionError):
                         server.use_newest_version()
-                    if lost < 3:
+                    else:
+                        lost += 1
+                    changes += 1
+                    if lost < 2 and changes < 3:
                         continue
-                    reason, challenge = "lost the session again", None
+                    reason, challenge = f"lost the session again: it {error}", None
                 except LoginRequiredError as required:
                     reason = connection.transport.describe_challenge(required.challenge)
                     satisfied = connection.transport.has_scope(required.challenge)

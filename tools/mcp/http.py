@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from typing import Any, Literal, cast
 
@@ -23,6 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from tools.config.servers import ServerConfig
+from tools.mcp import answers
 from tools.mcp.bearer_auth import BearerAuth
 from tools.mcp.diagnostics import innermost
 from tools.mcp.http_bodies import BoundedBody, LargeMessages, content_type
@@ -36,6 +37,8 @@ CONNECT_SECONDS = 30.0
 """Timeout of the network's part of a request; a call's own timeout is CallScope's affair."""
 LOGIN_REQUIRED_CODE = -32401
 """The code of the JSON-RPC error that stands for a challenge; it never leaves this process."""
+ERROR_BODY_SECONDS = 5.0
+"""Time for the body of an HTTP error, which is only read for its words."""
 MAX_SCOPE_CHARS = 1000
 """Characters of all scopes that a server may name; more are as good as none."""
 _SCOPES = re.compile(r"[!#-\[\]-~]+( [!#-\[\]-~]+)*")
@@ -150,18 +153,33 @@ class HttpTransport(Transport):
         """Look at the answer to a request, after a renewed token, say; return what stands for it."""
         self._responses += 1
         self._has_session = self._has_session or "mcp-session-id" in response.headers
-        if response.status_code >= 400:
-            self.error_status = response.status_code
-        if (challenge := _read_challenge(response)) is None:
+        if response.status_code < 400:
             return response
+        self.error_status = response.status_code
+        if challenge := _read_challenge(response):
+            error = {
+                "code": LOGIN_REQUIRED_CODE,
+                "message": "requires a login",
+                "data": asdict(challenge),
+            }
+        else:
+            body = b""
+            with suppress(httpx2.HTTPError, httpx2.StreamError):
+                body = await response.aread()
+            error = answers.http_error(response, body)
         await response.aclose()
-        return _stand_in(response, challenge)
+        self.error_said = error["message"]
+        return _stand_in(response, error)
 
     async def _bound_response(self, response: httpx2.Response) -> None:
         timeouts = (self.config.tool_timeout_sec, *self.config.tool_timeouts.values())
-        seconds = max(self.config.startup_timeout_sec, *timeouts)
+        seconds, request_id = max(self.config.startup_timeout_sec, *timeouts), None
+        if response.status_code >= 400:
+            seconds = min(seconds, ERROR_BODY_SECONDS)
+        elif self.kind == "http":
+            request_id = _request_id(response.request)
         response.stream = BoundedBody(
-            response, seconds, self._large_messages, self._cut_off, self._shared_turn
+            response, seconds, self._large_messages, self._cut_off, self._shared_turn, request_id
         )
         # The body is decoded there, and MCP's text is UTF-8.
         for name in ("Content-Encoding", "Content-Length"):
@@ -222,11 +240,8 @@ def _read_challenge(response: httpx2.Response) -> LoginChallenge | None:
     return LoginChallenge(response.status_code, _usable_scope(scope), metadata)
 
 
-def _stand_in(response: httpx2.Response, challenge: LoginChallenge) -> httpx2.Response:
-    """Return a JSON-RPC error in place of a refusal, which the SDK raises in the refused request."""
-    error = {
-        "code": LOGIN_REQUIRED_CODE, "message": "requires a login", "data": asdict(challenge)
-    }  # fmt: skip
+def _stand_in(response: httpx2.Response, error: dict[str, Any]) -> httpx2.Response:
+    """Return a JSON-RPC error in place of an HTTP error, which the SDK raises in the failed request."""
     headers = {"Content-Type": "application/json"}
     if asked := response.headers.get("WWW-Authenticate"):
         headers["WWW-Authenticate"] = asked
@@ -235,7 +250,14 @@ def _stand_in(response: httpx2.Response, challenge: LoginChallenge) -> httpx2.Re
         headers=headers,
         content=json.dumps({"jsonrpc": "2.0", "id": None, "error": error}),
         request=response.request,
+        extensions={"said": error["message"]},
     )
+
+
+def _request_id(request: httpx2.Request) -> Any:
+    """Return the id of the JSON-RPC request that an HTTP request sends; None: it sends none."""
+    message = json.loads(request.content) if request.method == "POST" else {}
+    return message.get("id") if "method" in message else None
 
 
 def _usable_scope(scope: str) -> str:

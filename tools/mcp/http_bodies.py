@@ -29,17 +29,22 @@ class LargeMessages:
     def __init__(self) -> None:
         self._contents: dict[str, dict[str, Any]] = {}
 
-    def replace(self, data: bytearray) -> bytearray:
-        """Return the message that stands for this one; for an invalid one, a short invalid one."""
+    def replace(self, data: bytes | bytearray, request_id: T.RequestId | None = None) -> bytearray:
+        """Return the message that stands for this one; for an invalid one, a short invalid one.
+        ``request_id``: of the request that it is the answer to, if it is an answer."""
         try:
-            message = limits.parse_message(data)
-        except ValueError:
+            messages = limits.parse_messages(data, request_id)
+            # A batch has one answer at most that is wanted.
+            message = next((m for m in messages if hasattr(m, "id")), messages[0])
+        except (ValueError, IndexError):
             return bytearray(_INVALID)
-        token = secrets.token_hex()
+        token = secrets.token_hex() if len(data) > limits.LARGE_MESSAGE_BYTES else ""
         match message:
             case T.JSONRPCError():
-                message.error.data = None
+                message.error.data = None if token else message.error.data
                 message.error.message = message.error.message[: limits.MAX_ERROR_CHARS]
+            case _ if not token:
+                pass
             case T.JSONRPCResponse():
                 self._contents[token], message.result = message.result, {_TOKEN_KEY: token}
             case _:
@@ -72,10 +77,11 @@ class BoundedBody(httpx2.AsyncByteStream):
         large_messages: LargeMessages,
         on_cut_off: Callable[[str], None],
         shared_turn: asyncio.Lock | None = None,
+        request_id: T.RequestId | None = None,
     ) -> None:
         """``seconds``: the time for a body other than a stream of events. ``on_cut_off`` is called with
         a clause before StreamError or SSEError is raised. ``shared_turn``: of the servers whose large
-        messages come one at a time."""
+        messages come one at a time. ``request_id``: of the request that it answers."""
         self._encoded = httpx2.Response(
             response.status_code, headers=response.headers, stream=response.stream
         )
@@ -83,7 +89,7 @@ class BoundedBody(httpx2.AsyncByteStream):
         self._is_json = kind.startswith("application/json")
         self._is_stream = kind == "text/event-stream"
         self._seconds, self._on_cut_off = seconds, on_cut_off
-        self._large_messages = large_messages
+        self._large_messages, self._request_id = large_messages, request_id
         self._turn = limits.LargeMessageTurn(shared_turn)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -93,6 +99,11 @@ class BoundedBody(httpx2.AsyncByteStream):
                     yield event
             else:
                 yield await self._document()
+        except httpx2.TransportError:
+            if self._is_stream:
+                raise  # the SDK resumes it
+            self._on_cut_off(reason := "its answer broke off")
+            raise httpx2.StreamError(reason) from None
         except limits.MessageLimitError as error:
             self._on_cut_off(str(error))
             # The SDK turns this into the error of the one request.
@@ -125,7 +136,9 @@ class BoundedBody(httpx2.AsyncByteStream):
             chunks.clear()
         if self._is_json:
             await limits.check_json(body)
-            body = bytes(limits.replace_lone_surrogates(body))
+            if self._request_id is None:
+                return bytes(limits.replace_lone_surrogates(body))
+            return bytes(self._large_messages.replace(body, self._request_id))
         return body
 
     async def _events(self) -> AsyncIterator[bytes]:
@@ -142,9 +155,10 @@ class BoundedBody(httpx2.AsyncByteStream):
                     await limits.check_json(event.data)
                     if len(event.data) > limits.LARGE_MESSAGE_BYTES:
                         await self._turn.take()
-                        event.data = self._large_messages.replace(event.data)
+                    if event.data.strip() and event.is_message:
+                        event.data = self._large_messages.replace(event.data, self._request_id)
                     self._turn.release()
-                    yield bytes(limits.replace_lone_surrogates(event.take()))
+                    yield event.take()
             line += rest
             size = len(line) + len(event.data)
             try:
@@ -191,6 +205,10 @@ class _Event:
                 value = b"%d" % min(max(int(value), MIN_RETRY_MS), MAX_RETRY_MS)
             if name in (b"event", b"id", b"retry"):
                 self.fields[name] = value
+
+    @property
+    def is_message(self) -> bool:
+        return self.fields.get(b"event", b"").strip() in (b"", b"message")
 
     def take(self) -> bytes:
         fields = self.fields

@@ -7,15 +7,15 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any
 
 import mcp.types as T
 from mcp.shared.message import SessionMessage
-from pydantic_core import from_json
 
 from agent.errors import AgentError
 from agent.util.json_text import StringSkipper
+from tools.mcp import answers
 from tools.mcp.listing import MAX_TOOLS
 from tools.results import shorten
 
@@ -36,8 +36,6 @@ LARGE_MESSAGE_BYTES = 32 << 10
 """Longer messages of clients' servers are sent one at a time, and those in events are parsed by us."""
 LARGE_MESSAGE_SECONDS = 10.0
 """Time for a large message, from when it is its turn, while other servers' wait."""
-MAX_OUTLINE_PROPERTIES = 100
-"""Properties of a result that are compared with a tool's schema."""
 
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -70,10 +68,11 @@ def replace_lone_surrogates(data: bytes | bytearray) -> bytes | bytearray:
     return _LONE_SURROGATE.sub(rb"\\ufffd", escapes).replace(_NUL, _ESCAPED_BACKSLASH)
 
 
-def parse_message(data: bytes | bytearray) -> T.JSONRPCMessage:
-    """Parse a message; raises ValueError. pydantic's ``validate_json`` takes four times its size."""
-    values = from_json(replace_lone_surrogates(data))
-    return T.jsonrpc_message_adapter.validate_python(values, by_name=False)
+def parse_messages(
+    data: bytes | bytearray, request_id: T.RequestId | None = None
+) -> list[T.JSONRPCMessage]:
+    """Parse as in ``answers``. pydantic's ``validate_json`` takes four times the size."""
+    return answers.parse_messages(replace_lone_surrogates(data), request_id)
 
 
 async def check_json(data: bytes | bytearray) -> None:
@@ -111,6 +110,11 @@ def bound_message(message: SessionMessage) -> SessionMessage | None:
     inner = message.message
     if isinstance(inner, T.JSONRPCError):
         inner.error.message = shorten(inner.error.message, MAX_ERROR_CHARS)
+        # The SDK's own, of a stream that has ended.
+        if not (
+            inner.error.code == T.CONNECTION_CLOSED and inner.error.message.startswith("SSE s")
+        ):
+            answers.from_server(inner.error)
         return message
     fields = inner.result if isinstance(inner, T.JSONRPCResponse) else inner.params or {}
     lists = {key: fields[key] for key in _LISTS if isinstance(fields.get(key), list)}
@@ -123,14 +127,11 @@ def bound_message(message: SessionMessage) -> SessionMessage | None:
             return SessionMessage(T.JSONRPCError(jsonrpc="2.0", id=inner.id, error=error))
     if isinstance(inner, T.JSONRPCResponse):
         _bound_result(fields)
-    for tool in lists.get("tools", ()):
-        if isinstance(tool, dict) and isinstance(tool.get("outputSchema"), dict):
-            tool["outputSchema"] = _outline(tool["outputSchema"])
     return message
 
 
 def _bound_result(result: dict[str, Any]) -> None:
-    """Cut to MAX_BLOCKS blocks, and structured content to types; ``_meta`` has the latter."""
+    """Cut to MAX_BLOCKS blocks; ``_meta`` gets structured content that the SDK does not take."""
     content, structured = result.get("content"), result.get("structuredContent")
     if not content and isinstance(structured, dict):
         text = json.dumps(structured, ensure_ascii=False)
@@ -138,44 +139,16 @@ def _bound_result(result: dict[str, Any]) -> None:
     elif isinstance(content, list) and (rest := len(content) - MAX_BLOCKS) > 0:
         note = {"type": "text", "text": f"[{rest:,} more content blocks are left out]"}
         result["content"] = [*content[:MAX_BLOCKS], note]
-    if structured is not None:
+    if not isinstance(structured, dict | None) and "resultType" not in result:
+        # Before 2026-07-28 it is an object, says the specification.
         meta = result.get("_meta")
         result["_meta"] = {**(meta if isinstance(meta, dict) else {}), STRUCTURED_KEY: structured}
-    if isinstance(structured, dict):  # of which only the types are compared with a schema
-        result["structuredContent"] = _bound_structured(structured)
-    elif "resultType" not in result:  # before 2026-07-28 it is an object, says the specification
-        result.pop("structuredContent", None)
+        del result["structuredContent"]
 
 
 def structured_content(result: T.CallToolResult) -> Any:
     """Return the structured content of a result as the server sent it; None: it has none."""
     return (result.meta or {}).get(STRUCTURED_KEY, result.structured_content)
-
-
-def _bound_structured(content: dict[str, Any]) -> dict[str, Any]:
-    """Return structured content with empty texts, arrays and objects in place of its own."""
-    return {
-        key: type(value)() if isinstance(value, str | list | dict) else value
-        for key, value in islice(content.items(), MAX_BLOCKS)
-    }
-
-
-def _outline(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema of nothing but the types of an object's properties. The SDK checks results on the event
-    loop, where patterns and references of the server could take it forever."""
-    properties, required = schema.get("properties"), schema.get("required")
-    outline: dict[str, Any] = (
-        {"type": schema["type"]} if isinstance(schema.get("type"), str) else {}
-    )
-    if isinstance(properties, dict) and len(properties) <= MAX_OUTLINE_PROPERTIES:
-        outline["properties"] = {
-            name: {"type": about["type"]}
-            for name, about in properties.items()
-            if isinstance(about, dict) and isinstance(about.get("type"), str)
-        }
-    if isinstance(required, list) and len(required) <= MAX_OUTLINE_PROPERTIES:
-        outline["required"] = [name for name in required if isinstance(name, str)]
-    return outline
 
 
 class LargeMessageTurn:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import mcp.types as T
 from mcp import Client, MCPError
 
+from tools.mcp.mending import OfferedTools
 from tools.sanitize import clean_line, clean_schema, clean_text, is_single_line
 from tools.types import UNKNOWN_LABELS, Label, Prompt, Resource, Tool
 
@@ -27,13 +28,20 @@ UNSUPPORTED_LIST_ERRORS = (MCPError, ValueError)
 """Exceptions of a request for a list that the server does not have."""
 
 
-async def list_tools(client: Client, server: str) -> tuple[list[Tool], frozenset[str]]:
-    """All tools, and the names of those that we add for resources. Raises MCPError, ValueError."""
+async def list_tools(
+    client: Client, server: str, offers: OfferedTools
+) -> tuple[list[Tool], frozenset[str]]:
+    """All tools, and the names of those that we add for resources. ``offers``: gets why tools are left
+    out. Raises MCPError, ValueError."""
     definitions: dict[str, T.Tool] = {}
+    offers.skipped.clear()
     try:
         async for page in _pages(lambda cursor: client.list_tools(cursor=cursor)):
-            for tool in _with_proper_names(page.tools, lambda tool: [tool.name]):
-                definitions.setdefault(tool.name, tool)
+            for tool in page.tools:
+                if why := _unusable(tool, definitions):
+                    offers.skip(tool.name, why)
+                else:
+                    definitions[tool.name] = tool
             if len(definitions) > MAX_TOOLS:
                 raise ValueError(f"it lists more than {MAX_TOOLS:,} tools")
     except MCPError as error:
@@ -49,13 +57,25 @@ async def list_tools(client: Client, server: str) -> tuple[list[Tool], frozenset
             labels=_labels(tool.annotations),
         )
         for tool in definitions.values()
-        # Such a tool can only be run as a task, which the protocol no longer has.
-        if not (tool.execution and tool.execution.task_support == "required")
     ]
     added: list[Tool] = []
     if await _has_resources(client):
         added = [tool for tool in _resource_tools(server) if tool.name not in definitions]
     return tools + added, frozenset(tool.name for tool in added)
+
+
+def _unusable(tool: T.Tool, known: Mapping[str, T.Tool]) -> str:
+    """Return why a tool is left out: a clause; empty: it is not."""
+    if not is_single_line(tool.name):
+        return "its name is not a line of text"  # it could forge lines where it is listed
+    if tool.name in known:
+        return "another one has the same name"
+    if tool.execution and tool.execution.task_support == "required":
+        return "it can only be run as a task, which MCP no longer has"
+    match tool.meta:
+        case {"ui": {"visibility": [*audiences]}} if audiences and "model" not in audiences:
+            return "it is for the server's own user interface"
+    return ""
 
 
 def _labels(annotations: T.ToolAnnotations | None) -> frozenset[Label]:

@@ -24,6 +24,7 @@ from mcp.client.session import ClientSession
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from tools.mcp import answers, mending
 from tools.mcp.http import LOGIN_REQUIRED_CODE
 
 ASKS_REASON = "over newer versions it could ask no questions while a tool runs"
@@ -36,6 +37,10 @@ FINAL_ERRORS = (LOGIN_REQUIRED_CODE, T.CONNECTION_CLOSED, T.REQUEST_TIMEOUT)
 """Errors of the handshake that say nothing about versions."""
 
 
+async def _leave_result(name: str, result: T.CallToolResult) -> None:
+    """In place of the SDK's comparison with the output schema, which drops results that do not fit."""
+
+
 class NegotiatingClient(Client):
     """The SDK's client, with ``mode="legacy"`` as the beginning of the negotiation."""
 
@@ -45,6 +50,8 @@ class NegotiatingClient(Client):
     """Asks a server over HTTP whether it keeps sessions; None: it can always send requests."""
     reason = ""
     """Why the version was chosen: a clause."""
+    offers = mending.OfferedTools()
+    """The tools as they were last listed."""
     _login_error: MCPError | None = None
     """The first refusal that asks for a login."""
 
@@ -59,13 +66,21 @@ class NegotiatingClient(Client):
             try:
                 raw = await send(*args, **settings)
             except MCPError as error:
+                if answers.is_marked(error):
+                    error = answers.ServerError(error)
                 if error.code == LOGIN_REQUIRED_CODE:
                     self._login_error = self._login_error or error
-                raise
+                raise error from None
             if session.discover_result is not None:
                 # "Absent `resultType` is equivalent to 'complete'" (specification of 2026-07-28); the
                 # SDK (2.3) takes such a result as invalid.
                 raw.setdefault("resultType", "complete")
+            version = session.protocol_version or "2025-11-25"
+            if args[0] == "tools/list":
+                self.offers.mend(raw, version)
+            elif args[0] == "tools/call":
+                mending.mend_result(raw)
+            mending.mend_list(args[0], raw, version)
             return raw
 
         async def initialize() -> Any:
@@ -74,6 +89,7 @@ class NegotiatingClient(Client):
 
         session._dispatcher.send_raw_request = send_raw_request  # type: ignore[method-assign]
         session.initialize = initialize  # type: ignore[method-assign]
+        session.validate_tool_result = _leave_result  # type: ignore[method-assign]
         return session
 
     async def _negotiate(self, session: ClientSession) -> None:
@@ -93,7 +109,8 @@ class NegotiatingClient(Client):
             await session.initialize()
             self.reason = UNTRIED_REASON
         except MCPError as error:
-            if error.code in FINAL_ERRORS:
+            final = FINAL_ERRORS[:1] if isinstance(error, answers.ServerError) else FINAL_ERRORS
+            if error.code in final:
                 raise
             try:
                 await session.discover()

@@ -131,6 +131,7 @@ class McpServer:
             transport=self._transport,
             needs_login=status == "failed" and self.challenge is not None,
             refused=status == "failed" and connection is not None and connection.refused,
+            skipped=connection.skipped if connection and self._ready else {},
         )
 
     @property

@@ -6,6 +6,7 @@ with ``_ProcessProtocol``, and its ``_transport`` is closed at the end."""
 from __future__ import annotations
 
 import asyncio
+import codecs
 import logging
 import os
 import signal
@@ -15,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import mcp.types as T
 import psutil
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
@@ -22,7 +24,7 @@ from mcp.shared.message import SessionMessage
 from agent.util.programs import require_program, search_path
 from tools import process_groups
 from tools.config.servers import ServerConfig
-from tools.mcp import limits
+from tools.mcp import answers, limits
 from tools.mcp.diagnostics import exit_hint, last_on_stderr
 from tools.mcp.start_wait import StartActivity
 from tools.mcp.transport import Transport
@@ -63,6 +65,8 @@ class StdioTransport(Transport):
         self._bytes_read = 0
         """From its stdout and stderr."""
         self._has_sent_message = False
+        self._unanswered: set[T.RequestId | None] = set()
+        """Ids of our requests without an answer."""
 
     def activity(self) -> StartActivity:
         if self._process is None:
@@ -178,10 +182,12 @@ class StdioTransport(Transport):
                     *ends, rest = chunk.split(b"\n")
                     for end in ends:
                         line += end
-                        if message := await _parse_message(line, self.config.name):
+                        messages = await self._parse(line)
+                        for message in messages:
                             self._has_sent_message = True
+                            self._unanswered.discard(getattr(message.message, "id", None))
                             await to_us.send(message)
-                        elif not self._foreign_output:
+                        if not messages and not self._foreign_output:
                             self._foreign_output = clean_line(line[:80].decode(errors="replace"))
                         line = bytearray()
                     line += rest
@@ -192,6 +198,28 @@ class StdioTransport(Transport):
             self.ended.set()
             to_us.close()
 
+    async def _parse(self, line: bytearray) -> list[SessionMessage]:
+        """Return the messages of a line; an answer that cannot be read is an error of the request that
+        it belongs to. Raises MessageLimitError."""
+        text = line.strip().removeprefix(codecs.BOM_UTF8)
+        if not text:
+            return []
+        try:
+            if not text.startswith((b"{", b"[")):
+                raise ValueError
+            await limits.check_json(text)
+            messages = limits.parse_messages(text)
+        except ValueError as error:
+            if len(self._unanswered) != 1 or not text.startswith(b"{") or b'"jsonrpc"' not in text:
+                name = self.config.name
+                log.warning("%s: not a message on its stdout: %.200r", name, bytes(line[:200]))
+                return []
+            (number,) = self._unanswered
+            assert number is not None
+            messages = [answers.malformed(number, bytes(text[:200]), error)]
+        bounded = [limits.bound_message(SessionMessage(message)) for message in messages]
+        return [message for message in bounded if message]
+
     async def _write(
         self,
         process: asyncio.subprocess.Process,
@@ -200,6 +228,11 @@ class StdioTransport(Transport):
         assert process.stdin is not None
         with from_us, suppress(OSError):
             async for message in from_us:
+                match message.message:
+                    case T.JSONRPCRequest(id=number):
+                        self._unanswered.add(number)
+                    case T.JSONRPCNotification(params={"requestId": str() | int() as number}):
+                        self._unanswered.discard(number)  # it is cancelled
                 line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 process.stdin.write(line.encode() + b"\n")
                 await process.stdin.drain()
@@ -260,20 +293,6 @@ def environment(config: ServerConfig) -> dict[str, str]:
     if config.start_folder and "-m" in config.args:
         inherited["PYTHONSAFEPATH"] = "1"  # python -m looks for modules in the working folder first
     return inherited | dict(config.env)
-
-
-async def _parse_message(line: bytearray, server: str) -> SessionMessage | None:
-    """Return the message of a line; None if it has none. Raises MessageLimitError."""
-    if not line.strip():
-        return None
-    try:
-        if not line.lstrip().startswith(b"{"):
-            raise ValueError
-        await limits.check_json(line)
-        return limits.bound_message(SessionMessage(limits.parse_message(line)))
-    except ValueError:
-        log.warning("%s: not a message on its stdout: %.200r", server, bytes(line[:200]))
-        return None
 
 
 async def _terminate(process: asyncio.subprocess.Process, *, polite: bool) -> None:

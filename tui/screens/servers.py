@@ -103,6 +103,7 @@ class ServersScreen(ListScreen[None]):
         words = [
             "" if tools else display_text(status).split("\n")[0],
             count if tools else "",
+            f"{len(state.skipped)} left out" if state.skipped else "",
             self._cost_text(on),
         ]
         mark = (f"{STATUS_MARKS[state.status]} ", STATUS_COLOURS[state.status])
@@ -149,6 +150,9 @@ class ServersScreen(ListScreen[None]):
             parts.append(Content(display_text(config.command_line)).stylize("$text-muted"))
         if state.error:
             parts.append(Content(display_text(state.error)).stylize("$text-error"))
+        if state.skipped:
+            skipped = display_text("\n".join(state.skipped_lines))
+            parts.append(Content(skipped).stylize("$text-warning"))
         if login := self._login_texts.get(state.name):
             parts.append(Content(login))
         if self._host.withheld:

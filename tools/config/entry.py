@@ -17,6 +17,7 @@ from tools.config.servers import (
     Rule,
     SandboxSettings,
     ServerConfig,
+    clean_headers,
     default_sandbox,
 )
 
@@ -119,7 +120,7 @@ class _EntryReader:
             cwd=self._text("cwd"),
             url=None if local else url,
             transport="" if local else _TRANSPORTS.get(str(kind), ""),
-            headers=self._table("headers"),
+            headers=clean_headers(self._table("headers")),
             oauth=self._oauth(),
             protocol=self._protocol(),
             sandbox=self._sandbox(command if local else None),

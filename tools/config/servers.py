@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,9 @@ Rule = Literal["allow", "ask", "deny", "auto"]
 
 
 NODE_RUNNERS = frozenset(("bun", "bunx", "npm", "npx", "pnpm", "pnpx", "yarn"))
+MIN_SECRET_CHARS = 6
+"""Shorter values of headers are no secrets, but words of other texts."""
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 PACKAGE_RUNNERS = NODE_RUNNERS | {"uvx", "uv", "pipx"}
 
 
@@ -125,6 +129,20 @@ class ServerConfig:
         return enabled and tool not in self.disabled_tools
 
     @property
+    def has_authorization(self) -> bool:
+        """Whether its settings have an authorization of their own, as a header or in the URL."""
+        names = {name.lower() for name in self.headers}
+        host = (self.url or "").partition("://")[2].partition("/")[0]
+        return "authorization" in names or "@" in host
+
+    def hide_headers(self, text: str) -> str:
+        """Return a text without the values of headers, which a server or library may repeat."""
+        values = {part for value in self.headers.values() for part in (value, *value.split()[1:])}
+        for value in sorted(values, key=len, reverse=True):
+            text = text.replace(value, "…") if len(value) >= MIN_SECRET_CHARS else text
+        return text
+
+    @property
     def runs_package(self) -> bool:
         """Whether its command looks for a package in the folder that it starts in, and above it."""
         return PurePath(self.command).name in NODE_RUNNERS
@@ -141,6 +159,20 @@ class ServerConfig:
     def rule(self, tool: str) -> Rule | None:
         """Return the rule for a tool, or the one for all tools; None if there is neither."""
         return self.rules.get(tool) or self.rules.get("")
+
+
+def clean_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return headers without blanks and line breaks around their values, which are no part of them (RFC
+    9110, section 5.5). Raises ConfigError, which names the header but has no value."""
+    for name, value in headers.items():
+        token = _TOKEN.match(name)
+        if token is None or token[0] != name:
+            raise ConfigError(f"the name of the header {token[0] if token else ''}… is not valid")
+        if not value.isascii() or not value.strip().replace("\t", " ").isprintable():
+            raise ConfigError(
+                f"the value of the header {name} has characters that no header can have"
+            )
+    return {name: value.strip() for name, value in headers.items()}
 
 
 def parse_server(option: str) -> ServerConfig:

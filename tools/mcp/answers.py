@@ -108,7 +108,7 @@ def _load(data: bytes | bytearray) -> Any:
     try:
         return from_json(data)
     except ValueError:
-        return json.loads(bytes(data).decode("utf-8-sig", "replace"), strict=False)
+        return json.loads(bytes(data).strip().decode("utf-8-sig", "replace"), strict=False)
 
 
 def _message(item: Any, request_id: T.RequestId | None) -> T.JSONRPCMessage:

@@ -112,6 +112,9 @@ class Connection:
     async def run(self, on_ready: Callable[[list[Tool]], None]) -> str:
         """Connect, call ``on_ready`` with the tools, also when they change, and stay until `stop` or
         the server's end; returns why, as the predicate of a sentence."""
+        return self.config.hide_headers(await self._run(on_ready))
+
+    async def _run(self, on_ready: Callable[[list[Tool]], None]) -> str:
         timeout = self.config.startup_timeout_sec
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -307,7 +310,7 @@ class Connection:
         if isinstance(error, ServerError):
             if error.lost_session:
                 self.transport.ended.set()
-                raise SessionLostError(describe_answer(error))
+                raise SessionLostError(self.config.hide_headers(describe_answer(error)))
             if error.code == T.INVALID_PARAMS and self._needs_newer_version(error):
                 raise NewerVersionError("needs the newest version of MCP")
             refused = error.code in (T.METHOD_NOT_FOUND, T.INVALID_PARAMS) and not error.http_status
@@ -335,6 +338,7 @@ class Connection:
         return not is_fixed and "InputRequiredResult" in error.message
 
     def _failure(self, reason: str, code: int) -> ToolResult:
+        reason = self.config.hide_headers(reason)
         return protocol_failure(f"the server {self.config.name} {reason}", code)
 
     # --- the connection ---

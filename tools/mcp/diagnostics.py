@@ -125,7 +125,7 @@ def _describe_refusal(
 ) -> str:
     if config.client_network:
         return _describe_refused_client(config, http_status)
-    if any(name.lower() == "authorization" for name in config.headers):
+    if config.has_authorization:
         return f"rejects the Authorization of its settings (HTTP {http_status})"
     if challenge is None:
         return f"refuses access (HTTP {http_status})"
@@ -134,7 +134,7 @@ def _describe_refusal(
 
 def _describe_refused_client(config: ServerConfig, http_status: int) -> str:
     """The same about a server that a client's request brings, in the words of that request."""
-    if any(name.lower() == "authorization" for name in config.headers):
+    if config.has_authorization:
         return f"rejects the request's authorization (HTTP {http_status}): send a valid token"
     return (
         f"requires a login (HTTP {http_status}): send an access token as 'authorization' of the"

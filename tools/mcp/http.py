@@ -32,6 +32,7 @@ from tools.mcp.login import LoginChallenge
 from tools.mcp.start_wait import StartActivity
 from tools.mcp.transport import Transport
 from tools.safe_fetch import ALL_NETWORKS, GuardedTransport
+from tools.version import program_version
 
 CONNECT_SECONDS = 30.0
 """Timeout of the network's part of a request; a call's own timeout is CallScope's affair."""
@@ -138,12 +139,14 @@ class HttpTransport(Transport):
     ) -> httpx2.AsyncClient:
         """Make the HTTP client; one for a client's server checks each address it connects to."""
         network = self.config.client_network
+        named = httpx2.Headers({"User-Agent": f"agent/{program_version()}"})
+        named.update(headers)
         allowed = () if network == "public" else ALL_NETWORKS
         return _Client(
             self._inspect,
             transport=GuardedTransport(allowed) if network else None,
             trust_env=not network,
-            headers=headers,
+            headers=named,
             timeout=timeout or httpx2.Timeout(CONNECT_SECONDS),
             auth=auth,
             event_hooks={"response": [self._bound_response]},

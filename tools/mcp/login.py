@@ -44,8 +44,7 @@ class LoginChallenge:
 
 def logs_in(config: ServerConfig) -> bool:
     """Whether logins count: it has a URL, is the person's, and has no Authorization configured."""
-    own = any(name.lower() == "authorization" for name in config.headers)
-    return config.url is not None and not config.client_network and not own
+    return config.url is not None and not config.client_network and not config.has_authorization
 
 
 class LoginRequiredError(AgentError):

@@ -154,7 +154,7 @@ def mend_block(block: Any) -> dict[str, Any]:
     """Return a block that is valid; one of an unknown type becomes a text that shows its beginning."""
     if not isinstance(block, dict):
         return {"type": "text", "text": as_text(block)}
-    if _is_valid(block):
+    if "type" in block and _is_valid(block):
         return block
     kind = block.get("type", "text" if "text" in block else None)
     parts = _PARTS.get(kind, ()) if isinstance(kind, str) else ()

@@ -25,7 +25,7 @@ from agent.server.input.schemas import (
     RequestOther,
     RequestTool,
 )
-from tools.config.servers import ServerConfig
+from tools.config.servers import ConfigError, ServerConfig, clean_headers
 from tools.types import ServerState
 
 MAX_ADDED_TOOLS, MAX_ADDED_VALUES = 1_000, 15_000
@@ -190,7 +190,12 @@ def _client_server(
     if tool.authorization is not None:
         if not isinstance(tool.authorization, str):
             raise invalid(f"{param}.authorization", f"'{param}.authorization' must be a string.")
-        headers = {**headers, "Authorization": f"Bearer {tool.authorization}"}
+        headers = {**headers, "Authorization": f"Bearer {tool.authorization.strip()}"}
+    try:
+        headers = clean_headers(headers)
+    except ConfigError as error:
+        field = "headers" if tool.authorization is None else "authorization"
+        raise invalid(f"{param}.{field}", f"'{param}': {error}.") from None
     return ServerConfig(
         label,
         url=url,

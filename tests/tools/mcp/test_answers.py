@@ -15,7 +15,8 @@ from tests.support.odd_mcp import (
     stdio_server,
     text_result,
 )
-from tools.config.servers import ServerConfig
+from tools.config.entry import read_entry
+from tools.config.servers import ConfigError, ServerConfig
 from tools.mcp.host import Host
 from tools.types import ToolResult
 
@@ -219,3 +220,62 @@ async def test_http_answer_that_breaks_off_ends_the_call(make_host: MakeHost) ->
     with http_server(answer) as url:
         host = await start(make_host, ServerConfig("odd", url=url))
         assert (await call(host)).text == "the server odd was cut off: its answer broke off"
+
+
+SECRET = "sk-very-secret-value"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", " ", "\t\n"])
+async def test_header_value_without_its_ends(make_host: MakeHost, end: str) -> None:
+    seen: list[tuple[str, dict[str, str]]] = []
+    entry = {"headers": {"Authorization": "Bearer ${TOKEN}", "X-Empty": "${NONE:-}"}}
+
+    def answer(request: dict[str, Any], session: str) -> Answer:
+        return json_answer(id=request["id"], result=text_result("ok"))
+
+    with http_server(answer, seen=seen) as url:
+        config = read_entry("odd", {**entry, "url": url}, {"TOKEN": SECRET + end})
+        assert (await call(await start(make_host, config))).text == "ok"
+    for _, headers in seen:
+        assert headers["Authorization"] == f"Bearer {SECRET}" and headers["X-Empty"] == ""
+        assert headers["User-Agent"].startswith("agent/")
+
+
+@pytest.mark.parametrize("name", ["X-Key", "Authorization", "X Key: sk-very-secret-value"])
+@pytest.mark.parametrize("value", ["a\nb", "a\x00b", "ü", "a\rb"])
+def test_header_that_cannot_be_sent_is_named_without_its_value(name: str, value: str) -> None:
+    entry = {"url": "http://127.0.0.1:9/", "headers": {name: SECRET + value}}
+    with pytest.raises(ConfigError) as raised:
+        read_entry("odd", entry, {})
+    message = str(raised.value)
+    assert "header X" in message or f"header {name} " in message
+    assert "secret" not in message and "b" not in message.removeprefix("the").split()
+
+
+@pytest.mark.parametrize("status", [200, 401, 403, 500])
+async def test_header_value_that_the_server_repeats_is_hidden(
+    make_host: MakeHost, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    text = f"{SECRET} is not valid"
+
+    def answer(request: dict[str, Any], session: str) -> Answer:
+        error = {"code": -32000, "message": text, "data": {"got": f"Bearer {SECRET}"}}
+        return json_answer(status, id=request["id"], error=error)
+
+    with http_server(answer) as url:
+        headers = {"Authorization": f"Bearer {SECRET}"}
+        host = await start(make_host, ServerConfig("odd", url=url, headers=headers))
+        result = await call(host)
+    assert result.failed and SECRET not in result.text + str(result.content) + caplog.text
+
+
+async def test_credentials_of_the_url_are_sent(make_host: MakeHost) -> None:
+    seen: list[tuple[str, dict[str, str]]] = []
+
+    def answer(request: dict[str, Any], session: str) -> Answer:
+        return json_answer(id=request["id"], result=text_result("ok"))
+
+    with http_server(answer, seen=seen) as url:
+        url = url.replace("http://", "http://user:pass@")
+        assert (await call(await start(make_host, ServerConfig("odd", url=url)))).text == "ok"
+    assert {headers["Authorization"] for _, headers in seen} == {"Basic dXNlcjpwYXNz"}

@@ -73,23 +73,6 @@ def test_bound_message_blocks_left_out_are_named() -> None:
     assert len(blocks) == MAX_BLOCKS and last["text"] == "[1,500 more content blocks are left out]"
 
 
-def test_bound_message_output_schema_only_types_left() -> None:
-    schema = {
-        "type": "object",
-        "properties": {"x": {"type": "string", "pattern": "(a+)+$"}, "y": {"$ref": "#"}},
-        "required": ["x"],
-        "allOf": [{"$ref": "#"}] * 2,
-    }
-    tools = [{"name": "x", "inputSchema": {}, "outputSchema": schema}, "junk", {"outputSchema": 1}]
-    bounded = bound_message(response(tools=tools))
-    assert bounded is not None and isinstance(bounded.message, T.JSONRPCResponse)
-    assert bounded.message.result["tools"][0]["outputSchema"] == {
-        "type": "object",
-        "properties": {"x": {"type": "string"}},
-        "required": ["x"],
-    }
-
-
 def test_large_messages_restored_and_never_many() -> None:
     large, text = LargeMessages(), "x" * LARGE_MESSAGE_BYTES
     messages: list[T.JSONRPCMessage] = []

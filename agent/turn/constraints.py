@@ -75,7 +75,7 @@ class TurnConstraints:
     ) -> None:
         """``applied``: the engine takes constraints.
         ``begun_ids``: what the first generation begins with, as if the model had written it."""
-        self._options, self._declared, self._format, self._emit = options, declared, form, emit
+        self._options, self._format, self._emit = options, form, emit
         self.applied, self._begun_ids = applied, list(begun_ids)
         self._constrainable = form if isinstance(form, ConstrainableFormat) and applied else None
         self.supported: frozenset[ConstraintKind] = (
@@ -89,15 +89,20 @@ class TurnConstraints:
                 self._grammars[name] = function.grammar or _arguments_grammar(
                     function.argument_schema
                 )
-        for name, tool in declared.server_tools.items():
-            if tool.constrained:
-                self._schemas[name] = tool.model_parameters
-                self._grammars[name] = _arguments_grammar(tool.model_parameters)
+        self.declare(declared)
         self._answer_grammar: Future[CompiledGrammar] | None = None
         self._answer_source: Grammar | None = None
         self._answer_gap: str | None = None
         self._warned_subjects: set[str] = set()
         self._reported_gaps: dict[str, str] = {}
+
+    def declare(self, declared: DeclaredTools) -> None:
+        """Set the tools, also in the middle of the turn."""
+        self._declared = declared
+        for name, tool in declared.server_tools.items():
+            if tool.constrained:
+                self._schemas[name] = tool.model_parameters
+                self._grammars[name] = _arguments_grammar(tool.model_parameters)
 
     # --- before and while it generates ---
 

@@ -358,8 +358,22 @@ class ToolCallRunner:
                 self._count_failure(call)
                 self._record_result(call, call.result_text or "")
             calls = calls[len(batch) :]
+        self._declare_new_tools()
         self.pending = []
         return awaits_client or self._repeats_failure()
+
+    def _declare_new_tools(self) -> None:
+        """Let the model call tools that a server has added since; the prompt stays as it is."""
+        context, tools = self.context, list(self.declared.server_tools.values())
+        known = {(tool.server, tool.name) for tool in tools}
+        if context.options.tools is None:
+            listed = context.host.tools()
+            new = [tool for tool in listed if (tool.server, tool.name) not in known]
+            if new:
+                self.declared = DeclaredTools.resolve(
+                    context.options, [*tools, *new], context.format
+                )
+                self.constraints.declare(self.declared)
 
     def abort(self, why: str) -> None:
         """Close the pending calls' items and give each a result; those that the client runs stay."""

@@ -62,6 +62,7 @@ from tools.types import Tool, ToolResult
 from tools.version import program_version
 
 RELIST_PAUSE_SECONDS = 0.5
+RELIST_WAIT_SECONDS, MAX_NEWS_CHARS = 1.0, 4000
 LISTEN_VERSION = "2026-07-28"
 """From this version of MCP on, changes of lists are sent to subscribers only."""
 _LIST_CHANGES = (
@@ -100,7 +101,10 @@ class Connection:
         self._client: Client | None = None
         self._cancel_scope: anyio.CancelScope | None = None
         self._stopped = self._has_answered = False
-        self._lists_changed = asyncio.Event()
+        self._lists_changed, self._list_is_current = asyncio.Event(), asyncio.Event()
+        self._list_is_current.set()
+        self._listed: dict[str, Tool] = {}
+        """The tools that the model may see, as they were last listed."""
         self._scopes: list[CallScope] = []
         """The running calls, the newest at the end."""
         self._offers = OfferedTools()
@@ -185,9 +189,16 @@ class Connection:
                     f"refused the call of {name}: uri is required", T.INVALID_PARAMS
                 )
             return await self._request(handlers, lambda _: self._read_resource(uri), name)
-        return await self._request(
+        known = self._listed
+        result = await self._request(
             handlers, lambda scope: self._call_tool(name, arguments, scope), name
         )
+        # A notification that came before the result is handled in a task of its own.
+        await asyncio.sleep(0)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._list_is_current.wait(), RELIST_WAIT_SECONDS)
+        new = [tool for tool in self._listed.values() if tool.name not in known]
+        return self._results.with_notes(result, [_news(new)] if new else [])
 
     async def fetch(self, work: Callable[[Client], Awaitable[V]]) -> V:
         """Make a request other than a tool call; raises ValueError with a sentence."""
@@ -372,7 +383,9 @@ class Connection:
             client, self.config.name, client.offers
         )
         self.skipped = dict(client.offers.skipped)
-        return [replace(tool, constrained=self.config.constrain) for tool in tools]
+        tools = [replace(tool, constrained=self.config.constrain) for tool in tools]
+        self._listed = {tool.name: tool for tool in tools if self.config.offers(tool.name)}
+        return tools
 
     def _watch_lists(
         self, client: NegotiatingClient, on_ready: Callable[[list[Tool]], None]
@@ -396,6 +409,7 @@ class Connection:
             self._lists_changed.clear()
             with contextlib.suppress(MCPError, ValueError):
                 on_ready(await self._list_tools(client))
+            self._list_is_current.set()
             await asyncio.sleep(RELIST_PAUSE_SECONDS)
 
     async def _listen(self, client: Client) -> None:
@@ -423,6 +437,7 @@ class Connection:
 
     async def _on_message(self, message: Any) -> None:
         if isinstance(message, _LIST_CHANGES):
+            self._list_is_current.clear()
             self._lists_changed.set()
 
     async def _on_log(self, params: T.LoggingMessageNotificationParams) -> None:
@@ -442,6 +457,12 @@ def _make_transport(
     auth = BearerAuth(config, context.credentials) if sends_login and logs_in(config) else None
     kind: Literal["http", "sse"] = "sse" if "sse" in (mode, config.transport) else "http"
     return HttpTransport(config, kind, auth, context.client_turn if config.client_network else None)
+
+
+def _news(tools: Sequence[Tool]) -> str:
+    """A sentence for the model about tools that a call has added."""
+    new = [f"{tool.name} {json.dumps(tool.parameters, ensure_ascii=False)}" for tool in tools]
+    return f"[The server has new tools, with these arguments: {'; '.join(new)[:MAX_NEWS_CHARS]}]"
 
 
 def log_text(data: Any) -> str:

@@ -180,7 +180,8 @@ def http_error(response: httpx2.Response, body: bytes) -> dict[str, Any]:
         else:
             message = _said(value)
     phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
-    if message.strip(". ").casefold() in (phrase.casefold(), f"{status} {phrase}".casefold()):
+    nothing = (phrase, f"{status} {phrase}", "Error", "Error response")
+    if message.strip(". ").casefold() in map(str.casefold, nothing):
         message = ""
     if (seconds := response.headers.get("Retry-After", "")).isdigit():
         message = f"{message or phrase} (retry after {int(seconds):,} s)"

@@ -172,6 +172,11 @@ class HttpTransport(Transport):
             error = answers.http_error(response, body)
         await response.aclose()
         self.error_said = error["message"]
+        if self.kind == "sse" and response.request.method == "POST":
+            # No answer to it comes on the stream of events, and the SDK ends its writer.
+            said = f": {self.error_said}" if self.error_said else ""
+            self._cut_off(f"it answered with HTTP {response.status_code}{said}")
+            self.ended.set()
         return _stand_in(response, error)
 
     async def _bound_response(self, response: httpx2.Response) -> None:
@@ -259,7 +264,9 @@ def _stand_in(response: httpx2.Response, error: dict[str, Any]) -> httpx2.Respon
 
 def _request_id(request: httpx2.Request) -> Any:
     """Return the id of the JSON-RPC request that an HTTP request sends; None: it sends none."""
-    message = json.loads(request.content) if request.method == "POST" else {}
+    if request.headers.get("Content-Type") != "application/json":
+        return None  # the request of a login
+    message = json.loads(request.content)
     return message.get("id") if "method" in message else None
 
 

@@ -20,6 +20,7 @@ from tools.types import ToolResult
 MAX_RESULT_FILES, MAX_RESULT_BYTES = 200, 200_000_000
 """Number of files with full results and attachments that are kept, the newest ones."""
 FILE_PREFIX = "result-"
+_TEXT_TYPES = ("text/", "application/json", "application/xml")
 MAX_ABORTED_CHARS = 8_000
 """Characters of a call's output that are reported when the call is aborted."""
 
@@ -82,11 +83,18 @@ class ResultBuilder:
             case {"type": "resource", "resource": dict()}:
                 resource: dict[str, Any] = block["resource"]
                 uri = resource.get("uri", "")
-                if (text := resource.get("text")) is not None:
+                text = resource.get("text")
+                if text is None and str(resource.get("mimeType")).startswith(_TEXT_TYPES):
+                    text = resource["text"] = _decoded(resource.get("blob"))
+                    resource.pop("blob" if text is not None else "text", None)
+                if text is not None:
                     return f"[resource {uri}]\n{text}"
                 return f"[resource {uri} {self._save_attachment(resource, 'blob')}]"
             case {"type": "resource_link"}:
-                return f"[resource link {block.get('name', '')} {block.get('uri', '')}]"
+                size = f"{block['size']:,} B" if isinstance(block.get("size"), int) else ""
+                about = (block.get("mimeType"), size, block.get("description"))
+                words = ("resource link", block.get("name", ""), block.get("uri", ""))
+                return f"[{', '.join(filter(None, (' '.join(words), *about)))}]"
             case other:
                 return f"[{other.get('type')}]"
 
@@ -131,6 +139,14 @@ class ResultBuilder:
             size += bytes_
             if old and (number >= self._max_files or size > self._max_bytes):
                 Path(path).unlink(missing_ok=True)
+
+
+def _decoded(data: Any) -> str | None:
+    """Return the text of base64; None if it is none."""
+    try:
+        return base64.b64decode(str(data), validate=True).decode()
+    except ValueError:
+        return None
 
 
 def _suffix(kind: str) -> str:

@@ -31,16 +31,15 @@ class ServerError(MCPError):
     """An error that came from the server, not from the SDK."""
 
     def __init__(self, error: MCPError) -> None:
-        match error.error.data:
-            case {"_": data, **known} if known.pop(_KEY, None):
-                pass
-            case data:
-                known = {}
+        data: Any = error.error.data
+        known: dict[str, Any] = {}
+        if isinstance(data, dict) and _KEY in data:
+            known, data = data, data["_"]
         super().__init__(error.code, error.message, data)
         self.http_status: int | None = known.get("status")
         """The status of an answer that was an HTTP error, and none of JSON-RPC's."""
         self.lost_session = bool(known.get("lost"))
-        self.predicate: str = known.get("predicate", "")
+        self.predicate = str(known.get("predicate", ""))
         """What is wrong with an answer; empty: it is an error as JSON-RPC has them."""
 
     def describe(self) -> str:
@@ -144,7 +143,8 @@ def _answer(item: dict[str, Any], request_id: T.RequestId | None) -> dict[str, A
 def _error(error: Any) -> dict[str, Any]:
     if not isinstance(error, dict):
         return {"code": T.INTERNAL_ERROR, "message": _as_text(error)}
-    code, message = error.get("code"), error.get("message")
+    code: Any = error.get("code")
+    message = error.get("message")
     text = _as_text(error if message is None else message)
     if isinstance(code, str) and not code.lstrip("-").isdigit():
         text = f"{code}: {text}"

@@ -16,13 +16,13 @@ from tools.mcp.client_requests import (
     SamplingRequest,
     SamplingResult,
 )
-from tools.results import replace_surrogates
+from tools.results import replace_surrogates, shorten
 
 T = TypeVar("T")
 
 FREE_PROGRESS_REPORTS, PROGRESS_INTERVAL_SECONDS = 100, 0.1
 """The first reports of progress are passed on at once; after them, at most one an interval."""
-MAX_OUTPUT_CHARS = 256_000
+MAX_OUTPUT_CHARS, MAX_PROGRESS_CHARS = 256_000, 1000
 MAX_TIMEOUTS = 10
 """Progress restarts the timeout; a call takes at most this many timeouts in all."""
 MAX_ELICITATIONS = 5
@@ -103,7 +103,9 @@ class CallScope:
             or progress == total
         ):
             self._last_report = now
-            self._handlers.on_progress(progress, total, message and replace_surrogates(message))
+            if message:
+                message = shorten(replace_surrogates(message), MAX_PROGRESS_CHARS)
+            self._handlers.on_progress(progress, total, message)
 
     def output(self, stream: str, text: str) -> None:
         if self._handlers.on_output is None or self._output_room <= 0:

@@ -159,6 +159,7 @@ class HttpTransport(Transport):
         if response.status_code < 400:
             return response
         self.error_status = response.status_code
+        error: dict[str, Any]
         if challenge := _read_challenge(response):
             error = {
                 "code": LOGIN_REQUIRED_CODE,

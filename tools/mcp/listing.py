@@ -121,6 +121,7 @@ async def list_resources(client: Client) -> list[Resource]:
         )
         async for page in _pages(lambda cursor: client.list_resources(cursor=cursor))
         for resource in _with_proper_names(page.resources, lambda resource: [str(resource.uri)])
+        if not str(resource.uri).startswith("ui://")  # a page of its user interface
     ]
     try:
         templates = _pages(lambda cursor: client.list_resource_templates(cursor=cursor))

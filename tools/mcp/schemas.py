@@ -34,19 +34,19 @@ def mend_schema(schema: Any, *, is_input: bool = True) -> dict[str, Any]:
     for part in _subschemas(schema):
         _modernize(part)
     if not is_input:
-        return schema
-    schema = _without_root_reference(schema)
-    kind = schema.get("type")
-    if "type" not in schema or (isinstance(kind, list) and "object" in kind):
-        schema = {"type": "object", **schema, **({"type": "object"} if kind else {})}
-    if schema["type"] != "object":
+        return dict(schema)
+    mended = _without_root_reference(schema)
+    kind = mended.get("type")
+    if "type" not in mended or (isinstance(kind, list) and "object" in kind):
+        mended = {**mended, "type": "object"}
+    if mended["type"] != "object":
         raise SchemaError(f"its arguments are not an object but {kind!r:.100}")
     for key, form in (("properties", dict), ("required", list)):
-        if key in schema and schema[key] is None:
-            del schema[key]
-        elif not isinstance(schema.get(key, form()), form):
-            raise SchemaError(f"{key} of its schema is {_kind(schema[key])}")
-    return schema
+        if key in mended and mended[key] is None:
+            del mended[key]
+        elif not isinstance(mended.get(key, form()), form):
+            raise SchemaError(f"{key} of its schema is {_kind(mended[key])}")
+    return mended
 
 
 def _kind(value: Any) -> str:
@@ -56,6 +56,7 @@ def _kind(value: Any) -> str:
 
 def _without_root_reference(schema: dict[str, Any]) -> dict[str, Any]:
     """Put the definition that the root refers to in its place."""
+    schema = dict(schema)
     for _ in range(MAX_REFERENCES):
         if "$ref" not in schema:
             return schema

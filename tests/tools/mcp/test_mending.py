@@ -17,6 +17,8 @@ ANY = {"type": "object"}
 X = {"type": "object", "properties": {"x": TEXT}}
 NUMBER = {"type": "number", "minimum": 1}
 PNG = "iVBORw0KGgo="
+LINK = {"type": "resource_link", "uri": "a:b", "name": "n"}
+TABLE = {"uri": "a:c", "mimeType": "text/csv", "blob": "YSxiCjEsMgo="}
 
 
 def of(**properties: Any) -> dict[str, Any]:
@@ -239,6 +241,8 @@ async def test_results_that_are_nearly_mcp_keep_their_text(make_host: MakeHost) 
         "object": {"content": after},
         "failed": {"content": [after], "isError": "true"},
         "meta": {"content": [after], "_meta": 5},
+        "link": {"content": [{**LINK, "size": 12, "description": "the file"}]},
+        "table": {"content": [{"type": "resource", "resource": TABLE}]},
         "unstructured": text_result("the answer is 5"),
     }
     calls = {name: reply(result=result) for name, result in results.items()}
@@ -252,13 +256,15 @@ async def test_results_that_are_nearly_mcp_keep_their_text(make_host: MakeHost) 
         "object": ("none", "after"),
         "failed": ("execution", "after"),
         "meta": ("none", "after"),
+        "link": ("none", "[resource link n a:b, 12 B, the file]"),
+        "table": ("none", "[resource a:c]\na,b\n1,2\n"),
         "unstructured": ("none", "the answer is 5"),
     }
 
 
 @pytest.mark.slow
 async def test_odd_resources_and_prompts_cost_themselves_only(make_host: MakeHost) -> None:
-    capabilities = {"tools": {}, "resources": {}, "prompts": {}}
+    capabilities: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
     messages = [{"role": "user", "content": {"type": "hologram"}}, {"role": "odd"}]
     host = await start(
         make_host,

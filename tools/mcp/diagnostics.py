@@ -18,6 +18,7 @@ from tools.config.servers import ServerConfig
 from tools.mcp.answers import ServerError
 from tools.mcp.login import LoginChallenge
 from tools.mcp.mending import invalid_part
+from tools.safe_fetch import BlockedAddressError
 
 STDERR_EXCERPT_CHARS = 1500
 MAX_STARTING_LINES, MAX_LAST_LINES = 5, 16
@@ -61,8 +62,13 @@ def describe_error(
     last one that was an error. ``challenge``: the login that was asked for."""
     error = innermost(error)
     if challenge is not None or http_status in (401, 403):
-        return _describe_refusal(config, http_status or 401, challenge)
+        refusal = _describe_refusal(config, http_status or 401, challenge)
+        said = error.describe() if isinstance(error, ServerError) else ""
+        told = said and challenge is None and not config.client_network
+        return f"{refusal}: {said}" if told else refusal
     match error:
+        case BlockedAddressError() if config.client_network == "public":
+            return f"failed: {error}, and the operator has not set --allow-private-urls"
         case FileNotFoundError() if config.cwd and error.filename == config.cwd:
             return f"cannot be started: no such folder: {config.cwd}"
         case FileNotFoundError():

@@ -172,10 +172,9 @@ class HttpTransport(Transport):
                 body = await response.aread()
             error = answers.http_error(response, body)
         await response.aclose()
-        self.error_said = error["message"]
         if self.kind == "sse" and response.request.method == "POST":
             # No answer to it comes on the stream of events, and the SDK ends its writer.
-            said = f": {self.error_said}" if self.error_said else ""
+            said = f": {error['message']}" if error["message"] else ""
             self._cut_off(f"it answered with HTTP {response.status_code}{said}")
             self.ended.set()
         return _stand_in(response, error)

@@ -134,7 +134,7 @@ def mend_list(method: str, result: dict[str, Any], version: str) -> None:
 
 def mend_result(result: dict[str, Any]) -> None:
     """Mend a tool's result: each block by itself, so that those that are known are kept."""
-    if "inputRequests" in result or "requestState" in result:
+    if result.get("resultType", "complete") != "complete":
         return  # a question before the result
     match result.get("content"):
         case list() as content:

@@ -19,8 +19,6 @@ class Transport:
     """http or sse: the server is reached by a URL."""
     error_status: int | None = None
     """The last HTTP status that was an error."""
-    error_said = ""
-    """What the server said with it; empty: nothing."""
     cutoff_reason: str | None = None
     """Why we cut off the server, or its last answer that was: a clause."""
     was_ready = False

@@ -1,4 +1,4 @@
-"""Reads a server's messages, also those that are not quite JSON-RPC, and keeps what it said with an
+"""Reads a server's messages, also those that are not quite JSON-RPC, and keeps what it words with an
 error: the SDK has codes of its own for timeouts and closed connections, which servers use as well."""
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import mcp.types as T
 from mcp import MCPError
 from pydantic_core import from_json
 
+from agent.errors import AgentError
 from tools.sanitize import clean_line, strip_hidden
 
-MAX_SAID_CHARS = 500
+MAX_EXCERPT_CHARS = 500
 """Characters of an error's data, and of the body of an HTTP error."""
 MAX_BODY_CHARS = 64 << 10
 _KEY = f"agent.{secrets.token_hex(8)}"
 """Key of an error's data for what we know of it; no server can guess it."""
 _ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?\d+|"[^"\\]*")\s*,')
-_SAID_KEYS = ("error_description", "message", "detail", "title", "reason", "error", "errors", "msg")
+_MESSAGE_KEYS = ("error_description", "message", "detail", "title", "reason", "error", "errors", "msg")
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _MARKUP = re.compile(r"<(script|style|head)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
@@ -46,16 +47,16 @@ class ServerError(MCPError):
         """Return the server's message and data; empty: none."""
         text, data = self.message.strip(), self.data
         if data not in (None, "", {}, []):
-            said = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-            if (said := excerpt(said)) and said not in text:
-                text = f"{text} ({said})" if text else said
+            words = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+            if (words := excerpt(words)) and words not in text:
+                text = f"{text} ({words})" if text else words
         return text or ("" if self.http_status else f"code {self.code}, without a message")
 
 
 def excerpt(text: str) -> str:
     """Return a text as a short single line."""
     line = clean_line(text)
-    return line if len(line) <= MAX_SAID_CHARS else f"{line[: MAX_SAID_CHARS - 1]}…"
+    return line if len(line) <= MAX_EXCERPT_CHARS else f"{line[: MAX_EXCERPT_CHARS - 1]}…"
 
 
 def from_server(error: T.ErrorData, **known: Any) -> None:
@@ -98,12 +99,12 @@ def malformed(request_id: T.RequestId, data: bytes, error: ValueError) -> T.JSON
     return T.JSONRPCError(jsonrpc="2.0", id=request_id, error=failure)
 
 
-class _NotJsonRpcError(ValueError):
+class _NotJsonRpcError(AgentError, ValueError):
     pass
 
 
 def _load(data: bytes | bytearray) -> Any:
-    """Parse JSON; bytes that are no UTF-8 are replaced, and control characters accepted."""
+    """Parse JSON; bytes that are not UTF-8 are replaced, and control characters accepted."""
     try:
         return from_json(data)
     except ValueError:
@@ -172,13 +173,13 @@ def http_error(response: httpx2.Response, body: bytes) -> dict[str, Any]:
     try:
         value = _load(body)
     except ValueError:
-        message = _said_in_text(body.decode(errors="replace"))
+        message = _message_in_text(body.decode(errors="replace"))
     else:
         if isinstance(value, dict) and value.keys() >= {"jsonrpc", "error"} and value["error"]:
             error = _error(value["error"])
             code, message, data, own = error["code"], error["message"], error.get("data"), True
         else:
-            message = _said(value)
+            message = _message_in(value)
     phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
     nothing = (phrase, f"{status} {phrase}", "Error", "Error response")
     if message.strip(". ").casefold() in map(str.casefold, nothing):
@@ -190,18 +191,18 @@ def http_error(response: httpx2.Response, body: bytes) -> dict[str, Any]:
     return marked.model_dump(mode="json")
 
 
-def _said(value: Any) -> str:
+def _message_in(value: Any) -> str:
     """Find the message in the JSON of an error; all of it where none is found."""
     if isinstance(value, list) and value:
-        return _said(value[0])
+        return _message_in(value[0])
     if isinstance(value, dict):
-        for key in _SAID_KEYS:
+        for key in _MESSAGE_KEYS:
             if (inner := value.get(key)) not in (None, "", {}, []):
-                return _said(inner)
+                return _message_in(inner)
     return excerpt(_as_text(value)) if value not in (None, "", {}, []) else ""
 
 
-def _said_in_text(text: str) -> str:
+def _message_in_text(text: str) -> str:
     text = text[:MAX_BODY_CHARS]
     if "<" in text:
         title = _TITLE.search(text)

@@ -63,9 +63,9 @@ def describe_error(
     error = innermost(error)
     if challenge is not None or http_status in (401, 403):
         refusal = _describe_refusal(config, http_status or 401, challenge)
-        said = error.describe() if isinstance(error, ServerError) else ""
-        told = said and challenge is None and not config.client_network
-        return f"{refusal}: {said}" if told else refusal
+        words = error.describe() if isinstance(error, ServerError) else ""
+        told = words and challenge is None and not config.client_network
+        return f"{refusal}: {words}" if told else refusal
     match error:
         case BlockedAddressError() if config.client_network == "public":
             return f"failed: {error}, and the operator has not set --allow-private-urls"
@@ -84,8 +84,8 @@ def describe_error(
             return f"answered at {url}, but not as an MCP server does: {error}"
         case httpx2.HTTPStatusError(response=response) if config.url:
             url = private_files.redact_url(config.url)
-            said = response.extensions.get("said", "")
-            return _http_answer(response.status_code, said, " its start", url)
+            words = response.extensions.get("words", "")
+            return _http_answer(response.status_code, words, " its start", url)
         case httpx2.HTTPError() | OSError() if config.url:
             why = str(error) or type(error).__name__
             return f"cannot be reached at {private_files.redact_url(config.url)}: {why}"
@@ -113,17 +113,17 @@ def describe_invalid(error: ValidationError) -> str:
 
 def describe_answer(error: ServerError, request: str = "", url: str = "") -> str:
     """The predicate of a sentence about a server that answered a request with an error."""
-    said = error.describe()
+    words = error.describe()
     if error.predicate:
         return error.predicate
     if error.http_status is None:
-        return f"answered{request} with an error: {said}"
-    return _http_answer(error.http_status, said, request, url)
+        return f"answered{request} with an error: {words}"
+    return _http_answer(error.http_status, words, request, url)
 
 
-def _http_answer(status: int, said: str, request: str = "", url: str = "") -> str:
+def _http_answer(status: int, words: str, request: str = "", url: str = "") -> str:
     where = f" at {url}" if url else ""
-    return f"answered{request} with HTTP {status}{where}{f': {said}' if said else ''}"
+    return f"answered{request} with HTTP {status}{where}{f': {words}' if words else ''}"
 
 
 def _describe_refusal(

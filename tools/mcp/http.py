@@ -174,8 +174,8 @@ class HttpTransport(Transport):
         await response.aclose()
         if self.kind == "sse" and response.request.method == "POST":
             # No answer to it comes on the stream of events, and the SDK ends its writer.
-            said = f": {error['message']}" if error["message"] else ""
-            self._cut_off(f"it answered with HTTP {response.status_code}{said}")
+            words = f": {error['message']}" if error["message"] else ""
+            self._cut_off(f"it answered with HTTP {response.status_code}{words}")
             self.ended.set()
         return _stand_in(response, error)
 
@@ -258,7 +258,7 @@ def _stand_in(response: httpx2.Response, error: dict[str, Any]) -> httpx2.Respon
         headers=headers,
         content=json.dumps({"jsonrpc": "2.0", "id": None, "error": error}),
         request=response.request,
-        extensions={"said": error["message"]},
+        extensions={"words": error["message"]},
     )
 
 

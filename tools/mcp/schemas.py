@@ -11,7 +11,7 @@ from tools.sanitize import MAX_SCHEMA_DEPTH
 
 MAX_REFERENCES = 20
 """References that are followed from the root of a schema."""
-_ONE = (
+_SINGLE = (
     *("additionalProperties", "propertyNames", "unevaluatedProperties", "unevaluatedItems"),
     *("items", "additionalItems", "contains", "not", "if", "then", "else"),
 )
@@ -80,7 +80,7 @@ def _subschemas(schema: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
     """Yield the schemas inside of one, and then itself; what is no schema is passed over."""
     if not isinstance(schema, dict) or depth > MAX_SCHEMA_DEPTH:
         return
-    inner = [schema.get(key) for key in _ONE]
+    inner = [schema.get(key) for key in _SINGLE]
     for key in _LISTED:
         inner += value if isinstance(value := schema.get(key), list) else ()
     for key in _NAMED:

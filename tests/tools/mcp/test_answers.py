@@ -123,7 +123,7 @@ async def test_call_on_lost_session_repeated_once(make_host: MakeHost) -> None:
 
 
 PAGE = b"<html><head><title>502 Upstream is down</title></head><body><h1>x</h1></body></html>"
-SAID: list[tuple[int, str, bytes, str]] = [
+BODIES: list[tuple[int, str, bytes, str]] = [
     (429, "json", b'{"error":"10 calls a minute"}', ": 10 calls a minute"),
     (403, "json", b'{"error":"plan does not include this tool"}', ": plan does not include"),
     (500, "json", b'{"message":"database is locked"}', ": database is locked"),
@@ -137,19 +137,19 @@ SAID: list[tuple[int, str, bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("status", "kind", "body", "said"), SAID, ids=str)
-async def test_http_error_body_is_said(
-    make_host: MakeHost, status: int, kind: str, body: bytes, said: str
+@pytest.mark.parametrize(("status", "kind", "body", "words"), BODIES, ids=str)
+async def test_http_error_body_is_reported(
+    make_host: MakeHost, status: int, kind: str, body: bytes, words: str
 ) -> None:
     headers = {"Content-Type": f"application/{kind}" if "json" in kind else f"text/{kind}"}
     with http_server(lambda *_: (status, headers, body)) as url:
         host = await start(make_host, ServerConfig("odd", url=url))
         text = (await call(host)).text
-    assert text.startswith(f"the server odd answered with HTTP {status}{said}")
-    assert len(text) < 600 and "\n" not in text and (said or text.endswith(str(status)))
+    assert text.startswith(f"the server odd answered with HTTP {status}{words}")
+    assert len(text) < 600 and "\n" not in text and (words or text.endswith(str(status)))
 
 
-async def test_http_retry_after_is_said(make_host: MakeHost) -> None:
+async def test_http_retry_after_is_reported(make_host: MakeHost) -> None:
     with http_server(lambda *_: (429, {"Retry-After": "30"}, b"")) as url:
         host = await start(make_host, ServerConfig("odd", url=url))
         text = (await call(host)).text

@@ -139,7 +139,7 @@ def test_block_that_is_nearly_mcp_is_mended(block: Any, mended: dict[str, Any]) 
     assert mend_block(block) == mended
 
 
-def test_block_of_unknown_type_is_shown_shortened() -> None:
+def test_block_of_unknown_type_becomes_a_short_text() -> None:
     block = mend_block({"type": "video", "data": "x" * 100_000})
     assert block["type"] == "text" and len(block["text"]) < 600
 
@@ -159,7 +159,7 @@ async def called(host: Host, name: str = "t") -> tuple[str, str]:
 
 
 @pytest.mark.slow
-async def test_odd_tools_left_out_by_name_and_the_others_kept(make_host: MakeHost) -> None:
+async def test_odd_tools_left_out_by_name_without_the_others(make_host: MakeHost) -> None:
     tools = [
         definition("good"),
         definition("good"),

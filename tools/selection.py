@@ -74,5 +74,5 @@ def _restricted(server: ServerConfig, tools: set[str] | None) -> ServerConfig:
     if tools is None:
         return server
     if server.enabled_tools is not None:
-        tools = tools & set(server.enabled_tools)
+        tools = {tool for tool in tools if server.offers(tool)}
     return replace(server, enabled_tools=tuple(sorted(tools)))

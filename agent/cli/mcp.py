@@ -135,6 +135,8 @@ def _status_line(state: ServerState, config: ServerConfig, width: int) -> str:
     elif state.error:
         summary = _indented(state.error)
     origin = "  (this folder's)" if config.from_project else ""
+    if config.ignored:
+        origin += f"\n  not understood in its settings: {clean_line(', '.join(config.ignored))}"
     line = f"{clean_text(state.name):{width}}  {state.status:8}  {summary}{origin}"
     return "\n  ".join([line, *state.skipped_lines])
 

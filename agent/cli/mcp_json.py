@@ -27,6 +27,7 @@ def server_object(state: ServerState, config: ServerConfig) -> dict[str, Any]:
         "needs_login": state.needs_login,
         "command": config.command_line,
         "project": config.from_project,
+        "ignored": list(config.ignored),
         "required": state.required,
         "tools": state.tools,
         "skipped_tools": dict(state.skipped),

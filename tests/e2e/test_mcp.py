@@ -321,7 +321,7 @@ def test_mcp_import_reads_other_clients(agent: RunAgent, home: Path, tmp_path: P
             "disabled": True,
         },
         "five": {"command": "d", "args": ["//x", "${API_KEY}"]},
-        "six": {"httpUrl": "http://h/mcp"},
+        "six": {"url": "http://h/mcp"},
     }
     assert "No new servers" in agent("mcp", "import", "--yes", env=env).out
 

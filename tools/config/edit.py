@@ -10,8 +10,8 @@ from typing import Any
 
 from agent.util import private_files
 from tools.config.entry import command_line, env_and_headers, read_entry
-from tools.config.file import load_json, servers_table
-from tools.config.servers import ConfigError
+from tools.config.file import load_json, servers_table, without_comments
+from tools.config.servers import ConfigError, ServerConfig
 
 
 def server_names(path: Path) -> set[str]:
@@ -25,8 +25,13 @@ def add(path: Path, entries: Mapping[str, Any], *, replace: bool = False) -> Non
         for name, entry in entries.items():
             if name in servers and not replace:
                 raise ConfigError(f"{path} has a server {name!r} already; --force replaces it")
-            read_entry(name, entry, _AllVariablesSet())
+            check(name, entry)
             servers[name] = entry
+
+
+def check(name: str, entry: Any) -> ServerConfig:
+    """Read an entry as if all variables were set. Raises ConfigError."""
+    return read_entry(name, entry, _AllVariablesSet())
 
 
 def remove(path: Path, name: str) -> None:
@@ -54,7 +59,13 @@ class _AllVariablesSet(dict[str, str]):
 def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {"mcpServers": {}}
-    data = load_json(path)
+    try:
+        data = load_json(path)
+    except ConfigError as error:
+        load_json(path, without_comments)  # raises the same error, unless these are the reason
+        raise ConfigError(
+            f"{path} has comments or trailing commas, so change it by hand"
+        ) from error
     if not isinstance(data, dict):
         raise ConfigError(f'{path} has no "mcpServers" object')
     return data

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
+from agent.errors import describe_cause
 from tools.config.servers import (
     ConfigError,
     OAuthSettings,
@@ -20,26 +23,50 @@ from tools.config.servers import (
     clean_headers,
     default_sandbox,
 )
+from tools.config.spellings import plain_entry
 
 _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 _URL_PASSWORD = re.compile(r"(?<=//)([^/@:]*:)[^/@]+(?=@)")
-_INPUT = re.compile(r"\$\{input:[^}]*\}")
-_TRANSPORTS: dict[str, Literal["", "http", "sse"]] = {
-    "stdio": "",
+_FOREIGN = re.compile(r"\$\{(?:input|command|config|file):[^}]*\}")
+_TYPES: dict[str, Literal["", "stdio", "http", "sse"]] = {
+    "stdio": "stdio",
     "http": "http",
-    "streamable-http": "http",
-    "streamableHttp": "http",
     "sse": "sse",
+    "streamablehttp": "http",
+    "local": "stdio",
+    "remote": "",
 }
-_TIMEOUT_KEYS = ("startup_timeout_sec", "tool_timeout_sec")
+_KNOWN_TYPES = "stdio, http, sse"
+_TIMEOUT_KEYS = {
+    "startup_timeout_sec": "startup_timeout_sec",
+    "startup_timeout_ms": "startup_timeout_sec",
+    "startup_timeout": "startup_timeout_sec",
+    "tool_timeout_sec": "tool_timeout_sec",
+    "tool_timeout_ms": "tool_timeout_sec",
+    "timeout": "tool_timeout_sec",
+}
+"""Spellings of each time, the one that counts first."""
+MAX_ENV_FILE_BYTES = 1 << 20
+_ENV_LINE = re.compile(
+    r"""^[ \t]*(?:export[ \t]+)?([\w.]+)[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\n]*))""",
+    re.M,
+)
 _FLAG_KEYS = ("enabled", "required", "disabled", "trust", "constrain", "public")
-_CODEX_MODES: dict[str, Rule] = {"auto": "auto", "prompt": "ask", "approve": "allow"}
+_CODEX_MODES: dict[str, Rule] = {
+    "auto": "auto",
+    "writes": "auto",
+    "prompt": "ask",
+    "approve": "allow",
+}
 """Values of Codex's ``default_tools_approval_mode``."""
 _OAUTH_ALIASES = {
     "clientId": "client_id",
     "clientSecret": "client_secret",
+    "CLIENT_ID": "client_id",
+    "CLIENT_SECRET": "client_secret",
     "callbackPort": "redirect_port",
     "clientMetadataUrl": "client_metadata_url",
+    "scope": "scopes",
 }
 _OAUTH_KEYS = ("client_id", "client_secret", "scopes", "redirect_port", "client_metadata_url")
 _METADATA_URL = re.compile(r"https://[^/]+/.")
@@ -49,41 +76,54 @@ MIN_MILLISECONDS = 1000
 """From this number on a ``timeout`` is in milliseconds, as some clients write it."""
 
 
-def read_entry(name: str, entry: Any, env: Mapping[str, str]) -> ServerConfig:
-    """Read an entry; raises ConfigError, whose message is the predicate of a sentence about it."""
+def read_entry(
+    name: str, entry: Any, env: Mapping[str, str], folder: Path | None = None
+) -> ServerConfig:
+    """Read an entry; raises ConfigError, whose message is the predicate of a sentence about it.
+    ``folder``: of the file that it is in; None: its ``envFile`` is not read."""
     if not isinstance(entry, dict):
         raise ConfigError("must be an object")
     if not name.strip():
         raise ConfigError("needs a name")
-    return _EntryReader(entry, env).read(name)
+    plain = plain_entry(entry)
+    if plain.rivals:
+        raise ConfigError(f"has a {' and a '.join(plain.rivals)}; remove one of them")
+    reader = _EntryReader(plain.values, env)
+    server = reader.read(name, folder)
+    return replace(
+        server,
+        command_line=command_line(entry),
+        secrets_digest=_secrets_digest(entry),
+        ignored=(*plain.unknown, *reader.ignored),
+    )
 
 
 def command_line(entry: Mapping[str, Any]) -> str:
     """Return an entry's command or URL as written, but for a password; of a wrong entry too."""
+    entry = plain_entry(entry).values
     if not (command := entry.get("command")):
-        return _URL_PASSWORD.sub(r"\1…", _url(entry))
+        return _URL_PASSWORD.sub(r"\1…", str(entry.get("url") or ""))
     args = entry.get("args")
     words = [command, *(args if isinstance(args, list) else ())]
     return shlex.join(str(word) for word in words)
 
 
-def _url(entry: Mapping[str, Any]) -> str:
-    return str(entry.get("url") or entry.get("httpUrl") or "")
-
-
 def env_and_headers(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry's environment and headers as they are written; works for any entry."""
+    entry = plain_entry(entry).values
     tables = (entry.get("env"), entry.get("headers"))
-    return {k: v for table in tables if isinstance(table, dict) for k, v in table.items()}
+    values = {k: v for table in tables if isinstance(table, dict) for k, v in table.items()}
+    return values | {key: entry[key] for key in ("envFile",) if entry.get(key)}
 
 
 def _secrets_digest(entry: Mapping[str, Any]) -> str:
     """SHA-256 of an entry's secrets: environment, headers, password, OAuth client; empty: none."""
-    passwords = [match[0] for match in _URL_PASSWORD.finditer(_url(entry))]
-    oauth = [entry["oauth"]] if entry.get("oauth") else []
-    if not (env_and_headers(entry) or passwords or oauth):
+    plain = plain_entry(entry).values
+    passwords = [match[0] for match in _URL_PASSWORD.finditer(str(plain.get("url") or ""))]
+    others = [plain[key] for key in ("oauth", "envFile") if plain.get(key)]
+    if not (env_and_headers(entry) or passwords or others):
         return ""
-    values = [entry.get("env"), entry.get("headers"), *passwords, *oauth]
+    values = [plain.get("env"), plain.get("headers"), *passwords, *others]
     text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -94,32 +134,29 @@ class _EntryReader:
     def __init__(self, entry: dict[str, Any], env: Mapping[str, str], prefix: str = "") -> None:
         """``prefix``: of its keys in messages."""
         self._entry, self._env, self._prefix = entry, env, prefix
+        self.ignored: list[str] = []
+        """Keys of its objects that are not understood."""
 
-    def read(self, name: str) -> ServerConfig:
-        entry = self._entry
-        targets = [key for key in ("command", "url", "httpUrl") if entry.get(key)]
-        if len(targets) > 1:
-            # Which of them counts would be a guess, also for the person who is asked about it.
-            raise ConfigError(f"has a {' and a '.join(targets)}; remove one of them")
-        command, url = self._text("command"), self._text("url") or self._text("httpUrl")
-        kind = entry.get("type", "stdio" if command else "")
-        if kind and kind not in _TRANSPORTS:
-            raise ConfigError(f"unknown type {kind!r}; known: {', '.join(_TRANSPORTS)}")
+    def read(self, name: str, folder: Path | None) -> ServerConfig:
+        written = self._entry.get("type")
+        command, url = self._path("command"), (self._text("url") or "").strip()
+        kind = _TYPES.get(re.sub(r"[_-]", "", str(written)).lower(), "") if written else ""
+        if written and not kind and written != "remote":
+            raise ConfigError(f"unknown type {written!r}; known: {_KNOWN_TYPES}")
+        kind = kind or ("stdio" if command and not written else "")
         target = "command" if kind == "stdio" else "url"
         if not (command if target == "command" else url):
-            raise ConfigError(
-                f"needs a {target}" if "type" in entry else "needs a command or a url"
-            )
+            raise ConfigError(f"needs a {target}" if written else "needs a command or a url")
         local = target == "command"
         flags = {key: self._flag(key) for key in _FLAG_KEYS}
         server = ServerConfig(
             name=name,
             command=(command or "") if local else "",
-            args=self._texts("args") or (),
-            env=self._table("env"),
-            cwd=self._text("cwd"),
+            args=tuple(map(_from_home, self._texts("args") or ())),
+            env={**self._file_variables(folder), **self._table("env")},
+            cwd=self._path("cwd"),
             url=None if local else url,
-            transport="" if local else _TRANSPORTS.get(str(kind), ""),
+            transport="" if kind == "stdio" else kind,
             headers=clean_headers(self._table("headers")),
             oauth=self._oauth(),
             protocol=self._protocol(),
@@ -131,8 +168,6 @@ class _EntryReader:
             enabled_tools=self._texts("enabled_tools"),
             disabled_tools=self._texts("disabled_tools") or (),
             rules=self._rules(bool(flags["trust"])),
-            command_line=command_line(entry),
-            secrets_digest=_secrets_digest(entry),
         )
         if url and not url.lower().startswith(("http://", "https://")):
             raise ConfigError("the url must begin with https:// or http://")
@@ -148,19 +183,48 @@ class _EntryReader:
             raise ConfigError(f"{self._prefix}{key} must be a string")
         return self._expand(value)
 
+    def _path(self, key: str) -> str | None:
+        text = self._text(key)
+        return text and _from_home(text)
+
     def _texts(self, key: str) -> tuple[str, ...] | None:
         value = self._entry.get(key)
         if value is None:
             return None
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        if not isinstance(value, list) or not all(map(_is_word, value)):
             raise ConfigError(f"{self._prefix}{key} must be a list of strings")
-        return tuple(self._expand(item) for item in value)
+        return tuple(self._expand(_word(item)) for item in value)
 
     def _table(self, key: str) -> dict[str, str]:
         value = self._entry.get(key) or {}
-        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+        if not isinstance(value, dict) or not all(v is None or _is_word(v) for v in value.values()):
             raise ConfigError(f"{key} must map names to strings")
-        return {k: self._expand(v) for k, v in value.items()}
+        return {k: self._expand(_word(v)) for k, v in value.items() if v is not None}
+
+    def _file_variables(self, folder: Path | None) -> dict[str, str]:
+        """Read the variables of ``envFile``, whose path begins at the folder of the entry's file."""
+        name = self._path("envFile")
+        if not name or folder is None:
+            return {}
+        path, work = (folder / name).resolve(), Path(self._env.get("workspaceFolder", "/-"))
+        if path.is_relative_to(work.resolve()) and not folder.resolve().is_relative_to(work):
+            raise ConfigError(
+                "may have no envFile in the folder that you work in, which may be a stranger's: name"
+                " it in that folder's .mcp.json"
+            )
+        try:
+            with path.open("rb") as file:
+                text = file.read(MAX_ENV_FILE_BYTES if path.is_file() else 0).decode("utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"has an envFile that cannot be read: {describe_cause(error)}"
+            ) from None
+        variables = {}
+        for variable, double, single, bare in _ENV_LINE.findall(text):
+            bare = re.sub(r"(?:^|\s+)#.*", "", bare).strip()
+            double = re.sub(r"\\(.)", lambda m: {"n": "\n"}.get(m[1], m[1]), double)
+            variables[variable] = double or single or bare
+        return variables
 
     def _flag(self, key: str) -> bool | None:
         value = self._entry.get(key)
@@ -181,9 +245,9 @@ class _EntryReader:
                 raise ConfigError(f"the environment variable {variable} is not set")
             return value
 
-        if unknown := _INPUT.search(text):
+        if unknown := _FOREIGN.search(text):
             raise ConfigError(f"{unknown[0]} is not supported; write ${{VARIABLE}} instead")
-        return _VARIABLE.sub(substitute, text)
+        return _VARIABLE.sub(substitute, text.replace("${/}", os.sep))
 
     def _sandbox(self, command: str | None) -> SandboxSettings | None:
         """Read ``sandbox``: true, or an object with ``write`` and ``hosts``."""
@@ -215,8 +279,7 @@ class _EntryReader:
         if not isinstance(entry, dict):
             raise ConfigError("oauth must be an object")
         values = {_OAUTH_ALIASES.get(str(key), str(key)): entry[key] for key in entry}
-        if unknown := values.keys() - _OAUTH_KEYS:
-            raise ConfigError(f"oauth has no {min(unknown)}; known: {', '.join(_OAUTH_KEYS)}")
+        self.ignored += [f"oauth.{key}" for key in sorted(values.keys() - _OAUTH_KEYS)]
         if isinstance(values.get("scopes"), str):
             values["scopes"] = values["scopes"].split()
         inner = _EntryReader(values, self._env, "oauth.")
@@ -242,26 +305,21 @@ class _EntryReader:
     # --- times, tools, rules ---
 
     def _timeouts(self) -> dict[str, Any]:
-        timeouts: dict[str, Any] = {
-            key: _seconds(key, self._entry[key]) for key in _TIMEOUT_KEYS if key in self._entry
-        }
-        if "timeout" in self._entry:
-            timeouts.setdefault("tool_timeout_sec", _seconds("timeout", self._entry["timeout"]))
+        timeouts: dict[str, Any] = {}
+        for key, name in _TIMEOUT_KEYS.items():
+            if key in self._entry:
+                timeouts.setdefault(name, _seconds(key, self._entry[key]))
         return timeouts
 
     def _rules(self, trust: bool) -> dict[str, Rule]:
         rules: dict[str, Rule] = {"": "allow"} if trust else {}
-        mode = self._entry.get("default_tools_approval_mode")
-        if mode is not None:
-            if mode not in _CODEX_MODES:
-                raise ConfigError(
-                    f"default_tools_approval_mode must be {' or '.join(_CODEX_MODES)}"
-                )
-            rules[""] = _CODEX_MODES[mode]
+        if (mode := self._entry.get("default_tools_approval_mode")) is not None:
+            rules[""] = _codex_rule("default_tools_approval_mode", mode)
         if "approve" in self._entry:
             rules[""] = _rule(self._entry["approve"])
         for key in ("autoApprove", "alwaysAllow"):
-            rules |= dict.fromkeys(self._texts(key) or (), "allow")
+            allowed = dict.fromkeys(self._texts(key) or ())
+            rules |= {"" if name == "*" else name: "allow" for name in allowed}
         return rules
 
     def _with_tools(self, server: ServerConfig) -> ServerConfig:
@@ -271,18 +329,44 @@ class _EntryReader:
             return server
         if isinstance(tools, list):
             return replace(server, enabled_tools=self._texts("tools"))
-        if not isinstance(tools, dict) or not all(isinstance(v, dict) for v in tools.values()):
+        if not isinstance(tools, dict) or not all(
+            isinstance(v, dict | bool) for v in tools.values()
+        ):
             raise ConfigError("tools must be a list of names, or map names to settings")
         times, rules = dict(server.tool_timeouts), dict(server.rules)
         disabled = list(server.disabled_tools)
-        for name, settings in tools.items():
+        for name, value in tools.items():
+            settings = {"enabled": value} if isinstance(value, bool) else value
+            unknown = settings.keys() - {"timeout", "approve", "approval_mode", "enabled"}
+            self.ignored += [f"tools.{name}.{key}" for key in sorted(unknown)]
             if "timeout" in settings:
                 times[name] = _seconds(f"tools.{name}.timeout", settings["timeout"])
             if "approve" in settings:
                 rules[name] = _rule(settings["approve"])
-            if settings.get("enabled") is False:
+            elif "approval_mode" in settings:
+                rules[name] = _codex_rule("approval_mode", settings["approval_mode"])
+            if settings.get("enabled", True) is not True:
                 disabled.append(name)
         return replace(server, tool_timeouts=times, rules=rules, disabled_tools=tuple(disabled))
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str | int | float)
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _from_home(path: str) -> str:
+    """Expand ``~`` where a path begins with it, as a shell does."""
+    return str(Path(path).expanduser()) if path == "~" or path.startswith("~/") else path
+
+
+def _codex_rule(key: str, mode: Any) -> Rule:
+    if mode not in _CODEX_MODES:
+        raise ConfigError(f"{key} must be {' or '.join(_CODEX_MODES)}")
+    return _CODEX_MODES[mode]
 
 
 def _rule(value: Any) -> Rule:
@@ -296,4 +380,5 @@ def _rule(value: Any) -> Rule:
 def _seconds(key: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         raise ConfigError(f"{key} must be a number of seconds")
-    return value / 1000 if key.endswith("timeout") and value >= MIN_MILLISECONDS else float(value)
+    is_short = key.endswith("_ms") or (key.endswith("timeout") and value >= MIN_MILLISECONDS)
+    return value / 1000 if is_short else float(value)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +14,12 @@ from typing import Any, get_args
 from tools.config.entry import read_entry
 from tools.config.servers import ConfigError, Rule, ServerConfig
 
+log = logging.getLogger(__name__)
+
 MAX_FILE_BYTES = 1 << 20
+_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*"|[{\[]\s*,)|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', re.DOTALL)
+"""A string or a comma after nothing, which are kept, or VS Code's and Zed's extensions of JSON:
+comments and trailing commas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +39,18 @@ class McpFile:
 
 def read_file(path: Path, env: Mapping[str, str]) -> McpFile:
     """Read a file; raises ConfigError if it is of no use. ``env``: of `folder_environment`."""
-    data = load_json(path)
+    data = load_json(path, without_comments)
     if not isinstance(data, dict) or not isinstance(servers_table(data), dict):
         raise ConfigError(f'{path} has no "mcpServers" object')
     servers = []
     for name, entry in servers_table(data).items():
+        if not isinstance(entry, dict) and name.startswith(("_", "$", "/")):
+            continue  # a comment
         try:
-            servers.append(read_entry(name, entry, env))
+            server = read_entry(name, entry, env, path.parent)
+            servers.append(server)
+            if server.ignored:
+                log.warning("%s: %s is not understood in %s", name, server.ignored, path)
         except ConfigError as error:
             servers.append(ServerConfig(name, problem=f"cannot be used: {path}: {error}"))
     return McpFile(path, servers, _approval_rules(path, data), data)
@@ -70,7 +82,20 @@ def folder_environment(
     folder: Path, environment: Mapping[str, str] = os.environ
 ) -> Mapping[str, str]:
     """Return the variables that entries may name, with those that VS Code and Cursor add."""
-    return {**environment, "workspaceFolder": str(folder), "userHome": str(Path.home())}
+    return {
+        **environment,
+        "workspaceFolder": str(folder),
+        "workspaceFolderBasename": folder.name,
+        "userHome": str(Path.home()),
+        "pathSeparator": os.sep,
+    }
+
+
+def without_comments(text: str) -> str:
+    """Blank comments and last commas, also before a comment; all else keeps line and column."""
+    for _ in range(2):
+        text = _COMMENT.sub(lambda match: match[1] or re.sub(r"[^\n]", " ", match[0]), text)
+    return text
 
 
 def servers_table(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
 
@@ -103,7 +104,7 @@ class ServerConfig:
     tool_timeouts: Mapping[str, float] = field(default_factory=dict)
     """Seconds, by the names of single tools."""
     enabled_tools: tuple[str, ...] | None = None
-    """If set, no other tools are offered."""
+    """If set, no other tools are offered; names, or patterns with ``*``."""
     disabled_tools: tuple[str, ...] = ()
     rules: Mapping[str, Rule] = field(default_factory=dict)
     """Rules by tool name; the one with the empty name is for all other tools."""
@@ -123,10 +124,12 @@ class ServerConfig:
     """SHA-256 of its environment and headers as they are written down, nothing expanded."""
     problem: str | None = None
     """Why it cannot even be tried: the predicate of a sentence."""
+    ignored: tuple[str, ...] = ()
+    """Keys of its entry that are not understood."""
 
     def offers(self, tool: str) -> bool:
-        enabled = self.enabled_tools is None or tool in self.enabled_tools
-        return enabled and tool not in self.disabled_tools
+        enabled = self.enabled_tools is None or names_tool(self.enabled_tools, tool)
+        return enabled and not names_tool(self.disabled_tools, tool)
 
     @property
     def has_authorization(self) -> bool:
@@ -173,6 +176,11 @@ def clean_headers(headers: Mapping[str, str]) -> dict[str, str]:
                 f"the value of the header {name} has characters that no header can have"
             )
     return {name: value.strip() for name, value in headers.items()}
+
+
+def names_tool(patterns: Iterable[str], tool: str) -> bool:
+    """Return whether a tool is one of those named; ``*`` stands for any characters."""
+    return any(pattern == tool or fnmatchcase(tool, pattern) for pattern in patterns)
 
 
 def parse_server(option: str) -> ServerConfig:

@@ -40,7 +40,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from agent.errors import system_refusal
-from tools.config.servers import ServerConfig
+from tools.config.servers import ServerConfig, names_tool
 from tools.mcp.context import HostContext
 from tools.mcp.login import LoginChallenge, LoginError
 from tools.mcp.start_wait import StartActivity, StartWait
@@ -114,7 +114,12 @@ class McpServer:
     def state(self) -> ServerState:
         config, status = self.config, self.status
         error = self.problem() if status == "failed" else None
-        absent = set(config.enabled_tools or ()) - {tool.name for tool in self._tools}
+        names = [tool.name for tool in self._tools]
+        absent = [
+            wanted
+            for wanted in config.enabled_tools or ()
+            if not any(names_tool([wanted], name) for name in names)
+        ]
         if status == "ready" and absent:
             error = f"has no tool {', '.join(sorted(absent))}"
         tools = [clean_text(tool.name) for tool in self.offered_tools()]

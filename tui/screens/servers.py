@@ -153,6 +153,9 @@ class ServersScreen(ListScreen[None]):
         if state.skipped:
             skipped = display_text("\n".join(state.skipped_lines))
             parts.append(Content(skipped).stylize("$text-warning"))
+        if config is not None and config.ignored:
+            ignored = f"Not understood in its settings: {', '.join(config.ignored)}"
+            parts.append(Content(display_text(ignored)).stylize("$text-warning"))
         if login := self._login_texts.get(state.name):
             parts.append(Content(login))
         if self._host.withheld:

@@ -10,8 +10,16 @@ import pytest
 from tools.builtin.files.server import FilesServer
 from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
+from tools.config.edit import add
 from tools.config.file import read_servers
-from tools.config.servers import ConfigError, ServerConfig, merge, parse_server
+from tools.config.servers import (
+    ConfigError,
+    OAuthSettings,
+    SandboxSettings,
+    ServerConfig,
+    merge,
+    parse_server,
+)
 from tools.factory import ToolboxOptions, build_toolbox
 from tools.mcp.stdio import environment
 from tools.policy.approvals import Policy, parse_rules
@@ -77,9 +85,19 @@ def test_read_servers_pasted_entries(tmp_path: Path) -> None:
         ({"a": {"url": "${EMPTY}", "httpUrl": "http://y"}}, "has a url and a httpUrl"),
         ({"a": {"url": "example.org/mcp"}}, "the url must begin with https:// or http://"),
         ({"a": "npx"}, "must be an object"),
-        ({"a": {"command": ["x"]}}, "command must be a string"),
+        ({"a": {"command": [["x"]]}}, "command must be a string"),
+        ({"a": {"command": "x", "includeTools": ["y"], "enabled_tools": ["z"]}}, "remove one of"),
+        ({"a": {"command": "x", "excludeTools": "y"}}, "disabled_tools must be a list of strings"),
+        (
+            {"a": {"command": "x", "args": ["${file:/etc/passwd}"]}},
+            "${file:/etc/passwd} is not sup",
+        ),
+        (
+            {"a": {"command": "x", "envFile": "none.env"}},
+            "has an envFile that cannot be read: No such",
+        ),
         ({"a": {"command": "x", "args": "y"}}, "args must be a list of strings"),
-        ({"a": {"command": "x", "env": {"A": 1}}}, "env must map names to strings"),
+        ({"a": {"command": "x", "env": {"A": [1]}}}, "env must map names to strings"),
         ({"a": {"command": "x", "tool_timeout_sec": "1"}}, "must be a number of seconds"),
         ({"a": {"command": "x", "tool_timeout_sec": 0}}, "must be a number of seconds"),
         ({"a": {"command": "x", "enabled": "no"}}, "enabled must be true or false"),
@@ -92,6 +110,163 @@ def test_read_servers_wrong_entry_raises_sentence(tmp_path: Path, servers: Any, 
         read_servers(file, ENV)
     begin = f"the server a cannot be used: {file}: " if isinstance(servers, dict) else str(file)
     assert says in str(caught.value) and str(caught.value).startswith(begin)
+
+
+def read_entry_of(folder: Path, entry: Any) -> ServerConfig:
+    (server,) = read_servers(write(folder, {"a": entry}), ENV)
+    return server
+
+
+@pytest.mark.parametrize(
+    ("entry", "offered"),
+    [
+        ({"excludeTools": ["push"]}, "log status"),
+        ({"disabledTools": ["push", "log"]}, "status"),
+        ({"disabled-tools": ["*"]}, ""),
+        ({"disabled_tools": ["p*"]}, "log status"),
+        ({"includeTools": ["log"]}, "log"),
+        ({"allowedTools": []}, ""),
+        ({"available_tools": []}, "log push status"),
+        ({"availableTools": ["l*"]}, "log"),
+        ({"includeTools": ["log", "push"], "excludeTools": ["push"], "trust": True}, "log"),
+        ({"tools": ["log"]}, "log"),
+        ({"tools": {"push": False, "log": {"enabled": False}}}, "status"),
+    ],
+)
+def test_read_servers_tools_that_other_clients_do_not_offer(
+    tmp_path: Path, entry: dict[str, Any], offered: str
+) -> None:
+    server = read_entry_of(tmp_path, {"command": "x", **entry})
+    assert [tool for tool in ("log", "push", "status") if server.offers(tool)] == offered.split()
+    assert server.ignored == ()
+
+
+@pytest.mark.parametrize("off", [{"isActive": False}, {"enabled": False}, {"isDisabled": True}])
+def test_read_servers_switched_off_elsewhere(tmp_path: Path, off: dict[str, bool]) -> None:
+    assert not read_entry_of(tmp_path, {"command": "x", **off}).enabled
+
+
+@pytest.mark.parametrize(
+    ("entry", "values"),
+    [
+        ({"type": "local", "command": ["npx", "-y", 1]}, {"command": "npx", "args": ("-y", "1")}),
+        (
+            {"command": {"path": "x", "args": ["y"], "env": {"A": "b"}}},
+            {"command": "x", "args": ("y",), "env": {"A": "b"}},
+        ),
+        (
+            {"cmd": "x", "envs": {"A": 1, "B": True, "C": None}, "env_keys": ["TOKEN"]},
+            {"command": "x", "env": {"A": "1", "B": "true", "TOKEN": "t0"}},
+        ),
+        (
+            {"command": "x", "env_vars": ["TOKEN", {"name": "EMPTY", "source": "local"}]},
+            {"env": {"TOKEN": "t0", "EMPTY": ""}},
+        ),
+        (
+            {"type": "HTTP", "serverUrl": " http://h/mcp"},
+            {"url": "http://h/mcp", "transport": "http"},
+        ),
+        ({"type": "streamable_http", "uri": "http://h"}, {"url": "http://h", "transport": "http"}),
+        ({"transport": "sse", "url": "http://h"}, {"transport": "sse"}),
+        ({"type": "remote", "url": "http://h", "oauth": False}, {"transport": ""}),
+        (
+            {
+                "url": "http://h",
+                "bearer_token_env_var": "TOKEN",
+                "env_http_headers": {"X": "EMPTY"},
+            },
+            {"headers": {"X": "", "Authorization": "Bearer t0"}},
+        ),
+        (
+            {"command": "~/bin/x", "cwd": "~"},
+            {"command": f"{Path.home()}/bin/x", "cwd": str(Path.home())},
+        ),
+        ({"command": "x", "startup_timeout_ms": 60_000}, {"startup_timeout_sec": 60.0}),
+        ({"command": "x", "initTimeout": 90}, {"startup_timeout_sec": 90.0}),
+        (
+            {"command": "x", "timeout": {"startup": 500, "request": 2500}},
+            {"startup_timeout_sec": 0.5, "tool_timeout_sec": 2.5},
+        ),
+        ({"command": "x", "timeout": None, "url": ""}, {"tool_timeout_sec": 120.0, "url": None}),
+        ({"command": "x", "alwaysAllow": ["*"]}, {"rules": {"": "allow"}}),
+        ({"command": "x", "tools": {"t": {"approval_mode": "prompt"}}}, {"rules": {"t": "ask"}}),
+        (
+            {
+                "command": "x",
+                "sandboxEnabled": True,
+                "sandbox": {
+                    "filesystem": {"allowWrite": ["w"]},
+                    "network": {"allowedDomains": ["h.example"]},
+                },
+            },
+            {"sandbox": SandboxSettings(("w",), ("h.example",))},
+        ),
+        (
+            {"url": "http://h", "auth": {"CLIENT_ID": "c", "CLIENT_SECRET": "s", "scopes": ["r"]}},
+            {"oauth": OAuthSettings("c", "s", ("r",))},
+        ),
+        ({"url": "http://h", "scopes": ["r"]}, {"oauth": OAuthSettings(scopes=("r",))}),
+    ],
+)
+def test_read_servers_spellings_of_other_clients(
+    tmp_path: Path, entry: dict[str, Any], values: dict[str, Any]
+) -> None:
+    server = read_entry_of(tmp_path, entry)
+    assert {key: getattr(server, key) for key in values} == values
+    assert server.ignored == ()
+
+
+def test_read_servers_reports_what_is_not_understood(tmp_path: Path) -> None:
+    entry = {
+        "command": "x",
+        "description": "says nothing",
+        "_comment": "nor this",
+        "headersHelper": "/bin/x",
+        "oauth": {"authorizationUrl": "http://h"},
+        "tools": {"t": {"colour": "red"}},
+        "sandboxEnabled": True,
+        "sandbox": {"filesystem": {"denyRead": ["/"]}},
+    }
+    ignored = {"headersHelper", "oauth.authorizationUrl", "tools.t.colour", "sandbox.denyRead"}
+    assert set(read_entry_of(tmp_path, entry).ignored) == ignored
+
+
+def test_read_servers_file_with_comments(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(
+        '{ // of VS Code\n"servers": {"_note": "x", "a": {"command": "//x", /* , */'
+        ' "args": ["y",],}, }}'
+    )
+    (server,) = read_servers(file, ENV)
+    assert (server.command, server.args) == ("//x", ("y",))
+    with pytest.raises(ConfigError, match="has comments or trailing commas, so change it by hand"):
+        add(file, {"b": {"command": "x"}})
+
+
+def test_read_servers_env_file(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text(
+        "# keys\nexport A=one # more\nB = \"two # 2\\n\"\nC='three'\nD=\nTOKEN=file\n"
+    )
+    entry = {"command": "x", "envFile": ".env", "env": {"TOKEN": "${TOKEN}"}}
+    env = {"A": "one", "B": "two # 2\n", "C": "three", "D": "", "TOKEN": "t0"}
+    assert read_entry_of(tmp_path, entry).env == env
+    assert (
+        read_entry_of(tmp_path, entry).secrets_digest
+        != read_entry_of(tmp_path, {"command": "x"}).secrets_digest
+    )
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / ".env").write_text("LD_PRELOAD=/x.so")
+    (tmp_path / "link.env").symlink_to(work / ".env")
+    for name in ("${workspaceFolder}/.env", "work/.env", "link.env"):
+        file = write(tmp_path, {"a": {"command": "x", "envFile": name}})
+        (config := tmp_path / "config").mkdir(exist_ok=True)
+        mine = config / "mcp.json"
+        mine.write_text(
+            file.read_text().replace('"work/', '"../work/').replace('"link', '"../link')
+        )
+        with pytest.raises(ConfigError, match="no envFile in the folder that you work in"):
+            read_servers(mine, {**ENV, "workspaceFolder": str(work)})
 
 
 def test_read_servers_unreadable_file_raises(tmp_path: Path) -> None:

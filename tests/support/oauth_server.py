@@ -65,6 +65,13 @@ class OAuthServer:
     lifetime: int = 3600
     iss: bool = True
     """Whether the redirect names the issuer."""
+    root: tuple[str, str, str] | None = None
+    """If set, the issuer is the server's root, and its metadata are there: the ends of the issuer where
+    the resource, the metadata and the redirect name it."""
+    page_query: str = ""
+    """The query of the authorization endpoint."""
+    token_answer: str = "json"
+    """How tokens are sent: json, form, or an error of status 200 (error)."""
     issuer: Issuer = field(default_factory=lambda: Issuer("/as1"))
     """The authorization server that the metadata name."""
     issuers: dict[str, Issuer] = field(default_factory=dict)
@@ -95,6 +102,7 @@ class OAuthServer:
                 Route("/mcp", self._mcp, methods=["GET", "POST", "DELETE"]),
                 Route(self.metadata_path, self._resource),
                 Route(metadata, self._metadata),
+                Route("/.well-known/oauth-authorization-server", self._root_metadata),
                 Route("/{issuer}/authorize", self._authorize),
                 Route("/{issuer}/register", self._register, methods=["POST"]),
                 Route("/{issuer}/token", self._token, methods=["POST"]),
@@ -145,6 +153,8 @@ class OAuthServer:
 
     async def _resource(self, request: Request) -> Response:
         issuers = [self.base + self.issuer.path]
+        if self.root is not None:
+            issuers = [self.base + self.root[0]]
         return JSONResponse({"resource": f"{self.base}/mcp", "authorization_servers": issuers})
 
     # --- the authorization servers ---
@@ -153,11 +163,17 @@ class OAuthServer:
         self.seen.append(request.url.path)
         return self.issuers[f"/{request.path_params['issuer']}"]
 
+    async def _root_metadata(self, request: Request) -> Response:
+        if self.root is None:
+            return await self._nothing(request)
+        request.path_params["issuer"] = self.issuer.path.removeprefix("/")
+        return await self._metadata(request)
+
     async def _metadata(self, request: Request) -> Response:
         url = self.base + self._issuer(request).path
         metadata: dict[str, Any] = {
-            "issuer": url,
-            "authorization_endpoint": f"{url}/authorize",
+            "issuer": url if self.root is None else self.base + self.root[1],
+            "authorization_endpoint": f"{url}/authorize{self.page_query}",
             "token_endpoint": f"{url}/token",
             "code_challenge_methods_supported": ["S256"],
             "authorization_response_iss_parameter_supported": self.iss,
@@ -190,7 +206,7 @@ class OAuthServer:
         issuer.codes[code] = query
         answer = {"code": code, "state": query["state"]}
         if self.iss:
-            answer["iss"] = self.base + issuer.path
+            answer["iss"] = self.base + (issuer.path if self.root is None else self.root[2])
         return RedirectResponse(f"{query['redirect_uri']}?{urlencode(answer)}", 302)
 
     async def _device(self, request: Request) -> Response:
@@ -215,6 +231,8 @@ class OAuthServer:
             case "refresh_token":
                 scope = self.refresh_tokens.pop(form["refresh_token"], None)
                 return self._refuse(400, "invalid_grant") if scope is None else self._issue(scope)
+            case "client_credentials":
+                return self._issue(self.grants(form.get("scope", "")))
             case "authorization_code":
                 asked = issuer.codes.pop(form["code"], {})
                 digest = hashlib.sha256(form["code_verifier"].encode()).digest()
@@ -231,8 +249,17 @@ class OAuthServer:
     def _issue(self, scope: str) -> Response:
         access, refresh = secrets.token_hex(8), secrets.token_hex(8)
         self.tokens[access] = self.refresh_tokens[refresh] = scope
-        token = {"access_token": access, "refresh_token": refresh, "token_type": "Bearer"}
-        return JSONResponse({**token, "expires_in": self.lifetime, "scope": scope})
+        token: dict[str, Any] = {
+            "access_token": access,
+            "refresh_token": refresh,
+            "token_type": "Bearer",
+        }
+        token |= {"expires_in": self.lifetime, "scope": scope}
+        if self.token_answer == "error":
+            return JSONResponse({"error": "bad_code", "error_description": "The code is spent."})
+        if self.token_answer == "form":
+            return Response(urlencode(token), media_type="application/x-www-form-urlencoded")
+        return JSONResponse(token)
 
     async def _nothing(self, request: Request) -> Response:
         self.seen.append(request.url.path)

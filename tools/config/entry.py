@@ -67,8 +67,11 @@ _OAUTH_ALIASES = {
     "callbackPort": "redirect_port",
     "clientMetadataUrl": "client_metadata_url",
     "scope": "scopes",
+    "grantType": "grant_type",
 }
-_OAUTH_KEYS = ("client_id", "client_secret", "scopes", "redirect_port", "client_metadata_url")
+_OAUTH_TEXTS = ("client_id", "client_secret", "client_metadata_url", "grant_type")
+_OAUTH_KEYS = (*_OAUTH_TEXTS, "scopes", "redirect_port")
+_GRANT_TYPES = ("", "authorization_code", "client_credentials")
 _METADATA_URL = re.compile(r"https://[^/]+/.")
 PROTOCOL_VERSIONS = ("2025-11-25", "2026-07-28")
 """Versions that ``protocol`` may name, the newest of either era; the first negotiates older ones."""
@@ -283,10 +286,11 @@ class _EntryReader:
         if isinstance(values.get("scopes"), str):
             values["scopes"] = values["scopes"].split()
         inner = _EntryReader(values, self._env, "oauth.")
-        texts = {
-            key: inner._text(key) or ""
-            for key in ("client_id", "client_secret", "client_metadata_url")
-        }
+        texts = {key: inner._text(key) or "" for key in _OAUTH_TEXTS}
+        if texts["grant_type"] not in _GRANT_TYPES:
+            raise ConfigError(f"oauth.grant_type must be {' or '.join(_GRANT_TYPES[1:])}")
+        if texts["grant_type"] == _GRANT_TYPES[2] and not texts["client_secret"]:
+            raise ConfigError("oauth.grant_type client_credentials needs a client_secret")
         if texts["client_secret"] and not texts["client_id"]:
             raise ConfigError("oauth.client_secret needs a client_id")
         if (url := texts["client_metadata_url"]) and not _METADATA_URL.match(url):

@@ -1,5 +1,5 @@
 """Sends the token of an earlier login with each request, and renews it; never starts a login, because
-only callers can ask the person."""
+only callers can ask the person, unless the settings say that the client logs in by itself."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx2
+from mcp.client.auth.utils import (
+    extract_resource_metadata_from_www_auth,
+    extract_scope_from_www_auth,
+)
 from mcp.shared.auth import OAuthToken
 from pydantic_core import from_json
 
+from tools.mcp.login import LoginChallenge, LoginDialog
 from tools.mcp.stored_login import StoredLogin
 
 log = logging.getLogger(__name__)
 
-LOST_GRANT_ERRORS = ("invalid_grant", "invalid_client", "unauthorized_client")
-"""Errors of RFC 6749, section 5.2, after which only a new login helps."""
+LOST_GRANT_ERRORS = (
+    *("invalid_grant", "invalid_client", "unauthorized_client"),
+    "bad_refresh_token",
+)
+"""Errors of RFC 6749, section 5.2, and GitHub's, after which only a new login helps."""
 
 
 class BearerAuth(StoredLogin):
@@ -34,6 +42,7 @@ class BearerAuth(StoredLogin):
         if not self._initialized:
             await self.reload()
         renews = not context.is_token_valid()
+        logs_in_itself = self._config.oauth.grant_type == "client_credentials"
         for _ in range(2):
             used = context.current_tokens
             if renews and used is not None:
@@ -46,9 +55,27 @@ class BearerAuth(StoredLogin):
             if response.status_code not in (401, 403):
                 return
             if await self._is_current(used):
+                if logs_in_itself and response.status_code == 401:
+                    logs_in_itself = renews = False
+                    await self._log_in(response, used)
+                    continue
                 if response.status_code == 403 or used is None or renews:
                     return
                 renews = True  # it may have been revoked before its time
+
+    async def _log_in(self, response: httpx2.Response, used: OAuthToken | None) -> None:
+        """Get a token by the client's own credentials. Raises LoginError."""
+        from tools.mcp.oauth import log_in
+
+        challenge = LoginChallenge(
+            scope=extract_scope_from_www_auth(response) or "",
+            resource_metadata=extract_resource_metadata_from_www_auth(response),
+        )
+        async with self.renewing():
+            if await self._is_current(used):
+                dialog = LoginDialog(lambda _, __: None)
+                await log_in(self._config, self._credentials, dialog, challenge)
+        await self.reload()
 
     async def _is_current(self, token: OAuthToken | None) -> bool:
         """Return whether a token has not been replaced, here or in another process."""
@@ -57,7 +84,7 @@ class BearerAuth(StoredLogin):
         return (current and current.access_token) == (token and token.access_token)
 
     async def _finish_renewal(self, response: httpx2.Response, used: OAuthToken) -> None:
-        if response.status_code == 200:
+        if response.status_code == 200 and not oauth_error(await response.aread())[0]:
             await self._handle_refresh_response(response)
             return
         log.warning(

@@ -8,12 +8,12 @@ import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 from mcp.client.auth.exceptions import OAuthFlowError
-from mcp.client.auth.utils import union_scopes
-from mcp.shared.auth import AuthorizationCodeResult
+from mcp.client.auth.utils import issuers_match, union_scopes
+from mcp.shared.auth import AuthorizationCodeResult, OAuthMetadata
 
 from agent.util.programs import open_in_browser
 from tools.config.servers import ServerConfig
@@ -44,6 +44,7 @@ async def log_in(
     """Log in and store the tokens. ``challenge``: what the server asks for, of status 403 for more
     scopes; None: its metadata say so. ``scopes``: further ones. Raises LoginError."""
     assert config.url is not None
+    own_credentials = config.oauth.grant_type == "client_credentials"
     lacks_scope = challenge is not None and challenge.status == 403
     wanted = [*scopes, *(challenge.scope.split() if challenge and lacks_scope else ())]
     if wanted:
@@ -55,7 +56,7 @@ async def log_in(
     try:
         async with AsyncExitStack() as stack:
             page = None
-            if not dialog.device:
+            if not dialog.device and not own_credentials:
                 fixed = bool(config.oauth.redirect_port)
                 page = await stack.enter_async_context(serve_login_page(port, required=fixed))
             if not config.oauth.client_id and (
@@ -104,7 +105,8 @@ class _LoginFlow(StoredLogin):
         scope: str | None,
     ) -> None:
         self._dialog, self._page, self._challenge, self._scope = dialog, page, challenge, scope
-        way = {"redirect_url": page.url} if page else {"grant_type": DEVICE_GRANT}
+        grant_type = config.oauth.grant_type or DEVICE_GRANT
+        way = {"redirect_url": page.url} if page else {"grant_type": grant_type}
         super().__init__(
             config,
             credentials,
@@ -135,6 +137,7 @@ class _LoginFlow(StoredLogin):
             while outgoing is not request:
                 if registers := outgoing.method == "POST" and self.context.client_info is None:
                     self._check_registration()
+                outgoing.headers.setdefault("Accept", "application/json")
                 response = yield outgoing
                 await response.aread()
                 if self._device is not None and outgoing is self._device.request:
@@ -143,10 +146,29 @@ class _LoginFlow(StoredLogin):
                             await asyncio.sleep(self._device.interval)
                             response = yield self._device_token_request(self._device)
                             await response.aread()
+                response = _in_json(response)
                 self._check_response(outgoing, response, registers=registers)
-                outgoing = await flow.asend(response)
+                metadata = self._metadata_of_root(outgoing, response)
+                if metadata is None:
+                    outgoing = await flow.asend(response)
+                    continue
+                expected = {**metadata, "issuer": self._expected_issuer()}
+                outgoing = await flow.asend(httpx2.Response(200, json=expected, request=outgoing))
+                # A redirect's issuer has to be the one that is written there.
+                self.context.oauth_metadata = OAuthMetadata.model_validate(metadata)
         finally:
             await flow.aclose()
+
+    def _metadata_of_root(
+        self, request: httpx2.Request, response: httpx2.Response
+    ) -> dict[str, Any] | None:
+        """Return metadata whose issuer differs from the expected one by the slash of an empty path
+        alone: it is the same (RFC 3986, section 6.2.3), but not for the SDK."""
+        if response.status_code != 200 or not _asks_for_metadata(request):
+            return None
+        values, expected = json_object(response.content) or {}, self._expected_issuer()
+        issuer = str(values.get("issuer"))
+        return values if issuer != expected and issuers_match(issuer, expected) else None
 
     def check_granted(self, wanted: Sequence[str]) -> None:
         """Raise LoginError where the token, which is stored, lacks one of these scopes."""
@@ -197,14 +219,14 @@ class _LoginFlow(StoredLogin):
         """Note where device logins begin; raise LoginError where an answer is an error or no JSON."""
         body = response.content
         if request.method == "GET":
-            if response.status_code == 200 and any(p in request.url.path for p in _METADATA_PATHS):
+            if response.status_code == 200 and _asks_for_metadata(request):
                 values = json_object(body) or {}
                 self._device_endpoint = str(values.get("device_authorization_endpoint") or "")
             return
-        if response.status_code in (200, 201) and json_object(body) is not None:
+        error, description = oauth_error(body)
+        if response.status_code in (200, 201) and json_object(body) is not None and not error:
             return
         what = "does not register this program" if registers else "gives no token"
-        error, description = oauth_error(body)
         reason = clean_line(f"{error} {description}".strip())[:MAX_REASON_CHARS]
         raise LoginError(
             f"its authorization server {what} (HTTP {response.status_code})"
@@ -216,6 +238,9 @@ class _LoginFlow(StoredLogin):
 
     async def _open(self, url: str) -> None:
         assert self._page is not None
+        endpoint, _, query = url.rpartition("?")
+        if "?" in endpoint:  # its own query stays (RFC 6749, section 3.1)
+            url = f"{endpoint.rstrip('?&')}{'&' if '?' in endpoint.rstrip('?&') else '?'}{query}"
         self._page.authorization_url = url
         self._dialog.show(url, "")
         if self._dialog.browser:
@@ -244,6 +269,13 @@ class _LoginFlow(StoredLogin):
     # --- by device ---
 
     async def _perform_authorization(self) -> httpx2.Request:
+        if self._config.oauth.grant_type == "client_credentials":
+            self._prepare_client()
+            fields = self._scope_and_resource()
+            if self._config.oauth.scopes:  # no others, for some servers know one alone
+                fields["scope"] = " ".join(self._config.oauth.scopes)
+            url = self._get_token_endpoint()
+            return self._client_request(url, {"grant_type": "client_credentials", **fields})
         if not self._dialog.device:
             return await super()._perform_authorization()
         if not self._device_endpoint.startswith(("https://", "http://")):
@@ -311,6 +343,18 @@ class _DeviceLogin:
         if error == "slow_down":
             self.interval += DEFAULT_INTERVAL_SECONDS
         return error in ("authorization_pending", "slow_down")
+
+
+def _asks_for_metadata(request: httpx2.Request) -> bool:
+    return any(path in request.url.path for path in _METADATA_PATHS)
+
+
+def _in_json(response: httpx2.Response) -> httpx2.Response:
+    """Return a response whose form-encoded body, which GitHub has by default, is JSON."""
+    if "form-urlencoded" not in response.headers.get("Content-Type", ""):
+        return response
+    values = dict(parse_qsl(response.text))
+    return httpx2.Response(response.status_code, json=values, request=response.request)
 
 
 def _seconds(value: Any, default: float) -> float:

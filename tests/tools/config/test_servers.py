@@ -93,6 +93,14 @@ def test_read_servers_pasted_entries(tmp_path: Path) -> None:
             "${file:/etc/passwd} is not sup",
         ),
         (
+            {"a": {"url": "http://h", "oauth": {"grant_type": "client_credentials"}}},
+            "oauth.grant_type client_credentials needs a client_secret",
+        ),
+        (
+            {"a": {"url": "http://h", "oauth": {"grant_type": "x"}}},
+            "oauth.grant_type must be autho",
+        ),
+        (
             {"a": {"command": "x", "envFile": "none.env"}},
             "has an envFile that cannot be read: No such",
         ),

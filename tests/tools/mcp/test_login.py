@@ -320,6 +320,81 @@ async def test_refused_registration_names_client_of_settings(
     assert '"oauth": {"client_id": …' in str(failed.value)
 
 
+@pytest.mark.parametrize(
+    ("root", "problem"),
+    [
+        (("", "/", "/"), None),
+        (("/", "", ""), None),
+        (("", "/", ""), "iss mismatch"),
+        (("", "/as1", "/as1"), "issuer mismatch"),
+        (("/as1", "/as1/", "/as1/"), "issuer mismatch"),
+    ],
+)
+async def test_issuer_of_a_root_with_and_without_slash_is_one(
+    oauth: OAuthServer, store: Path, root: tuple[str, str, str], problem: str | None
+) -> None:
+    oauth.root = root
+    login = log_in(oauth.config, CredentialStore(store), Person().dialog(), LoginChallenge())
+    if problem is None:
+        await login
+        assert oauth.tokens
+    else:
+        with pytest.raises(LoginError, match=problem):
+            await login
+
+
+async def test_query_of_authorization_endpoint_stays(oauth: OAuthServer, store: Path) -> None:
+    for oauth.page_query in ("?tenant=7", "?", "?p=a%20b&"):
+        person = Person()
+        await log_in(oauth.config, CredentialStore(store), person.dialog(), LoginChallenge())
+        page = oauth.issuer.requests[-2]
+        assert page["response_type"] == "code" and person.pages[0][0].count("?") == 1
+    assert page["p"] == "a b"
+
+
+async def test_token_in_other_forms(oauth: OAuthServer, store: Path) -> None:
+    oauth.token_answer = "form"
+    await log_in(oauth.config, CredentialStore(store), Person().dialog(), LoginChallenge())
+    tokens = CredentialStore(store).load(f"{oauth.base}/mcp")["tokens"]
+    assert tokens["access_token"] in oauth.tokens and tokens["expires_in"] == 3600
+    oauth.token_answer = "error"
+    with pytest.raises(LoginError, match=r"no token \(HTTP 200\): bad_code The code is spent\.$"):
+        await log_in(oauth.config, CredentialStore(store), Person().dialog(), LoginChallenge())
+
+
+@pytest.mark.parametrize("scopes", [(), ("all",)])
+async def test_client_credentials_need_nobody(
+    oauth: OAuthServer, make_host: MakeHost, store: Path, scopes: tuple[str, ...]
+) -> None:
+    oauth.registers, oauth.challenge_scope = False, "read"
+    oauth.issuer.clients["ci"] = {"client_secret": "hush"}
+    settings = OAuthSettings("ci", "hush", scopes, grant_type="client_credentials")
+    config = replace(oauth.config, oauth=settings)
+    host = await start(make_host, config, store)
+    assert (await call(host, "read")).text == "read is done"
+    oauth.tokens.clear()
+    oauth.refresh_tokens.clear()
+    assert (await call(host, "read")).text == "read is done"
+    scope = "all" if scopes else "read"
+    for request in oauth.issuer.requests:
+        assert (request["grant_type"], request["scope"]) == ("client_credentials", scope)
+        assert request["client_secret"] == "hush" and request["resource"] == config.url
+    assert len(oauth.issuer.requests) == 2 and "hush" not in store.read_text()
+    # Its secret is not shown to another authorization server.
+    second = oauth.use_issuer("/as2")
+    oauth.tokens.clear()
+    assert "is now" in (await call(host, "read")).text and not second.requests
+
+
+async def test_client_credentials_that_are_wrong_are_said_to_be(
+    oauth: OAuthServer, make_host: MakeHost, store: Path
+) -> None:
+    settings = OAuthSettings("ci", "wrong", grant_type="client_credentials")
+    host = await start(make_host, replace(oauth.config, oauth=settings), store)
+    (state,) = host.server_states()
+    assert "gives no token (HTTP 401): invalid_client" in str(state.error)
+
+
 async def test_html_errors_are_left_out(oauth: OAuthServer, store: Path) -> None:
     oauth.html_errors = True
     config = replace(oauth.config, oauth=OAuthSettings("unknown", "no", (), free_port()))

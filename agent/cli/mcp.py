@@ -146,6 +146,7 @@ def _indented(text: str) -> str:
     return "\n  ".join(text.splitlines())
 
 
+@app.command("get", hidden=True)
 @app.command(epilog="Example: agent mcp inspect git")
 def inspect(
     name: NameArgument,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from agent.cli.mcp import JsonOption, NameArgument, create_host, run_with, state_of
 from agent.cli.mcp_json import print_json
@@ -23,12 +24,44 @@ from tools.config import registry as mcp_registry
 from tools.config.importers import plan_import
 from tools.config.servers import ConfigError
 from tools.mcp.host import Host
+from tools.run_later import PROJECT_FILES
 from tools.sandbox.isolation import best_isolation
 
 app = typer.Typer(rich_markup_mode=None)
+
+
+class _AddCommand(TyperCommand):
+    """Leaves options behind the first word of the server's command to that command."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        takes_value = {
+            name: not getattr(option, "is_flag", False)
+            for option in self.params
+            for name in (*option.opts, *option.secondary_opts)
+        }
+        words, skips = 0, False
+        for index, word in enumerate(args):
+            if word == "--" and not skips:
+                break
+            if skips or (word.startswith("-") and len(word) > 1):
+                skips = not skips and takes_value.get(word, False)
+                continue
+            words += 1
+            if words == 2 and not word.startswith(("http://", "https://")):
+                args = [*args[:index], "--", *args[index:]]
+                break
+        return super().parse_args(ctx, args)
+
+
 DEFAULT_REGISTRY = "https://registry.modelcontextprotocol.io"
 RegistryOption = Annotated[
     str, typer.Option(envvar="AGENT_MCP_REGISTRY", metavar="URL", help="The registry's address.")
+]
+ScopeOption = Annotated[
+    str,
+    typer.Option(
+        "--scope", "-s", metavar="user|project", help="Your mcp.json, or this folder's .mcp.json."
+    ),
 ]
 MAX_SEARCH_LIMIT = 100
 UNCONFINED_PROGRAMS = ("docker", "podman", "nerdctl")
@@ -36,8 +69,9 @@ UNCONFINED_PROGRAMS = ("docker", "podman", "nerdctl")
 
 
 @app.command(
+    cls=_AddCommand,
     epilog="Examples: agent mcp add git -- uvx mcp-server-git --repository .  ·  "
-    "agent mcp add web https://example.org/mcp --header 'Authorization: Bearer ${TOKEN}'"
+    "agent mcp add web https://example.org/mcp --header 'Authorization: Bearer ${TOKEN}'",
 )
 def add(
     name: str = typer.Argument(metavar="NAME", help="The server's name."),
@@ -55,20 +89,35 @@ def add(
     yes: bool = flag("--yes", "-y", help="With --from: do not ask for confirmation."),
     registry: RegistryOption = DEFAULT_REGISTRY,
     env: list[str] | None = typer.Option(
-        None, metavar="KEY=VALUE", help="Environment variable of the command (repeatable)."
+        None,
+        "--env",
+        "-e",
+        metavar="KEY=VALUE",
+        help="Environment variable of the command (repeatable).",
     ),
     header: list[str] | None = typer.Option(
-        None, metavar="'KEY: VALUE'", help="HTTP header for the URL (repeatable)."
+        None,
+        "--header",
+        "-H",
+        metavar="'KEY: VALUE'",
+        help="HTTP header for the URL (repeatable).",
     ),
     transport: str | None = typer.Option(
-        None, metavar="http|sse", help="Transport of the URL; default: the one that works."
+        None,
+        "--transport",
+        "-t",
+        metavar="http|sse",
+        help="Transport of the URL; default: the one that works.",
     ),
+    url: str | None = typer.Option(None, metavar="URL", help="The URL, as other programs take it."),
+    scope: ScopeOption = "user",
     cwd: Path | None = typer.Option(None, metavar="DIR", help="Folder that the command runs in."),
     force: bool = flag("--force", help="Replace a server of the same name."),
     sandbox: bool = flag("--sandbox", help="Start the command in the sandbox."),
 ) -> None:
     """Add a server to your mcp.json; ${VAR} is stored as written and looked up at its start."""
-    path = user_paths().mcp_json
+    path = _scope_path(scope)
+    command = [url, *(command or [])] if url else command
     settings = {
         "env": _key_value_pairs(env or [], "="),
         "headers": _key_value_pairs(header or [], ":"),
@@ -89,8 +138,38 @@ def add(
     with user_errors(ConfigError, ending="."):
         edit.add(path, {name: entry}, replace=force)
     echo(f"{name} is in {path}; agent mcp inspect {shlex.quote(name)} shows what it offers.")
-    if from_registry is None:
+    if entry.get("args"):
+        echo(f"It runs  {edit.describe_entry(entry)}")
+    if from_registry is None and scope == "user":
         _offer_sandbox(path, name, entry)
+
+
+@app.command("add-json", epilog="""Example: agent mcp add-json git '{"command": "git-mcp"}'""")
+def add_json(
+    name: str = typer.Argument(metavar="NAME", help="The server's name."),
+    entry: str = typer.Argument(metavar="JSON", help="Its settings, as in mcp.json."),
+    scope: ScopeOption = "user",
+    force: bool = flag("--force", help="Replace a server of the same name."),
+) -> None:
+    """Add a server by its settings, in the spelling of any client."""
+    path = _scope_path(scope)
+    try:
+        values = json.loads(entry)
+    except ValueError as error:
+        raise UserError(f"The settings are not valid JSON: {error}.") from error
+    with user_errors(ConfigError, ending="."):
+        edit.add(path, {name: values}, replace=force)
+        ignored = edit.check(name, values).ignored
+    echo(f"{name} is in {path}; agent mcp inspect {shlex.quote(name)} shows what it offers.")
+    if ignored:
+        echo(f"Not understood in its settings: {', '.join(ignored)}")
+
+
+def _scope_path(scope: str) -> Path:
+    """The file of a scope, by the names that Claude Code and Gemini CLI have."""
+    if scope not in ("user", "project"):
+        raise UserError(f"--scope must be user or project, not {scope!r}.")
+    return user_paths().mcp_json if scope == "user" else Path.cwd() / PROJECT_FILES[0]
 
 
 def _server_entry(
@@ -108,7 +187,7 @@ def _server_entry(
             raise UserError("A URL takes no arguments, --env, --cwd or --sandbox.")
         entry = {"type": transport, "url": command[0], "headers": settings["headers"]}
     else:
-        if settings["headers"] or transport:
+        if settings["headers"] or transport not in (None, "stdio"):
             raise UserError("--header and --transport are for URLs.")
         executable, *args = _split_command(command)
         entry = {"command": executable, "args": args, "env": settings["env"]}
@@ -241,10 +320,11 @@ def search(
         echo(f"There may be more: add a word of the name{by_limit}.", file=sys.stderr)
 
 
+@app.command("rm", hidden=True)
 @app.command(epilog="Example: agent mcp remove git")
-def remove(name: NameArgument) -> None:
+def remove(name: NameArgument, scope: ScopeOption = "user") -> None:
     """Remove a server from your mcp.json."""
-    path = user_paths().mcp_json
+    path = _scope_path(scope)
     with user_errors(ConfigError, ending="."):
         edit.remove(path, name)
     echo(f"Removed {name} from {path}.")

@@ -91,6 +91,32 @@ def test_mcp_add_list_inspect_call_remove(agent: RunAgent, home: Path, tmp_path:
     assert read_servers(home) == {"q": {"command": str(program)}}
 
 
+def test_mcp_add_leaves_its_options_to_the_command(agent: RunAgent, home: Path) -> None:
+    npx = ["-y", "--env", "A=1", "x", "--force"]
+    assert "npx -y --env A=1 x --force" in agent("mcp", "add", "a", "npx", *npx).out
+    assert agent("mcp", "add", "-e", "K=V", "-s", "user", "b", "docker", "run", "-i").code == 0
+    assert agent("mcp", "add", "--env=K=V", "c", "--", "x", "--", "-y").code == 0
+    url = "https://example.org/mcp"
+    assert agent("mcp", "add", "-t", "http", "d", url, "-H", "X: y").code == 0
+    assert agent("mcp", "add", "e", "--url", url).code == 0
+    settings = {"command": ["x", "y"], "disabledTools": ["t"], "colour": 1}
+    added = agent("mcp", "add-json", "f", json.dumps(settings))
+    assert added.code == 0 and "Not understood in its settings: colour" in added.out
+    servers = {
+        "a": {"command": "npx", "args": npx},
+        "b": {"command": "docker", "args": ["run", "-i"], "env": {"K": "V"}},
+        "c": {"command": "x", "args": ["--", "-y"], "env": {"K": "V"}},
+        "d": {"type": "http", "url": url, "headers": {"X": "y"}},
+        "e": {"url": url},
+        "f": settings,
+    }
+    assert read_servers(home) == servers
+    assert agent("mcp", "rm", "a").code == 0 and "a" not in read_servers(home)
+    assert "must be user or project" in agent("mcp", "add", "-s", "local", "g", "x").err
+    listed = json.loads(agent("mcp", "get", "f", "--json").out)
+    assert listed["ignored"] == ["colour"]
+
+
 def test_mcp_registry_search_and_add(agent: RunAgent, home: Path) -> None:
     package = {
         "registryType": "pypi",

@@ -24,7 +24,9 @@ def add(path: Path, entries: Mapping[str, Any], *, replace: bool = False) -> Non
     with _changing(path) as servers:
         for name, entry in entries.items():
             if name in servers and not replace:
-                raise ConfigError(f"{path} has a server {name!r} already; --force replaces it")
+                raise ConfigError(
+                    f"{path} has a server {name!r} already; --force before the name replaces it"
+                )
             check(name, entry)
             servers[name] = entry
 

@@ -139,7 +139,8 @@ class Connection:
             if self._stopped:
                 return "was stopped"
             if self._client is None and self._cancel_scope.cancelled_caught:
-                since = "" if self.config.client_network else " of its start"
+                since = ' of its start ("startup_timeout_sec" in its settings allows more)'
+                since = "" if self.config.client_network else since
                 return self.transport.describe_exit(f"did not answer within {timeout:g} s{since}")
             return self.transport.describe_exit("ended")
         except Exception as error:

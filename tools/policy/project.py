@@ -82,7 +82,9 @@ def _project_server(server: ServerConfig, path: Path, entry: object) -> ServerCo
         sandbox = default_sandbox(server.command)
     if "." in server.name:  # it would read like a tool of another server's in a rule
         problem = f"cannot be used: {path}: a folder's server may have no dot in its name"
-    return replace(server, from_project=True, problem=problem, sandbox=sandbox)
+    # Its relative paths begin at the folder, wherever this program was started.
+    cwd = str(path.parent.absolute() / (server.cwd or ""))
+    return replace(server, from_project=True, problem=problem, sandbox=sandbox, cwd=cwd)
 
 
 def approved_servers(

@@ -67,3 +67,16 @@ def test_trust_counts_for_one_digest_only(tmp_path: Path) -> None:
     assert refused.problem is not None and not store.trusts_servers(changed.digest)
     (agreed,) = approved_servers(original, store, trust=original.digest)
     assert agreed.problem is None and store.trusts_servers(original.digest)
+
+
+def test_project_servers_start_in_its_folder(tmp_path: Path) -> None:
+    entries = {
+        "a": {"command": "./x"},
+        "b": {"command": "x", "cwd": "sub"},
+        "c": {"command": "x", "cwd": "/srv"},
+    }
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
+    project = find_project(tmp_path)
+    assert project is not None
+    folders = [server.cwd for server in project.servers]
+    assert folders == [str(tmp_path), f"{tmp_path}/sub", "/srv"]

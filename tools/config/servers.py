@@ -39,12 +39,12 @@ class OAuthSettings:
     client_secret: str = field(default="", repr=False)
     scopes: tuple[str, ...] = ()
     """Requested at every login, in addition to those that the server wants."""
-    grant_type: str = ""
-    """``client_credentials``: the client itself gets the tokens, and nobody logs in."""
     redirect_port: int = 0
     """The port of http://127.0.0.1:PORT/callback; 0: any free one."""
     client_metadata_url: str = ""
     """The URL of a Client ID Metadata Document."""
+    grant_type: str = ""
+    """``client_credentials``: the client itself gets the tokens, and nobody logs in."""
 
 
 @dataclass(frozen=True, slots=True)

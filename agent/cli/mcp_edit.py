@@ -33,7 +33,7 @@ app = typer.Typer(rich_markup_mode=None)
 class _AddCommand(TyperCommand):
     """Leaves options behind the first word of the server's command to that command."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         takes_value = {
             name: not getattr(option, "is_flag", False)
             for option in self.params

@@ -13,6 +13,8 @@ MAX_NAME_CHARS = 64
 """OpenAI's limit for the name of a function."""
 MAX_DESCRIPTION_CHARS = 4000
 """A longer description costs every prompt more than it tells."""
+MAX_INSTRUCTION_CHARS = 2000
+"""A server's instructions are in every prompt too; longer ones lose their end."""
 MAX_SCHEMA_DEPTH = 60
 """Parts of a schema that are nested deeper are left out."""
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
@@ -36,10 +38,10 @@ def model_names(tools: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
     }
 
 
-def clean_text(text: str) -> str:
-    """Strip hidden characters and outer white space, and cut to MAX_DESCRIPTION_CHARS."""
+def clean_text(text: str, limit: int = MAX_DESCRIPTION_CHARS) -> str:
+    """Strip hidden characters and outer white space, and cut to ``limit``."""
     text = strip_hidden(text).strip()
-    return text if len(text) <= MAX_DESCRIPTION_CHARS else f"{text[: MAX_DESCRIPTION_CHARS - 1]}…"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def clean_line(text: str) -> str:

@@ -43,6 +43,8 @@ class Tool:
     constrained: bool = True
     """Whether grammars hold the model to ``parameters`` and its arguments are checked by them."""
     labels: frozenset[Label] = UNKNOWN_LABELS
+    server_instructions: str = ""
+    """What the server says of how to use all its tools."""
 
     @property
     def model_parameters(self) -> dict[str, Any]:

@@ -184,6 +184,8 @@ def inspect(
 def _print_offers(
     tools: Sequence[Tool], resources: Sequence[Resource], prompts: Sequence[Prompt]
 ) -> None:
+    if instructions := next((tool.server_instructions for tool in tools), ""):
+        echo(f"\nIts instructions, which the model reads:\n  {_indented(instructions)}")
     for tool in tools:
         description = " ".join(tool.description.split())
         only = " (only reads)" if tool.read_only else ""

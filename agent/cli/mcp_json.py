@@ -42,6 +42,7 @@ def inspection_object(
     stderr: str,
 ) -> dict[str, Any]:
     return server | {
+        "instructions": next((tool.server_instructions for tool in tools), "") or None,
         "tools": [
             {
                 "name": tool.name,

@@ -13,12 +13,17 @@ from typing import Literal
 from agent.errors import UserError
 from agent.util.images import CANNOT_SEE, PDF_MAGIC, SIGNATURE_BYTES, decode_text, is_image
 
-Kind = Literal["file", "prompt", "command"]
+Kind = Literal["file", "prompt", "command", "server"]
 """file: a file or stdin; prompt: what an MCP server or a project made of one of its prompts; command:
-what a shell command of the person wrote."""
+what a shell command of the person wrote; server: an MCP server's instructions, in no prompt."""
 MAX_FILE_BYTES, MAX_PDF_BYTES = 256 * 1024, 16 << 20
 """Sizes of the largest text and the largest PDF that can be attached."""
-_ATTRIBUTES: dict[Kind, str] = {"file": "path", "prompt": "name", "command": "run"}
+_ATTRIBUTES: dict[Kind, str] = {
+    "file": "path",
+    "prompt": "name",
+    "command": "run",
+    "server": "name",
+}
 _HEADER = re.compile(
     r'\n\n<(?P<tag>(?P<kind>file|prompt|command)_*) (?:path|name|run)="(?P<source>[^"\n]*)"'
     r' lines="(?P<lines>[0-9]{1,9})">\n'

@@ -13,12 +13,15 @@ from agent.conversation.attachments import format_attachment, split_attachments
 from agent.conversation.compaction import replaceable_tokens, turn_starts
 from agent.conversation.conversation import Conversation, Entry
 from agent.conversation.project_instructions import ProjectInstructions
+from agent.engine.protocol import ContextOverflowError
 from agent.formats.protocol import Format, Opened, SegmentKind
-from agent.turn.options import EMPTY_TOOL, TurnOptions
+from agent.turn.options import APP, EMPTY_TOOL, RUN, Interface, TurnOptions
 from tools.types import Tool
 
 MAX_HEADER_TOKENS, HEADER_CHUNK_TOKENS = 64, 8
 """Tokens that say what kind of message it is, and how many are parsed at once: most are short."""
+TOOLS_SHARE = 4
+"""Where tools take a fourth of a prompt that is too long, they are named as the reason."""
 _KINDS: dict[SegmentKind, ev.ContextPartKind] = {
     SegmentKind.REASONING: "reasoning",
     SegmentKind.PREAMBLE: "commentary",
@@ -101,6 +104,28 @@ def header_parts(form: Format, options: TurnOptions, tools: Sequence[Tool]) -> l
         for kind, name, tokens in counted
         if tokens
     ]
+
+
+def explain_overflow(
+    error: ContextOverflowError,
+    form: Format,
+    options: TurnOptions,
+    tools: Sequence[Tool],
+    interface: Interface,
+) -> str:
+    """Return the error's sentence, or where tools take much of the prompt, one about them."""
+    parts = [part for part in header_parts(form, options, tools) if part.kind == "tools"]
+    total, prompt, context = sum(p.tokens for p in parts), error.prompt_tokens, error.context_length
+    if total * TOOLS_SHARE < prompt and prompt - total >= context:
+        return str(error)
+    largest = sorted((p for p in parts if p.name), key=lambda part: -part.tokens)[:3]
+    names = ", ".join(f"{part.name} {part.tokens:,}" for part in largest)
+    how = {APP: "turn some off with F7", RUN: "choose fewer with --tools"}
+    return (
+        f"The prompt has {prompt:,} tokens and the context holds {context:,}: {total:,} of them define"
+        f" tools{f' ({names})' if names else ''}; {how.get(interface, 'offer fewer')} or ask for a"
+        " longer context."
+    )
 
 
 def conversation_parts(form: Format, conversation: Conversation) -> Iterator[ev.ContextPart]:

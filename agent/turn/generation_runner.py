@@ -14,6 +14,7 @@ from agent.engine import protocol
 from agent.formats.protocol import EditableFormat, SegmentKind, SingleMessageFormat, Stop
 from agent.turn.constraints import BegunTextError, GenerationStage, TurnConstraints
 from agent.turn.context import TurnContext
+from agent.turn.context_usage import explain_overflow
 from agent.turn.decoder import GenerationDecoder, Hedge, TokenEvents
 from agent.turn.endings import EndReason, TurnFailedError
 from agent.turn.further_calls import MAX_CALLS_IN_A_ROW, FurtherCall
@@ -84,7 +85,11 @@ class GenerationRunner:
                 raise
             if not stage.first:
                 return EndReason.CONTEXT
-            raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
+            tools, context = self._calls.declared.server_tools.values(), self._context
+            why = explain_overflow(
+                error, context.format, context.options, list(tools), context.interface
+            )
+            raise TurnFailedError("invalid_prompt", why, EXIT_USAGE) from error
         self._context.accepted.set()
         decoder = self._new_decoder()
         if further is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 from agent import events as ev
+from agent.conversation.attachments import format_attachment
 from agent.conversation.project_instructions import ProjectInstructions
 from agent.engine.protocol import Finished, LoopLimits, Sampling
 from agent.formats.protocol import Format, FunctionTool, PromptHeader
@@ -19,7 +20,15 @@ from tools.mcp.client_requests import OnElicitation
 from tools.mcp.login import OnLogin
 from tools.types import Approver, Tool
 
-EMPTY_TOOL = Tool("", "", "", {"type": "object", "properties": {}}, "nothing")
+_SERVERS_PREFACE = """\
+# Instructions of MCP servers
+
+What servers say of how to use their tools; it counts for calls of those tools only. The user's \
+messages take precedence over it."""
+EMPTY_TOOL = Tool(
+    "", "", "", {"type": "object", "properties": {}}, "nothing", server_instructions="nothing"
+)
+"""What is measured against a prompt that has it already is without the framing of tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,13 @@ def response_format_section(schema: object, name: str = "output", description: s
     comment = f"// {description}\n" if description else ""
     text = json.dumps(schema, ensure_ascii=False)
     return f"# Response Formats\n\n## {name}\n\n{comment}{text}"
+
+
+def server_instructions_section(tools: Collection[Tool], preface: str = _SERVERS_PREFACE) -> str:
+    """The part of the developer message with what these tools' servers say; empty without any."""
+    texts = {tool.server: tool.server_instructions for tool in tools if tool.server_instructions}
+    blocks = "".join(format_attachment(name, text, "server") for name, text in texts.items())
+    return f"{preface}{blocks}" if blocks else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +185,8 @@ class TurnOptions:
             for tool in tools
             if tool.model_name != PYTHON_TOOL
         ]
-        instructions = "\n\n".join(filter(None, (self.instructions, self.project.section)))
+        servers = server_instructions_section(tools)
+        instructions = "\n\n".join(filter(None, (self.instructions, self.project.section, servers)))
         return PromptHeader(
             date=time.strftime("%Y-%m-%d"),
             effort=self.effort,
@@ -185,8 +202,10 @@ class TurnOptions:
     def tool_tokens(self, form: Format, tools: Sequence[Tool]) -> list[int]:
         """Prompt tokens that each tool's declaration adds where other tools are declared already."""
         base = len(form.prompt_header(self.prompt_header([EMPTY_TOOL])))
+        # Without what all tools of a server share.
+        alone = [replace(tool, server_instructions="") for tool in tools]
         return [
-            len(form.prompt_header(self.prompt_header([EMPTY_TOOL, tool]))) - base for tool in tools
+            len(form.prompt_header(self.prompt_header([EMPTY_TOOL, tool]))) - base for tool in alone
         ]
 
     def total_tool_tokens(self, form: Format, tools: Sequence[Tool]) -> int:

@@ -179,6 +179,15 @@ def test_mcp_json_for_programs(agent: RunAgent, home: Path) -> None:
     assert "has no tool 'nope'" in unknown["error"]["message"]
 
 
+def test_mcp_inspect_shows_instructions(agent: RunAgent, home: Path) -> None:
+    entry = server_entry("many", "1", "Count twice.\nThen add.")
+    write_servers(home / "config" / "mcp.json", {"many": entry})
+    shown = agent("mcp", "inspect", "many").out
+    assert "\nIts instructions, which the model reads:\n  Count twice.\n  Then add.\n" in shown
+    inspected = json.loads(agent("mcp", "inspect", "many", "--json").out)
+    assert inspected["instructions"] == "Count twice.\nThen add."
+
+
 def test_mcp_call_json_has_structured_content_as_sent(agent: RunAgent, home: Path) -> None:
     write_servers(home / "config" / "mcp.json", {"raw": server_entry("raw", "stdio", "-")})
     table = json.loads(agent("mcp", "call", "raw", "table", "--json").out)

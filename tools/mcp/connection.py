@@ -57,7 +57,7 @@ from tools.mcp.start_wait import StartActivity
 from tools.mcp.stdio import StdioTransport
 from tools.mcp.transport import Transport
 from tools.results import protocol_failure
-from tools.sanitize import clean_text
+from tools.sanitize import MAX_INSTRUCTION_CHARS, clean_text
 from tools.types import Tool, ToolResult
 from tools.version import program_version
 
@@ -384,7 +384,11 @@ class Connection:
             client, self.config.name, client.offers
         )
         self.skipped = dict(client.offers.skipped)
-        tools = [replace(tool, constrained=self.config.constrain) for tool in tools]
+        instructions = clean_text(client.instructions or "", MAX_INSTRUCTION_CHARS)
+        tools = [
+            replace(tool, constrained=self.config.constrain, server_instructions=instructions)
+            for tool in tools
+        ]
         self._listed = {tool.name: tool for tool in tools if self.config.offers(tool.name)}
         return tools
 

@@ -35,6 +35,8 @@ def tool_definition(tool: Tool, config: ServerConfig) -> str:
         "arguments: "
         + json.dumps(tool.model_parameters, indent=1, sort_keys=True, ensure_ascii=False),
     ]
+    if tool.server_instructions:
+        lines.append(f"instructions of its server: {tool.server_instructions}")
     return "\n".join(lines)
 
 

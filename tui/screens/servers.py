@@ -48,6 +48,7 @@ class ServersScreen(ListScreen[None]):
         self._runtime, self._host, self._options = runtime, runtime.host, options
         self._tool_tokens: dict[tuple[str, str], int] = {}
         self._total_tokens = 0
+        self._instructions: dict[str, str] = {}
         self._login_texts: dict[str, str] = {}
         self._states: dict[str, ServerState] = {}
         self._tools: list[Tool] = []
@@ -68,6 +69,7 @@ class ServersScreen(ListScreen[None]):
         """Read servers, tools and their costs, which are known once a model is loaded."""
         self._states = {state.name: state for state in self._host.server_states()}
         self._tools = list(self._host.all_tools())
+        self._instructions = {tool.server: tool.server_instructions for tool in self._tools}
         offered = [(t.server, t.name) for t in self._host.tools()]
         form = self._runtime.format
         now = (list(self._states.values()), self._tools, offered, form)
@@ -163,6 +165,12 @@ class ServersScreen(ListScreen[None]):
         if self._total_tokens:
             total = f"All tools that are on take {self._total_tokens:,} tokens of every prompt."
             parts.append(Content(total))
+        if instructions := self._instructions.get(state.name):
+            cost = (
+                len(self._runtime.format.encode_text(instructions)) if self._runtime.format else 0
+            )
+            head = f"Its instructions, {cost:,} tokens of every prompt:\n"
+            parts.append(Content.assemble((head, "$text-muted"), display_text(instructions)))
         if stderr := display_text(state.stderr).strip():
             tail = "\n".join(stderr.split("\n")[-STDERR_LINES:])
             parts.append(Content.assemble(("Last on its stderr:\n", "$text-muted"), tail))

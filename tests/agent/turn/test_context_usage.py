@@ -21,8 +21,15 @@ from agent.conversation.prompt_choices import (
     toggle_fold,
     toggle_pinned,
 )
+from agent.engine.protocol import ContextOverflowError
 from agent.formats.harmony.format import HarmonyFormat
-from agent.turn.context_usage import bar_widths, header_parts, measure_context, part_note
+from agent.turn.context_usage import (
+    bar_widths,
+    explain_overflow,
+    header_parts,
+    measure_context,
+    part_note,
+)
 from agent.turn.loop import Turn
 from agent.turn.options import APP, HTTP, RUN, Interface, TurnOptions
 from tests.support.invariants import check
@@ -186,3 +193,42 @@ async def test_turn_tells_what_fills_the_context(
         ("prompt", ""), ("reasoning", ""), ("call", "python"), ("result", "python"),
         ("reasoning", ""), ("answer", ""),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("interface", "how"),
+    [(RUN, "choose fewer with --tools"), (APP, "turn some off with F7"), (HTTP, "offer fewer")],
+)
+def test_prompt_that_is_too_long_for_its_tools_names_the_largest_servers(
+    form: HarmonyFormat, interface: Interface, how: str
+) -> None:
+    counts = {"a": 2, "b": 40, "c": 30, "d": 20, "e": 1}
+    tools = [
+        Tool(server, f"t{n}", "Do it. " * 5, {"type": "object"}, f"{server}__t{n}")
+        for server, count in counts.items()
+        for n in range(count)
+    ]
+    prompt = len(form.prompt_header(OPTIONS.prompt_header(tools))) + 10
+    sizes = {p.name: p.tokens for p in header_parts(form, OPTIONS, tools) if p.kind == "tools"}
+    named = ", ".join(f"{name} {sizes[name]:,}" for name in "bcd")
+
+    def explain(context: int, prompt: int = prompt) -> str:
+        error = ContextOverflowError(prompt, context)
+        return explain_overflow(error, form, OPTIONS, tools, interface)
+
+    assert explain(1024) == (
+        f"The prompt has {prompt:,} tokens and the context holds 1,024: {sum(sizes.values()):,} of"
+        f" them define tools ({named}); {how} or ask for a longer context."
+    )
+    long_text = explain(20_000, 50_000)
+    assert long_text == str(ContextOverflowError(50_000, 20_000)), "the text is what is too long"
+    assert "define tools" in explain(20_000, 20_500), "it fits without them"
+
+
+async def test_turn_with_too_many_tools_says_so(make_runtime: MakeRuntime, tmp_path: Path) -> None:
+    script = write_script(tmp_path / "s.jsonl", {"markup": final("ok")})
+    runtime = await make_runtime(script, tools="files,python,shell", root=tmp_path, context=512)
+    turn = Turn(runtime, Conversation("c"), [User("hi")], TurnOptions()).start()
+    failed = (await read_events(turn))[-1]["response"]
+    assert "of them define tools (" in failed["error"]["message"]
+    assert "files " in failed["error"]["message"]

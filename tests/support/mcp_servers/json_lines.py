@@ -17,7 +17,7 @@ class LineServer:
     """A server of tools, each of which runs in a thread of its own, as those of SDK servers do."""
 
     def __init__(self, name: str, page_size: int = 10_000) -> None:
-        self.name, self.page_size = name, page_size
+        self.name, self.page_size, self.instructions = name, page_size, ""
         self.definitions: list[dict[str, Any]] = []
         self.prompts: Prompts = {}
         self.resources: dict[str, str] = {}
@@ -84,6 +84,7 @@ class LineServer:
                     "capabilities": offers,
                     "serverInfo": {"name": self.name, "version": "1"},
                 }
+                result |= {"instructions": self.instructions} if self.instructions else {}
             case "ping":
                 result = {}
             case "tools/list":

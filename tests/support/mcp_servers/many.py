@@ -7,17 +7,6 @@ sys.path.append(str(Path(__file__).parent))
 from json_lines import LineServer
 
 WORDS = ["apples", "bridges", "candles", "dragons", "engines", "feathers", "gardens", "harbours"]
-    "apples",
-    "bridges",
-    "candles",
-    "dragons",
-    "engines",
-    "feathers",
-    "gardens",
-    "harbours",
-    "islands",
-    "jackets",
-]
 
 
 def definition(number: int) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from agent.config.launch import LaunchOptions
 from agent.config.paths import Paths, user_paths
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+TOOL_SEARCH: dict[str, Literal["never", "auto", "always"]] = {
+    "auto": "auto", "search": "always", "all": "never",
+}  # fmt: skip
 MIN_ADDRESS_SPACE = 400 << 20
 """Bytes; the embedded model loads in some more, and native libraries abort in less."""
 
@@ -179,6 +182,7 @@ def turn_options(launch: LaunchOptions, model: Model, *, compact: bool = False) 
         max_output_tokens=launch.max_output_tokens,
         max_reasoning_tokens=settings.max_reasoning_tokens if budget is None else budget,
         max_tool_calls=launch.max_tool_calls,
+        tool_search=TOOL_SEARCH[settings.tools or "auto"],
         compact=compact if launch.compact is None else launch.compact,
         # A script's replies are as someone wrote them.
         loop_limits=model.loop_limits if launch.loop_guard and launch.engine is None else None,

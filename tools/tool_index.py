@@ -21,9 +21,12 @@ _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")
 _SUFFIX = re.compile(r"(?<=\w{3})(?:ings?|ed|es|s|e|ors?|ers?|ions?)\Z")
 _STOP_WORDS = frozenset(
-    "a an and are as at be by can do for from get has have how i if in into is it its me my of on or"
-    " our that the their them then there these this those to tool use using want was we what when"
-    " where which who will with you your".split()
+    re.findall(
+        r"\w+",
+        "a an and are as at be by can do for from get has have how i if in into is it its me my of on or"
+        " our that the their them then there these this those to tool use using want was we what when"
+        " where which who will with you your",
+    )
 )
 
 
@@ -45,7 +48,7 @@ class ToolIndex:
         self._mean = sum(map(_length, self._weights)) / len(tools) if tools else 1.0
 
     def search(self, query: str, limit: int) -> list[int]:
-        """Return the positions of at most ``limit`` tools, the best first; none without a common word."""
+        """Return the positions of at most ``limit`` tools with a common word, the best first."""
         words = dict.fromkeys([*_words(query)][:MAX_QUERY_WORDS])
         variants = {
             word: {known: 1.0 if known == word else PREFIX_WEIGHT for known in self._variants(word)}
@@ -101,7 +104,7 @@ def _weigh(tool: Searchable) -> dict[str, float]:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Yield the words of a text, without endings; of Chinese, Japanese and Korean pairs of characters."""
+    """Yield the words of a text, without endings; of Chinese and the like pairs of characters."""
     for word in _WORD.findall(_CAMEL_CASE.sub(" ", text)):
         if run := _CJK.search(word):
             pairs = run.group()

@@ -109,11 +109,14 @@ class NextPrompt:
     def _set_header(
         self, conversation: Conversation, form: Format, effort: Effort | None = None
     ) -> None:
-        options, tools = self.turn_options(), self.runtime.host.tools()
+        options = self.turn_options()
         options = replace(options, effort=effort or options.effort)
-        conversation.set_header(
-            form, options.prompt_header(tools if options.tools is None else options.tools)
-        )
+        conversation.set_header(form, options.prompt_header(self._shown_tools(form, options)))
+
+    def _shown_tools(self, form: Format, options: TurnOptions) -> Sequence[Tool]:
+        from agent.turn.tool_search import shown_tools
+
+        return shown_tools(options, form, self.runtime.host, self.runtime.context_length)
 
     def refresh_header(self) -> None:
         """Give the conversation the header of its next turn: tools and instructions as they are now."""
@@ -157,8 +160,8 @@ class NextPrompt:
         from agent.turn.context_usage import header_parts, measure_context
 
         form, runtime = self.require_format(), self.runtime
-        options, tools = self.turn_options(), runtime.host.tools()
-        header = header_parts(form, options, tools if options.tools is None else options.tools)
+        options = self.turn_options()
+        header = header_parts(form, options, self._shown_tools(form, options))
         return measure_context(form, self.branch(form), header, runtime.context_length)
 
     # --- choices ---

@@ -140,6 +140,12 @@ SETTINGS = {
         "10000",
         "how many of them are stored",
     ),
+    "tools": Setting(
+        _choice("auto", "search", "all"),
+        "auto",
+        "have the model search for the tools of MCP servers, or tell it all of them; auto: search where"
+        " they take more than a tenth of the context",
+    ),
     "project_instructions": Setting(
         _FLAG, "true", "read `AGENTS.md` files", "`--no-project-instructions`"
     ),
@@ -195,6 +201,7 @@ class Settings:
     """Seconds without a turn after which the model is unloaded; unset: never."""
     prefix_cache: float | None = None
     """Gigabytes of what models have read, kept on disk; unset: a tenth of the free ones, at most 8."""
+    tools: Literal["auto", "search", "all"] | None = None
     project_instructions: bool = True
     unsandboxed_python: bool = False
     browser: BrowserSettings | None = None

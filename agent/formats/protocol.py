@@ -141,6 +141,8 @@ class FunctionTool:
     custom: bool = False
     """The call's input is free text instead of JSON (the Responses API's ``custom`` tools)."""
     grammar: Grammar | None = None
+    deferred: bool = False
+    """The prompt does not declare it: the model finds it by a search."""
 
     @property
     def model_name(self) -> str:
@@ -224,6 +226,9 @@ class Format(Protocol):
 
     def tool_result(self, recipient: str, text: str) -> list[int]:
         """Render the result of the tool that was called as ``recipient``."""
+
+    def describe_functions(self, functions: Sequence[FunctionTool]) -> str:
+        """Declare functions in the result of a call, as `prompt_header` does, by their model names."""
 
     def encode_text(self, text: str) -> list[int]:
         """Tokenise a short text within a message; markup that it spells stays text."""

@@ -9,6 +9,7 @@ from agent.conversation.compaction import SUMMARY
 from agent.conversation.conversation import Conversation, Entry
 from agent.conversation.project_instructions import InstructionFile
 from agent.formats.protocol import Format
+from agent.turn.tool_search import SEARCH_NAME
 from tools.config.servers import ServerConfig
 from tools.mcp.host import Host
 from tools.policy.taint import Exposure
@@ -32,6 +33,8 @@ def conversation_exposure(
     recipients whose results are the client's affair."""
     tools = {form.canonical_name(tool.model_name): tool for tool in host.all_tools()}
 
+    # Definitions count neither here nor where the prompt declares them.
+    ignored = {*client_functions, form.canonical_name(SEARCH_NAME)}
     entries = conversation.entries
     prompts = [
         split_attachments(_prompt_text(form, entry.ids))
@@ -53,7 +56,7 @@ def conversation_exposure(
                 tool = tools.get(recipient)
                 if tool is not None:
                     yield tool, _is_public(host.server_config(tool.server))
-                elif recipient not in client_functions and not _never_ran(entry):
+                elif recipient not in ignored and not _never_ran(entry):
                     server, _, name = recipient.removeprefix("functions.").rpartition("__")
                     yield Tool(server or "an earlier tool", name, "", {}), False
 

@@ -85,10 +85,8 @@ class GenerationRunner:
                 raise
             if not stage.first:
                 return EndReason.CONTEXT
-            tools, context = self._calls.declared.server_tools.values(), self._context
-            why = explain_overflow(
-                error, context.format, context.options, list(tools), context.interface
-            )
+            context, tools = self._context, self._calls.shown_tools
+            why = explain_overflow(error, context.format, context.options, tools, context.interface)
             raise TurnFailedError("invalid_prompt", why, EXIT_USAGE) from error
         self._context.accepted.set()
         decoder = self._new_decoder()

@@ -85,7 +85,7 @@ class Turn(TurnContext):
         """The settings of its generations, for use after its end."""
         prepared = self._prepared
         tools = prepared.calls.declared.server_tools.values() if prepared else ()
-        options = replace(self.options, approver=None, answerer=None, login=None)
+        options = replace(self.options, tools=None, approver=None, answerer=None, login=None)
         return TurnSettings(options, tuple(tools), prepared is None or prepared.constraints.applied)
 
     # --- from outside ---

@@ -71,6 +71,10 @@ def response_format_section(schema: object, name: str = "output", description: s
     return f"# Response Formats\n\n## {name}\n\n{comment}{text}"
 
 
+def declare_tool(tool: Tool) -> FunctionTool:
+    return FunctionTool(tool.model_name, tool.description, tool.model_parameters)
+
+
 def server_instructions_section(tools: Collection[Tool], preface: str = _SERVERS_PREFACE) -> str:
     """The part of the developer message with what these tools' servers say; empty without any."""
     texts = {tool.server: tool.server_instructions for tool in tools if tool.server_instructions}
@@ -124,6 +128,10 @@ class TurnOptions:
     """Tools that the client runs; a call of one ends the turn."""
     tools: tuple[Tool, ...] | None = None
     """The host's tools that this turn may use; None: all of them."""
+    tool_search: Literal["never", "auto", "always"] = "never"
+    """Declare MCP servers' tools by a search (`agent.turn.tool_search`); auto: where they are many."""
+    deferred_servers: frozenset[str] = frozenset()
+    """Servers whose tools are declared so whatever their number."""
     tool_choice: Literal["may", "must", "none"] = "may"
     """must: the turn begins with a call of a tool; the model may reason before it."""
     parallel_tool_calls: bool = True
@@ -180,11 +188,7 @@ class TurnOptions:
     def prompt_header(self, tools: Collection[Tool]) -> PromptHeader:
         """The system and developer messages' content; ``tools``: the host's that the turn may use."""
         # Python is not declared as a function: the model was trained on a text of its own for it.
-        declared = [
-            FunctionTool(tool.model_name, tool.description, tool.model_parameters)
-            for tool in tools
-            if tool.model_name != PYTHON_TOOL
-        ]
+        declared = [declare_tool(tool) for tool in tools if tool.model_name != PYTHON_TOOL]
         servers = server_instructions_section(tools)
         instructions = "\n\n".join(filter(None, (self.instructions, self.project.section, servers)))
         return PromptHeader(
@@ -192,7 +196,11 @@ class TurnOptions:
             effort=self.effort,
             instructions=instructions or None,
             functions=(
-                *(replace(f, name=f.model_name, namespace=None) for f in self.functions),
+                *(
+                    replace(f, name=f.model_name, namespace=None)
+                    for f in self.functions
+                    if not f.deferred
+                ),
                 *(tool for tool in declared if "." not in tool.name),
             ),
             builtin_tools=tuple(tool for tool in declared if "." in tool.name),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.conversation.messages import NO_RESULT, Message
 from agent.conversation.summary import Generator
@@ -14,8 +14,9 @@ from agent.turn.endings import TurnFailedError
 from agent.turn.generation_runner import GenerationRunner
 from agent.turn.options import DeclaredTools
 from agent.turn.tool_calls import ToolCallRunner
+from agent.turn.tool_search import find_search
 from agent.util.process import EXIT_USAGE
-from tools.types import error_text
+from tools.types import Tool, error_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ def prepare_turn(
     first_entry = len(conversation.entries)
     conversation.finished_reasoning = []
     declared = DeclaredTools.resolve(options, context.host.tools(), form)
+    offered: Sequence[Tool] = list(declared.server_tools.values())
+    search = find_search(options, form, offered, context.host, runtime.context_length)
+    if search is not None:
+        with_search = replace(options, tools=(*offered, search.tool))
+        declared, offered = DeclaredTools.resolve(with_search, (), form), search.shown
     try:
         begun = begin(form) if begin else Continuation()
     except ValueError as error:
@@ -58,7 +64,7 @@ def prepare_turn(
     constraints = TurnConstraints(
         options, declared, form, context.emit, applied=loaded.is_constrainable, begun_ids=begun.ids
     )
-    conversation.set_header(form, options.prompt_header(declared.server_tools.values()))
+    conversation.set_header(form, options.prompt_header(offered))
     for tool in conversation.unanswered:  # its client was to run them, and did not continue
         recipient = form.canonical_name(tool, function=True)
         conversation.add_result(form, recipient, error_text(NO_RESULT))
@@ -68,7 +74,7 @@ def prepare_turn(
     first_generated_entry = len(conversation.entries)
     conversation.entries += begun.entries
     conversation.omit_answered_calls(form)
-    calls = ToolCallRunner(context, declared, constraints)
+    calls = ToolCallRunner(context, declared, constraints, search)
     return PreparedTurn(
         Generator(
             form,

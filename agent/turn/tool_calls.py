@@ -53,6 +53,7 @@ from agent.turn.constraints import TurnConstraints
 from agent.turn.context import TurnContext
 from agent.turn.options import ApprovedCall, DeclaredTools
 from agent.turn.output import MessageWriter
+from agent.turn.tool_search import ToolSearch
 from tools.results import aborted_text
 from tools.types import Tool, ToolResult, error_text
 
@@ -286,14 +287,28 @@ class ToolCallRunner:
     """All calls of one turn: `open` each, then `run` those that are pending."""
 
     def __init__(
-        self, context: TurnContext, declared: DeclaredTools, constraints: TurnConstraints
+        self,
+        context: TurnContext,
+        declared: DeclaredTools,
+        constraints: TurnConstraints,
+        search: ToolSearch | None = None,
     ) -> None:
         self.context, self.declared, self.constraints = context, declared, constraints
+        self.search = search
+        """Finds the tools that the prompt does not declare; None: it declares all."""
         self.pending: list[ToolCall] = []
         """Complete calls without a result, in the order in which the model wrote them."""
         self._made = 0
         self._failing: tuple[str, str] | None = None
         self._failures = 0
+
+    @property
+    def shown_tools(self) -> list[Tool]:
+        """The tools that the prompt declares."""
+        return self.search.shown if self.search else list(self.declared.server_tools.values())
+
+    def _searches(self, call: ToolCall) -> bool:
+        return self.search is not None and call.tool is self.search.tool
 
     def open(self, opened: Opened) -> ToolCall:
         call = self._new_call(opened)
@@ -437,6 +452,8 @@ class ToolCallRunner:
         elif why := await self._violation(call, call.tool):
             text = f"the arguments do not fit the tool's schema: {why}"
             self._fail(call, INVALID_PARAMS_CODE, text)
+        elif self._searches(call):  # it reads nothing but definitions, and asks nobody
+            return True
         elif why := await call.approval_gate.refusal(call.tool, call.arguments):
             text = f"the call of {writer.server}.{writer.name} was refused: {why}"
             self._fail(call, REFUSED_CODE, text)
@@ -458,6 +475,10 @@ class ToolCallRunner:
         started = time.monotonic()
         call.writer.running()
         call.output_chunks = chunks = []
+        if self.search and self._searches(call):
+            result, _ = await context.until_stopped(self.search.run(call.arguments))
+            self._set_result(call, result)
+            return
 
         def on_progress(progress: float, total: float | None, message: str | None) -> None:
             context.emit(

@@ -12,6 +12,7 @@ from textual.widgets.option_list import Option
 
 from agent.runtime.runtime import Runtime
 from agent.turn.options import TurnOptions
+from agent.turn.tool_search import SEARCH_NAME, shown_tools
 from tools.policy.approvals import Verdict
 from tools.types import ServerState, Tool
 from tui.markdown.highlight import format_diff
@@ -47,7 +48,7 @@ class ServersScreen(ListScreen[None]):
         super().__init__()
         self._runtime, self._host, self._options = runtime, runtime.host, options
         self._tool_tokens: dict[tuple[str, str], int] = {}
-        self._total_tokens = 0
+        self._total_tokens, self._is_searched = 0, False
         self._instructions: dict[str, str] = {}
         self._login_texts: dict[str, str] = {}
         self._states: dict[str, ServerState] = {}
@@ -79,7 +80,10 @@ class ServersScreen(ListScreen[None]):
                 (tool.server, tool.name): cost
                 for tool, cost in zip(self._tools, tokens, strict=True)
             }
-            self._total_tokens = self._options.total_tool_tokens(form, list(self._host.tools()))
+            context = self._runtime.context_length
+            shown = shown_tools(self._options, form, self._host, context)
+            self._is_searched = any(tool.server == SEARCH_NAME for tool in shown)
+            self._total_tokens = self._options.total_tool_tokens(form, shown)
         self._snapshot = now
 
     # --- rows ---
@@ -164,6 +168,8 @@ class ServersScreen(ListScreen[None]):
             parts.append(Content(self._host.withheld).stylize("$text-warning"))
         if self._total_tokens:
             total = f"All tools that are on take {self._total_tokens:,} tokens of every prompt."
+            if self._is_searched:
+                total = f"The model searches for tools, which takes {self._total_tokens:,} tokens."
             parts.append(Content(total))
         if instructions := self._instructions.get(state.name):
             cost = (
@@ -180,7 +186,8 @@ class ServersScreen(ListScreen[None]):
         off = self._host.is_tool_disabled(tool.server, tool.name)
         state = "off from the next turn on" if off else "on"
         cost = self._tool_tokens.get((tool.server, tool.name))
-        words = [state, f"{cost:,} tokens of every prompt" if cost else ""]
+        where = "once it is found" if self._is_searched else "of every prompt"
+        words = [state, f"{cost:,} tokens {where}" if cost else ""]
         verdict = self._verdict(tool)
         if verdict is not None:
             reason = (

@@ -75,13 +75,14 @@ class HarmonyRenderer:
             return []
         parts = [f"# Instructions\n\n{instructions}"] if instructions else []
         if functions:
-            parts.append(
-                declare_functions(
-                    declare_function(header_name(tool.name), tool.description, tool.parameters)
-                    for tool in functions
-                )
-            )
+            parts.append(self.describe_functions(functions))
         return self._message(Author(role=Role.DEVELOPER), "\n\n".join(parts))
+
+    def describe_functions(self, functions: Sequence[FunctionTool]) -> str:
+        return declare_functions(
+            declare_function(header_name(tool.model_name), tool.description, tool.parameters)
+            for tool in functions
+        )
 
     def user_message(self, text: str) -> list[int]:
         return self._message(Author(role=Role.USER), text)

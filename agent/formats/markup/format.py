@@ -107,6 +107,10 @@ class MarkupFormat:
                 return each._message_header + self.encoder.encode_markup(instead)
         return list(header)
 
+    def describe_functions(self, functions: Sequence[FunctionTool]) -> str:
+        schemas = [tool_schema(f.model_name, f.description, f.argument_schema) for f in functions]
+        return "\n".join(json.dumps(schema, ensure_ascii=False) for schema in schemas)
+
     def prompt_header(self, header: PromptHeader) -> list[int]:
         python = [PYTHON_FUNCTION] if header.python else []
         functions = [*header.functions, *header.builtin_tools, *python]

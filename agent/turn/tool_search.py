@@ -1,0 +1,123 @@
+"""Tool search: where definitions would take much of the context, prompts have one tool that finds the
+others. What it finds is declared in its result, so that the cached prefix of the prompt stays, and can
+be called like any other tool."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
+from functools import cached_property
+
+from agent.formats.protocol import Format, FunctionTool
+from agent.turn.options import TurnOptions, declare_tool, server_instructions_section
+from tools.builtin_server import object_schema
+from tools.mcp.host import Host
+from tools.sanitize import clean_line
+from tools.tool_index import Searchable, ToolIndex
+from tools.types import Tool, ToolResult
+
+SEARCH_NAME = "tool_search"
+"""The name of the tool that searches, and of its server, which is none."""
+CONTEXT_SHARE = 10
+"""Servers' tools that take more than this part of the context are searched."""
+MAX_FOUND = 5
+MAX_NAMED_SERVERS = 60
+_PREFACE = "\n\nWhat their servers say of how to use them:"
+_sizes: deque[tuple[Format, tuple[Tool, ...], int]] = deque(maxlen=8)
+"""Tools that were measured last: a prompt is made at each pause in typing."""
+
+
+class ToolSearch:
+    """The search of one turn."""
+
+    def __init__(
+        self, form: Format, shown: Sequence[Tool], tools: Sequence[Tool], options: TurnOptions
+    ) -> None:
+        """``shown``: what the prompt declares. ``tools``: those that are found instead."""
+        self.functions = [function for function in options.functions if function.deferred]
+        self._form, self._tools, self._told = form, tools, set[str]()
+        groups = Counter([tool.server for tool in tools])
+        groups.update(function.namespace or "functions" for function in self.functions)
+        names = [f"{clean_line(name)} ({count})" for name, count in groups.items()]
+        more = ", …" if len(names) > MAX_NAMED_SERVERS else ""
+        self._groups = f"{', '.join(names[:MAX_NAMED_SERVERS])}{more}"
+        self.tool = Tool(
+            SEARCH_NAME,
+            "search",
+            "Finds further tools by what they do. The result declares them; call them by these names"
+            f" from then on. There are tools of: {self._groups}",
+            object_schema(["query"], query="string"),
+            SEARCH_NAME,
+            read_only=True,
+            labels=frozenset(),
+        )
+        self.shown = [*shown, self.tool]
+
+    @cached_property
+    def _index(self) -> ToolIndex:
+        tools = [Searchable(t.name, t.description, t.parameters, t.server) for t in self._tools]
+        functions = [
+            Searchable(f.name, f.description, f.parameters, f.namespace or "")
+            for f in self.functions
+        ]
+        return ToolIndex([*tools, *functions])
+
+    async def run(self, arguments: str) -> tuple[ToolResult, list[FunctionTool]]:
+        """Search, and return the result for the model and the client's functions in it."""
+        query = str(json.loads(arguments).get("query", ""))
+        found = await asyncio.to_thread(lambda: self._index.search(query, MAX_FOUND))
+        if not found:
+            text = f"No tool has these words; try others. There are tools of: {self._groups}"
+            return ToolResult(text), []
+        tools = [self._tools[at] for at in found if at < len(self._tools)]
+        functions = [
+            self.functions[at - len(self._tools)] for at in found if at >= len(self._tools)
+        ]
+        declared = self._form.describe_functions([*map(declare_tool, tools), *functions])
+        new = [tool for tool in tools if tool.server not in self._told]
+        self._told.update(tool.server for tool in new)
+        return ToolResult(declared + server_instructions_section(new, _PREFACE)), functions
+
+
+def find_search(
+    options: TurnOptions,
+    form: Format,
+    tools: Collection[Tool],
+    host: Host,
+    context_length: int,
+) -> ToolSearch | None:
+    """The search of a turn that may use these tools; None: the prompt declares all of them."""
+    taken = {f.model_name for f in options.functions} | {tool.model_name for tool in tools}
+    if SEARCH_NAME in taken:
+        return None
+    servers: Collection[str] = options.deferred_servers
+    if options.tool_search != "never":
+        servers = {tool.server for tool in tools} - {builtin.name for builtin in host.builtins}
+    hidden = [tool for tool in tools if tool.server in servers]
+    if options.tool_search == "auto":
+        share = _measure(form, options, hidden) * CONTEXT_SHARE
+        hidden = hidden if share > context_length else []
+        servers = servers if hidden else ()
+    if not hidden and not any(function.deferred for function in options.functions):
+        return None
+    return ToolSearch(form, [tool for tool in tools if tool.server not in servers], hidden, options)
+
+
+def shown_tools(
+    options: TurnOptions, form: Format, host: Host, context_length: int
+) -> Sequence[Tool]:
+    """The tools that the prompt of a next turn declares."""
+    tools = host.tools() if options.tools is None else options.tools
+    search = find_search(options, form, tools, host, context_length)
+    return search.shown if search else tools
+
+
+def _measure(form: Format, options: TurnOptions, tools: Sequence[Tool]) -> int:
+    for measured, of, size in _sizes:
+        if measured is form and of == tuple(tools):
+            return size
+    size = options.total_tool_tokens(form, tools) if tools else 0
+    _sizes.append((form, tuple(tools), size))
+    return size

@@ -221,9 +221,32 @@ class WebSearchCallItem(WireModel):
     status: Literal["in_progress", "searching", "completed", "failed"] = "in_progress"
 
 
+class ToolSearchCallItem(WireModel):
+    """A search for tools that the request defers."""
+
+    id: str
+    type: Literal["tool_search_call"] = "tool_search_call"
+    call_id: None = None
+    execution: Literal["server"] = "server"
+    arguments: dict[str, Any]
+    status: Literal["in_progress", "completed", "incomplete"] = "in_progress"
+
+
+class ToolSearchOutputItem(WireModel):
+    """What such a search found: definitions as they are in requests."""
+
+    id: str
+    type: Literal["tool_search_output"] = "tool_search_output"
+    call_id: None = None
+    execution: Literal["server"] = "server"
+    tools: list[dict[str, Any]]
+    status: Literal["in_progress", "completed", "incomplete"] = "completed"
+
+
 Item = Annotated[
     ReasoningItem | MessageItem | FunctionCallItem | McpCallItem | McpListToolsItem
-    | McpApprovalRequestItem | CustomToolCallItem | CodeInterpreterCallItem | WebSearchCallItem,
+    | McpApprovalRequestItem | CustomToolCallItem | CodeInterpreterCallItem | WebSearchCallItem
+    | ToolSearchCallItem | ToolSearchOutputItem,
     Field(discriminator="type"),
 ]  # fmt: skip
 

@@ -23,9 +23,9 @@ _SUFFIX = re.compile(r"(?<=\w{3})(?:ings?|ed|es|s|e|ors?|ers?|ions?)\Z")
 _STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
-        "a an and are as at be by can do for from get has have how i if in into is it its me my of on or"
-        " our that the their them then there these this those to tool use using want was we what when"
-        " where which who will with you your",
+        "a an and are as at be by can do for from get has have how i if in into is it its me my of on"
+        " or our that the their them then there these this those to tool use using want was we what"
+        " when where which who will with you your",
     )
 )
 

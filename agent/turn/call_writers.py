@@ -328,6 +328,29 @@ class ApprovalRequestWriter(CallWriter):
         self._call.failed(error)
 
 
+class ToolSearchWriter(CallWriter):
+    """Writes a ``tool_search_call`` item, and with the result a ``tool_search_output``."""
+
+    def __init__(self, output: Output, server: str, name: str) -> None:
+        self._output, self.server, self.name = output, server, name
+        self.id, self.arguments = new_id("tsc"), "{}"
+        self.found: list[dict[str, Any]] = []
+        """The definitions that were found; set before it is completed."""
+
+    def arguments_done(self, arguments: str) -> None:
+        self.arguments = arguments
+        item = ev.ToolSearchCallItem(id=self.id, arguments=json.loads(arguments))
+        self._writer = ItemWriter(self._output, item)
+
+    def completed(self, output: str) -> None:
+        self._writer.close_item(status="completed")
+        item = ev.ToolSearchOutputItem(id=new_id("tso"), tools=self.found)
+        ItemWriter(self._output, item).close_item()
+
+    def failed(self, error: ev.McpError) -> None:
+        self._writer.close_item(status="incomplete")
+
+
 def write_tool_list(
     output: Output, server: str, tools: Sequence[Tool], error: str | None = None
 ) -> None:

@@ -47,6 +47,7 @@ from agent.turn.call_writers import (
     FunctionCallWriter,
     McpCallWriter,
     SearchWriter,
+    ToolSearchWriter,
     UnlistedCallWriter,
 )
 from agent.turn.constraints import TurnConstraints
@@ -127,6 +128,8 @@ class ToolCall:
         offered = options.tools != () or server in options.list_tools_of
         if self._over_limit:
             return UnlistedCallWriter(output, server, name, "call_over_limit")
+        if self.tool is not None and self._calls.searches(self) and options.tool_search == "never":
+            return ToolSearchWriter(output, server, name)
         if not (offered or approval_request_id):
             return UnlistedCallWriter(output, server, name, "call_not_offered")
         if self.tool is not None:
@@ -307,7 +310,7 @@ class ToolCallRunner:
         """The tools that the prompt declares."""
         return self.search.shown if self.search else list(self.declared.server_tools.values())
 
-    def _searches(self, call: ToolCall) -> bool:
+    def searches(self, call: ToolCall) -> bool:
         return self.search is not None and call.tool is self.search.tool
 
     def open(self, opened: Opened) -> ToolCall:
@@ -452,7 +455,7 @@ class ToolCallRunner:
         elif why := await self._violation(call, call.tool):
             text = f"the arguments do not fit the tool's schema: {why}"
             self._fail(call, INVALID_PARAMS_CODE, text)
-        elif self._searches(call):  # it reads nothing but definitions, and asks nobody
+        elif self.searches(call):  # it reads nothing but definitions, and asks nobody
             return True
         elif why := await call.approval_gate.refusal(call.tool, call.arguments):
             text = f"the call of {writer.server}.{writer.name} was refused: {why}"
@@ -475,8 +478,10 @@ class ToolCallRunner:
         started = time.monotonic()
         call.writer.running()
         call.output_chunks = chunks = []
-        if self.search and self._searches(call):
-            result, _ = await context.until_stopped(self.search.run(call.arguments))
+        if self.search and self.searches(call):
+            result, found = await context.until_stopped(self.search.run(call.arguments))
+            if isinstance(call.writer, ToolSearchWriter):
+                call.writer.found = found
             self._set_result(call, result)
             return
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 from agent.formats.protocol import Format, FunctionTool
 from agent.turn.options import TurnOptions, declare_tool, server_instructions_section
@@ -64,8 +65,8 @@ class ToolSearch:
         ]
         return ToolIndex([*tools, *functions])
 
-    async def run(self, arguments: str) -> tuple[ToolResult, list[FunctionTool]]:
-        """Search, and return the result for the model and the client's functions in it."""
+    async def run(self, arguments: str) -> tuple[ToolResult, list[dict[str, Any]]]:
+        """Search, and return the result for the model and what was found as requests have it."""
         query = str(json.loads(arguments).get("query", ""))
         found = await asyncio.to_thread(lambda: self._index.search(query, MAX_FOUND))
         if not found:
@@ -78,7 +79,33 @@ class ToolSearch:
         declared = self._form.describe_functions([*map(declare_tool, tools), *functions])
         new = [tool for tool in tools if tool.server not in self._told]
         self._told.update(tool.server for tool in new)
-        return ToolResult(declared + server_instructions_section(new, _PREFACE)), functions
+        text = declared + server_instructions_section(new, _PREFACE)
+        return ToolResult(text), [*_as_requested(tools, functions)]
+
+
+def _as_requested(
+    tools: Sequence[Tool], functions: Sequence[FunctionTool]
+) -> Iterator[dict[str, Any]]:
+    """Yield the ``tools`` of a request that has these and no others."""
+    servers: dict[str, list[str]] = {}
+    namespaces: dict[str, list[dict[str, Any]]] = {}
+    for tool in tools:
+        servers.setdefault(tool.server, []).append(tool.name)
+    for server, names in servers.items():
+        yield {"type": "mcp", "server_label": server, "allowed_tools": names}
+    for f in functions:
+        about: dict[str, Any] = {"name": f.name, "description": f.description}
+        if f.custom:
+            about |= {"type": "custom", "defer_loading": True}
+        else:
+            about |= {"type": "function", "parameters": f.parameters, "strict": f.strict}
+            about |= {"defer_loading": True}
+        if f.namespace is None:
+            yield about
+        else:
+            namespaces.setdefault(f.namespace, []).append(about)
+    for name, inner in namespaces.items():
+        yield {"type": "namespace", "name": name, "description": "", "tools": inner}
 
 
 def find_search(

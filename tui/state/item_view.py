@@ -160,6 +160,16 @@ def _call_parts(item: ev.Item) -> tuple[str, str, str | None, bool]:
             return "code_interpreter · python", item.code, logs, status != "completed"
         case ev.WebSearchCallItem(action=action, status=status):
             return "browser", json.dumps(action, ensure_ascii=False), None, status != "completed"
+        case ev.ToolSearchCallItem(arguments=values, status=status):
+            return (
+                "tool_search",
+                json.dumps(values, ensure_ascii=False),
+                None,
+                status == "incomplete",
+            )
+        case ev.ToolSearchOutputItem(tools=tools):
+            names = ", ".join(str(tool.get("name") or tool.get("server_label")) for tool in tools)
+            return "tool_search · found", "{}", names, False
         case _:
             raise TypeError(item.type)
 

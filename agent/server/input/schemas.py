@@ -6,6 +6,7 @@ https://platform.openai.com/docs/api-reference/responses/create, and ``top_k``, 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
@@ -96,7 +97,7 @@ class RequestFunction(ConfigModel):
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
     allowed_callers: DirectCallers | None = Field(default=None, exclude=True)
-    defer_loading: Literal[False] | None = Field(default=None, exclude=True)
+    defer_loading: bool | None = Field(default=None, exclude_if=operator.not_)
 
 
 class TextForm(ConfigModel):
@@ -121,7 +122,7 @@ class RequestCustom(ConfigModel):
     description: str | None = None
     format: TextForm | GrammarForm | None = Field(default=None, discriminator="type")
     allowed_callers: DirectCallers | None = Field(default=None, exclude=True)
-    defer_loading: Literal[False] | None = Field(default=None, exclude=True)
+    defer_loading: bool | None = Field(default=None, exclude_if=operator.not_)
 
 
 class RequestNamespace(ConfigModel):
@@ -161,7 +162,7 @@ class RequestMcp(ConfigModel):
     allowed_tools: list[str] | AllowedTools | None = None
     require_approval: Literal["always", "never"] | ApprovalFilter | None = None
     allowed_callers: DirectCallers | None = Field(default=None, exclude=True)
-    defer_loading: Literal[False] | None = Field(default=None, exclude=True)
+    defer_loading: bool | None = Field(default=None, exclude_if=operator.not_)
 
 
 KNOWN_TOOLS = ("function", "custom", "namespace", "mcp")

@@ -40,6 +40,8 @@ class SelectedTools:
     """The request's tools as the response repeats them: every key, no secret."""
     tool_choice: Literal["may", "must", "none"] = "may"
     hosted: HostedTools = field(default_factory=HostedTools)
+    deferred: frozenset[str] = frozenset()
+    """Labels of servers whose tools the model finds by a search."""
     declared_only: bool = False
     """Whether ``tool_choice`` named tools, so that no others are called."""
     excluded: frozenset[str] = frozenset()
@@ -77,9 +79,8 @@ def select_tools(
 ) -> SelectedTools:
     """Read a request's tools; ``exposed``: those that it may name. Raises ApiError."""
     sources = "web_search_call.action.sources" in (request.include or ())
-    reader = _ToolReader(
-        exposed, request.origin.refuses_unseen, HostedTools(include_sources=sources)
-    )
+    hosted = HostedTools(include_sources=sources)
+    reader = _ToolReader(exposed, request.origin.refuses_unseen, hosted, declared)
     for one in declared:
         is_echoed = reader.add(one.tool, one.param)
         if one.is_own and is_echoed:
@@ -96,17 +97,45 @@ def select_tools(
 class _ToolReader:
     """Reads the tools of one request, one by one."""
 
-    def __init__(self, exposed: Sequence[Tool], refuses_unseen: bool, hosted: HostedTools) -> None:
+    def __init__(
+        self,
+        exposed: Sequence[Tool],
+        refuses_unseen: bool,
+        hosted: HostedTools,
+        declared: Sequence[DeclaredTool],
+    ) -> None:
         self._exposed, self._refuses_unseen = exposed, refuses_unseen
         self.selected = SelectedTools(hosted=hosted)
+        tools = [one.tool for one in declared]
+        self._can_search = any(map(_is_server_search, tools))
+        self._searches = self._can_search and any(map(_defers, tools))
+
+    def _function(
+        self, tool: schemas.RequestFunction | schemas.RequestCustom, param: str, group: str = ""
+    ) -> FunctionTool:
+        return replace(_function(tool, group or None), deferred=self._is_deferred(tool, param))
+
+    def _is_deferred(
+        self, tool: schemas.RequestFunction | schemas.RequestCustom | schemas.RequestMcp, param: str
+    ) -> bool:
+        """Whether the model has to search for it; without a search that is refused, or not done."""
+        if tool.defer_loading and not self._can_search and self._refuses_unseen:
+            message = "'defer_loading' needs a tool of type 'tool_search' that the server executes."
+            raise invalid(f"{param}.defer_loading", message, "unsupported_parameter")
+        return tool.defer_loading is True and self._can_search
 
     def add(self, requested: schemas.RequestTool, param: str) -> bool:
         """Add a tool; false where there is none of its type here."""
         match requested:
             case schemas.RequestFunction() | schemas.RequestCustom():
-                self.selected.functions.append(_function(requested))
+                self.selected.functions.append(self._function(requested, param))
             case schemas.RequestNamespace(name=name):
-                self.selected.functions += [_function(tool, name) for tool in requested.tools]
+                self.selected.functions += [
+                    self._function(tool, f"{param}.tools[{at}]", name)
+                    for at, tool in enumerate(requested.tools)
+                ]
+            case schemas.RequestOther() if self._searches and _is_server_search(requested):
+                return True
             case schemas.RequestMcp():
                 self._add_server(requested, param)
             case schemas.RequestOther(type="code_interpreter"):
@@ -129,6 +158,8 @@ class _ToolReader:
         if label in selected.servers:
             raise invalid(param, f"The server {label} is named twice.")
         selected.servers.append(label)
+        if self._is_deferred(requested, param):
+            selected.deferred |= {label}
         allowed = [tool for tool in self._exposed if _allowed(tool, requested)]
         self._select(allowed)
         if not allowed and _tools_of_server(self._exposed, label):
@@ -184,7 +215,7 @@ def apply_tool_choice(selected: SelectedTools, request: schemas.CreateResponse) 
             choices = {}
             for index, entry in enumerate(entries):
                 choice = _tool_reference(entry, param := f"tool_choice.tools[{index}]")
-                if choice.type not in selected.unavailable:
+                if choice.type not in (*selected.unavailable, "tool_search"):
                     choices[param] = choice
             chosen = _restricted_to(choices, selected, "must" if mode == "required" else "may")
         case schemas.ToolChoice(type=kind) if (
@@ -274,6 +305,19 @@ def _check_container(container: object, param: str) -> None:
                     raise unsupported(f"{param}.container.{name}", f"container.{name}")
         case _:
             raise invalid(f"{param}.container", '\'container\' must be {"type": "auto"}.')
+
+
+# --- deferred tools ---
+
+
+def _is_server_search(tool: schemas.RequestTool) -> bool:
+    is_search = isinstance(tool, schemas.RequestOther) and tool.type == "tool_search"
+    return is_search and (tool.model_extra or {}).get("execution") in (None, "server")
+
+
+def _defers(tool: schemas.RequestTool) -> bool:
+    parts = tool.tools if isinstance(tool, schemas.RequestNamespace) else [tool]
+    return any(getattr(part, "defer_loading", None) for part in parts)
 
 
 # --- functions ---

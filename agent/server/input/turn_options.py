@@ -81,6 +81,7 @@ def turn_options(
         functions=tuple(tools.functions),
         tools=tuple(tools.tools),
         tool_search="never",  # a request says itself what is deferred
+        deferred_servers=tools.deferred,
         tool_choice=tools.tool_choice,
         parallel_tool_calls=request.parallel_tool_calls is not False,
         # OpenAI's reference allows one call of a tool that is named.

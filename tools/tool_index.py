@@ -15,6 +15,7 @@ NAME_WEIGHT, SERVER_WEIGHT, PARAMETER_WEIGHT = 3.0, 2.0, 0.5
 """How often a word of a name counts, where one of a description counts once."""
 PREFIX_WEIGHT, MIN_PREFIX_CHARS = 0.6, 3
 """Weight of a word that begins another: repo, repository."""
+SYNONYM_WEIGHT = 0.4
 MAX_QUERY_WORDS, MAX_PARAMETERS = 64, 60
 _WORD = re.compile(r"[^\W\d_]+|\d+")
 _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -28,6 +29,37 @@ _STOP_WORDS = frozenset(
         " when where which who will with you your",
     )
 )
+
+
+_GROUPS = """
+create add make new write insert open file
+update change edit modify set
+delete remove drop forget clear
+list show get read view fetch display retrieve what
+search find look lookup query
+run execute start launch call
+send post publish write
+download fetch get save
+navigate go visit open
+folder directory
+document file page
+email mail message gmail inbox
+web website page site url internet link online
+song track music album
+picture image screenshot photo
+ticket issue bug task
+meeting event appointment calendar
+alert warning alarm
+rain snow storm weather forecast
+spreadsheet sheet worksheet excel
+person people user member customer
+place location near nearby restaurant cafe shop
+text content words
+high height elevation altitude
+database table sql
+log history output
+"""
+"""Words of similar meaning, by the line."""
 
 
 class Searchable(NamedTuple):
@@ -50,19 +82,21 @@ class ToolIndex:
     def search(self, query: str, limit: int) -> list[int]:
         """Return the positions of at most ``limit`` tools with a common word, the best first."""
         words = dict.fromkeys([*_words(query)][:MAX_QUERY_WORDS])
-        variants = {
-            word: {known: 1.0 if known == word else PREFIX_WEIGHT for known in self._variants(word)}
-            for word in words
-        }
+        variants = {word: dict(self._variants(word)) for word in words}
         scores = [(self._score(variants, weights), -at) for at, weights in enumerate(self._weights)]
         return [-at for score, at in sorted(scores, reverse=True)[:limit] if score > 0]
 
-    def _variants(self, word: str) -> Iterator[str]:
+    def _variants(self, word: str) -> Iterator[tuple[str, float]]:
+        """Yield the words of tools that a word of a query stands for, and their weights."""
+        similar = _SYNONYMS.get(word, ())
         for known in self._count:
             shorter, longer = sorted((word, known), key=len)
-            begins = len(shorter) >= MIN_PREFIX_CHARS and longer.startswith(shorter)
-            if known == word or begins:
-                yield known
+            if known == word:
+                yield known, 1.0
+            elif len(shorter) >= MIN_PREFIX_CHARS and longer.startswith(shorter):
+                yield known, PREFIX_WEIGHT
+            elif known in similar:
+                yield known, SYNONYM_WEIGHT
 
     def _score(
         self, query: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]
@@ -111,3 +145,9 @@ def _words(text: str) -> Iterator[str]:
             yield from (pairs[at : at + 2] for at in range(len(pairs) - 1))
         elif (lower := word.lower()) not in _STOP_WORDS:
             yield _SUFFIX.sub("", lower)
+
+
+_SYNONYMS: dict[str, set[str]] = {}
+for _line in _GROUPS.split("\n"):
+    for _each in (_group := [*_words(_line)]):
+        _SYNONYMS.setdefault(_each, set()).update(_group)

@@ -65,8 +65,11 @@ def declared_tools(
 ) -> list[DeclaredTool]:
     """The request's tools and those that items added, ``earlier`` too. Raises ApiError for too many."""
     added = {name: DeclaredTool("input", tool) for name, tool in earlier.items()}
+    requested = {_name(tool) for tool in request.tools or ()}
     for index, item in enumerate(() if isinstance(items, str) else items):
         for name, declared in _tools_of(item, f"input[{index}]"):
+            if name in requested and getattr(item, "execution", None) == "server":
+                continue  # this server's search has declared it, in its result
             known = added[name].tool if name in added else None
             added[name] = DeclaredTool(declared.param, _merged(known, declared.tool))
     own = [

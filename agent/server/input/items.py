@@ -50,7 +50,13 @@ from agent.server.input import schemas
 from agent.server.input.compaction_token import decode_summary
 from agent.server.input.declared_tools import AddedTools, add_tools
 from agent.server.input.files import file_text
-from agent.server.input.foreign_items import CALLS, call_text, output_text, own_result
+from agent.server.input.foreign_items import (
+    CALLS,
+    call_text,
+    output_text,
+    own_result,
+    searched_tools,
+)
 from agent.server.input.listed_items import KNOWN_PART_TYPES, TEXT_PART_TYPES
 from agent.turn.decoder import CALL_HEDGE
 from agent.turn.options import ApprovedCall
@@ -123,18 +129,21 @@ def read_input(
     refuse_unseen: bool = False,
     is_answered: bool = True,
     pdfs: Mapping[str, PdfText] = NO_PDFS,
+    describe: Callable[[Sequence[schemas.RequestTool]], str] | None = None,
 ) -> InputHistory:
     """Read an input as messages. Raises ApiError.
 
     ``earlier``: the history that it continues. ``tools``: those that run here. ``find``: looks up a
     reference. ``first``: the request continues no response. ``refuse_unseen``: refuse a newest user
     message with content that the model cannot read, instead of replacing it by a sentence.
-    ``is_answered``: the model answers the newest message. ``pdfs``: as they were read.
+    ``is_answered``: the model answers the newest message. ``pdfs``: as they were read. ``describe``:
+    declares tools that a search of this server found, as it did.
     """
     history = earlier.copy()
     reader = ItemReader(
         history, tools, find=find, leading=first, refuse_unseen=refuse_unseen, pdfs=pdfs
     )
+    reader.describe = describe
     if isinstance(items, str):
         history.messages.append(User(items))
         items = ()
@@ -227,6 +236,7 @@ class ItemReader:
         """``tools``: those that run here. ``leading``: nothing but developer messages was read so far.
         ``abandoned``: the call_ids of `abandoned_calls`: the next message ends them."""
         self._abandoned = abandoned
+        self.describe: Callable[[Sequence[schemas.RequestTool]], str] | None = None
         self._refuse_unseen, self._pdfs = refuse_unseen, pdfs
         self.history, self._find, self._leading = history, find, leading
         self._names = {(tool.server, tool.name): tool.model_name for tool in tools}
@@ -399,8 +409,10 @@ class ItemReader:
             call_id = item.call_id or self._foreign_calls.get(item.id or "")
             # Calls that the other server ran itself have no call_id.
             call_id = call_id or _unnamed_call(item.type)
-            name = self._call_name(call_id, param)
-            self._add_result(call_id, ToolResultMessage(name, output_text(item)))
+            name, text = self._call_name(call_id, param), output_text(item)
+            if item.execution == "server" and self.describe and (found := searched_tools(item)):
+                text = self.describe(found)
+            self._add_result(call_id, ToolResultMessage(name, text))
             return
         name, arguments = CALLS[item.type]
         text, is_json = call_text(arguments(item))

@@ -396,6 +396,7 @@ class InputForeignItem(RequestModel):
     call_id: str | None = None
     action: Any = None
     actions: Any = None
+    execution: Any = None
     arguments: Any = None
     code: Any = None
     error: Any = None

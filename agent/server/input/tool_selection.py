@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agent.engine.grammars import Grammar
-from agent.formats.protocol import FunctionTool
+from agent.formats.protocol import Format, FunctionTool
 from agent.formats.recipients import PYTHON_TOOL
 from agent.server.http.errors import invalid, unsupported
 from agent.server.input import schemas
@@ -351,6 +351,17 @@ def _function(
         custom=True,
         grammar=grammar,
     )
+
+
+def describe_tools(form: Format, tools: Sequence[schemas.RequestTool]) -> str:
+    """Declare functions in a result as a search does."""
+    functions: list[FunctionTool] = []
+    for tool in tools:
+        if isinstance(tool, schemas.RequestNamespace):
+            functions += [_function(part, tool.name) for part in tool.tools]
+        elif isinstance(tool, schemas.RequestFunction | schemas.RequestCustom):
+            functions.append(_function(tool))
+    return form.describe_functions(functions)
 
 
 def _check_unique(names: Sequence[str]) -> None:

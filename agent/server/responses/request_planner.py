@@ -18,6 +18,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from agent import events as ev
@@ -268,6 +269,7 @@ class TurnPlanner:
             refuse_unseen=request.origin.refuses_unseen,
             is_answered=not isinstance(job, SummaryJob),
             pdfs=await self._pdf_reader.read(items),
+            describe=partial(tool_selection.describe_tools, loaded.format),
         )
         request = with_text_format(request, history)
         tools = tool_selection.apply_tool_choice(selected, request)

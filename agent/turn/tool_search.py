@@ -16,7 +16,7 @@ from agent.turn.options import TurnOptions, declare_tool, server_instructions_se
 from tools.builtin_server import object_schema
 from tools.mcp.host import Host
 from tools.sanitize import clean_line
-from tools.tool_index import Searchable, ToolIndex
+from tools.tool_index import ToolIndex
 from tools.types import Tool, ToolResult
 
 SEARCH_NAME = "tool_search"
@@ -58,12 +58,10 @@ class ToolSearch:
 
     @cached_property
     def _index(self) -> ToolIndex:
-        tools = [Searchable(t.name, t.description, t.parameters, t.server) for t in self._tools]
         functions = [
-            Searchable(f.name, f.description, f.parameters, f.namespace or "")
-            for f in self.functions
+            Tool(f.namespace or "", f.name, f.description, f.parameters) for f in self.functions
         ]
-        return ToolIndex([*tools, *functions])
+        return ToolIndex([*self._tools, *functions])
 
     async def run(self, arguments: str) -> tuple[ToolResult, list[dict[str, Any]]]:
         """Search, and return the result for the model and what was found as requests have it."""

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tools.tool_index import Searchable, ToolIndex
+from tools.tool_index import ToolIndex
+from tools.types import Tool
 
 DATA = Path(__file__).parents[1] / "data"
 LINE = re.compile(r"(?P<name>[\w-]+): (?P<text>.*?)(?: \((?P<parameters>[\w, ]+)\))?\Z")
 
 
-def known_tools() -> list[Searchable]:
+def known_tools() -> list[Tool]:
     """The tools of well-known servers, as their documentation describes them."""
     tools, server = [], ""
     for line in (DATA / "tool_search_tools.txt").read_text().splitlines():
@@ -20,7 +21,7 @@ def known_tools() -> list[Searchable]:
             continue
         names = (match["parameters"] or "").split(", ")
         schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
-        tools.append(Searchable(match["name"], match["text"], schema, server))
+        tools.append(Tool(server, match["name"], match["text"], schema))
     return tools
 
 
@@ -38,7 +39,6 @@ def test_right_tool_is_among_the_first_five() -> None:
         if wanted not in found:
             missed.append((wanted, text, found))
     assert len(missed) <= 5, missed
-    print(missed)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,7 @@ def test_right_tool_is_among_the_first_five() -> None:
         ("zzz", []),
         ("getUserProfile", ["get_user_profile"]),
         ("user profiles", ["get_user_profile"]),
+        ('"user" OR name:x NEAR(*', ["get_user_profile"]),
         ("repository", ["forkRepo"]),
         ("文件列表", ["列出文件"]),
         ("x " * 10_000, []),
@@ -56,9 +57,9 @@ def test_right_tool_is_among_the_first_five() -> None:
 )
 def test_words_are_compared_without_spelling(query: str, found: list[str]) -> None:
     tools = [
-        Searchable("get_user_profile", "Get it.", {}),
-        Searchable("forkRepo", "Copy it.", {"properties": "odd"}),
-        Searchable("列出文件", "", {"properties": {"a": True}}),
+        Tool("", "get_user_profile", "Get it.", {}),
+        Tool("", "forkRepo", "Copy \ud800 it.", {"properties": "odd"}),
+        Tool("", "列出文件", "", {"properties": {"a": True}}),
     ]
     assert [tools[at].name for at in ToolIndex(tools).search(query, 5)] == found
     assert ToolIndex([]).search(query, 5) == []

@@ -479,11 +479,11 @@ class ToolCallRunner:
         call.writer.running()
         call.output_chunks = chunks = []
         if self.search and self.searches(call):
-            result, found = await context.until_stopped(self.search.run(call.arguments))
+            search = self.search.run(call.arguments, context.response.tools)
+            result, found = await context.until_stopped(search)
             if isinstance(call.writer, ToolSearchWriter):
                 call.writer.found = found
-            self._set_result(call, result)
-            return
+            return self._set_result(call, result)
 
         def on_progress(progress: float, total: float | None, message: str | None) -> None:
             context.emit(

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
+from agent.events import qualified_name
 from agent.formats.protocol import Format, FunctionTool
 from agent.turn.options import TurnOptions, declare_tool, server_instructions_section
 from tools.builtin_server import object_schema
@@ -63,8 +64,10 @@ class ToolSearch:
         ]
         return ToolIndex([*self._tools, *functions])
 
-    async def run(self, arguments: str) -> tuple[ToolResult, list[dict[str, Any]]]:
-        """Search, and return the result for the model and what was found as requests have it."""
+    async def run(
+        self, arguments: str, offered: Sequence[dict[str, Any]] = ()
+    ) -> tuple[ToolResult, list[dict[str, Any]]]:
+        """Search, and return the result for the model and what was found of a request's tools."""
         query = str(json.loads(arguments).get("query", ""))
         found = await asyncio.to_thread(lambda: self._index.search(query, MAX_FOUND))
         if not found:
@@ -78,32 +81,24 @@ class ToolSearch:
         new = [tool for tool in tools if tool.server not in self._told]
         self._told.update(tool.server for tool in new)
         text = declared + server_instructions_section(new, _PREFACE)
-        return ToolResult(text), [*_as_requested(tools, functions)]
+        return ToolResult(text), [*_requested(offered, tools, functions)]
 
 
-def _as_requested(
-    tools: Sequence[Tool], functions: Sequence[FunctionTool]
+def _requested(
+    offered: Sequence[dict[str, Any]], tools: Sequence[Tool], functions: Sequence[FunctionTool]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the ``tools`` of a request that has these and no others."""
-    servers: dict[str, list[str]] = {}
-    namespaces: dict[str, list[dict[str, Any]]] = {}
-    for tool in tools:
-        servers.setdefault(tool.server, []).append(tool.name)
-    for server, names in servers.items():
-        yield {"type": "mcp", "server_label": server, "allowed_tools": names}
-    for f in functions:
-        about: dict[str, Any] = {"name": f.name, "description": f.description}
-        if f.custom:
-            about |= {"type": "custom", "defer_loading": True}
-        else:
-            about |= {"type": "function", "parameters": f.parameters, "strict": f.strict}
-            about |= {"defer_loading": True}
-        if f.namespace is None:
-            yield about
-        else:
-            namespaces.setdefault(f.namespace, []).append(about)
-    for name, inner in namespaces.items():
-        yield {"type": "namespace", "name": name, "description": "", "tools": inner}
+    """Yield the definitions of what was found among those of the request."""
+    names = {function.model_name for function in functions}
+    for each in offered:
+        group, inner = each.get("name"), each.get("tools") or ()
+        inner = [part for part in inner if qualified_name(part["name"], group) in names]
+        found = [tool.name for tool in tools if tool.server == each.get("server_label")]
+        if inner:
+            yield {**each, "tools": inner}
+        elif found:
+            yield {"type": "mcp", "server_label": each["server_label"], "allowed_tools": found}
+        elif each["type"] in ("function", "custom") and group in names:
+            yield each
 
 
 def find_search(

@@ -43,6 +43,8 @@ ORDER = {
         "mcp_call.completed|mcp_call.failed",
     ],
     "mcp_approval_request": [],
+    "tool_search_call": [],
+    "tool_search_output": [],
     "custom_tool_call": ["custom_tool_call_input.delta*", "custom_tool_call_input.done"],
     "code_interpreter_call": [
         "code_interpreter_call.in_progress",

@@ -80,8 +80,7 @@ class ServersScreen(ListScreen[None]):
                 (tool.server, tool.name): cost
                 for tool, cost in zip(self._tools, tokens, strict=True)
             }
-            context = self._runtime.context_length
-            shown = shown_tools(self._options, form, self._host, context)
+            shown = shown_tools(self._options, form, self._host, self._runtime.context_length)
             self._is_searched = any(tool.server == SEARCH_NAME for tool in shown)
             self._total_tokens = self._options.total_tool_tokens(form, shown)
         self._snapshot = now
@@ -171,12 +170,11 @@ class ServersScreen(ListScreen[None]):
             if self._is_searched:
                 total = f"The model searches for tools, which takes {self._total_tokens:,} tokens."
             parts.append(Content(total))
-        if instructions := self._instructions.get(state.name):
-            cost = (
-                len(self._runtime.format.encode_text(instructions)) if self._runtime.format else 0
-            )
-            head = f"Its instructions, {cost:,} tokens of every prompt:\n"
-            parts.append(Content.assemble((head, "$text-muted"), display_text(instructions)))
+        if said := self._instructions.get(state.name):
+            form = self._runtime.format
+            cost = f", {len(form.encode_text(said)):,} tokens" if form else ""
+            label = (f"Its instructions{cost}:\n", "$text-muted")
+            parts.append(Content.assemble(label, display_text(said)))
         if stderr := display_text(state.stderr).strip():
             tail = "\n".join(stderr.split("\n")[-STDERR_LINES:])
             parts.append(Content.assemble(("Last on its stderr:\n", "$text-muted"), tail))

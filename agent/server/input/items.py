@@ -173,6 +173,8 @@ def messages_by_item(items: Iterable[ev.Item], tools: Sequence[Tool]) -> dict[st
     """The messages that output items become when a client sends them back, by item id."""
     messages = {}
     for item in items:
+        if isinstance(item, ev.ToolSearchOutputItem):
+            continue  # no message of the model's
         reader = ItemReader(InputHistory(), tools)
         reader.add(input_item(item), item.id)
         if reader.history.messages:

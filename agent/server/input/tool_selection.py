@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -80,7 +80,11 @@ def select_tools(
     """Read a request's tools; ``exposed``: those that it may name. Raises ApiError."""
     sources = "web_search_call.action.sources" in (request.include or ())
     hosted = HostedTools(include_sources=sources)
-    reader = _ToolReader(exposed, request.origin.refuses_unseen, hosted, declared)
+    deferred, refuses = next(_deferred_params(declared), None), request.origin.refuses_unseen
+    if deferred and refuses and not any(_is_search(one.tool) for one in declared):
+        message = f"'{deferred}' needs a tool of type 'tool_search' that this server executes."
+        raise invalid(deferred, message, "unsupported_parameter")
+    reader = _ToolReader(exposed, refuses, hosted, searches=deferred is not None)
     for one in declared:
         is_echoed = reader.add(one.tool, one.param)
         if one.is_own and is_echoed:
@@ -98,44 +102,21 @@ class _ToolReader:
     """Reads the tools of one request, one by one."""
 
     def __init__(
-        self,
-        exposed: Sequence[Tool],
-        refuses_unseen: bool,
-        hosted: HostedTools,
-        declared: Sequence[DeclaredTool],
+        self, exposed: Sequence[Tool], refuses_unseen: bool, hosted: HostedTools, *, searches: bool
     ) -> None:
-        self._exposed, self._refuses_unseen = exposed, refuses_unseen
+        """``searches``: there are tools that the model has to search for."""
+        self._exposed, self._refuses_unseen, self._searches = exposed, refuses_unseen, searches
         self.selected = SelectedTools(hosted=hosted)
-        tools = [one.tool for one in declared]
-        self._can_search = any(map(_is_server_search, tools))
-        self._searches = self._can_search and any(map(_defers, tools))
-
-    def _function(
-        self, tool: schemas.RequestFunction | schemas.RequestCustom, param: str, group: str = ""
-    ) -> FunctionTool:
-        return replace(_function(tool, group or None), deferred=self._is_deferred(tool, param))
-
-    def _is_deferred(
-        self, tool: schemas.RequestFunction | schemas.RequestCustom | schemas.RequestMcp, param: str
-    ) -> bool:
-        """Whether the model has to search for it; without a search that is refused, or not done."""
-        if tool.defer_loading and not self._can_search and self._refuses_unseen:
-            message = "'defer_loading' needs a tool of type 'tool_search' that the server executes."
-            raise invalid(f"{param}.defer_loading", message, "unsupported_parameter")
-        return tool.defer_loading is True and self._can_search
 
     def add(self, requested: schemas.RequestTool, param: str) -> bool:
         """Add a tool; false where there is none of its type here."""
         match requested:
             case schemas.RequestFunction() | schemas.RequestCustom():
-                self.selected.functions.append(self._function(requested, param))
+                self.selected.functions.append(_function(requested))
             case schemas.RequestNamespace(name=name):
-                self.selected.functions += [
-                    self._function(tool, f"{param}.tools[{at}]", name)
-                    for at, tool in enumerate(requested.tools)
-                ]
-            case schemas.RequestOther() if self._searches and _is_server_search(requested):
-                return True
+                self.selected.functions += [_function(tool, name) for tool in requested.tools]
+            case schemas.RequestOther() if self._searches and _is_search(requested):
+                pass
             case schemas.RequestMcp():
                 self._add_server(requested, param)
             case schemas.RequestOther(type="code_interpreter"):
@@ -158,7 +139,7 @@ class _ToolReader:
         if label in selected.servers:
             raise invalid(param, f"The server {label} is named twice.")
         selected.servers.append(label)
-        if self._is_deferred(requested, param):
+        if requested.defer_loading:
             selected.deferred |= {label}
         allowed = [tool for tool in self._exposed if _allowed(tool, requested)]
         self._select(allowed)
@@ -310,14 +291,21 @@ def _check_container(container: object, param: str) -> None:
 # --- deferred tools ---
 
 
-def _is_server_search(tool: schemas.RequestTool) -> bool:
+def _is_search(tool: schemas.RequestTool) -> bool:
+    """Whether it is a search for tools that this server runs."""
     is_search = isinstance(tool, schemas.RequestOther) and tool.type == "tool_search"
     return is_search and (tool.model_extra or {}).get("execution") in (None, "server")
 
 
-def _defers(tool: schemas.RequestTool) -> bool:
-    parts = tool.tools if isinstance(tool, schemas.RequestNamespace) else [tool]
-    return any(getattr(part, "defer_loading", None) for part in parts)
+def _deferred_params(declared: Iterable[DeclaredTool]) -> Iterator[str]:
+    for one in declared:
+        if isinstance(one.tool, schemas.RequestNamespace):
+            parts = (
+                DeclaredTool(f"{one.param}.tools[{n}]", t) for n, t in enumerate(one.tool.tools)
+            )
+            yield from _deferred_params(parts)
+        elif getattr(one.tool, "defer_loading", None):
+            yield f"{one.param}.defer_loading"
 
 
 # --- functions ---
@@ -336,6 +324,7 @@ def _function(
             namespace=namespace,
             constrained=tool.strict is not False,
             strict=tool.strict is True,
+            deferred=tool.defer_loading is True,
         )
     description, grammar = tool.description or "", None
     if isinstance(tool.format, schemas.GrammarForm):
@@ -350,18 +339,16 @@ def _function(
         strict=grammar is not None,
         custom=True,
         grammar=grammar,
+        deferred=tool.defer_loading is True,
     )
 
 
 def describe_tools(form: Format, tools: Sequence[schemas.RequestTool]) -> str:
     """Declare functions in a result as a search does."""
-    functions: list[FunctionTool] = []
+    reader = _ToolReader((), False, HostedTools(), searches=False)
     for tool in tools:
-        if isinstance(tool, schemas.RequestNamespace):
-            functions += [_function(part, tool.name) for part in tool.tools]
-        elif isinstance(tool, schemas.RequestFunction | schemas.RequestCustom):
-            functions.append(_function(tool))
-    return form.describe_functions(functions)
+        reader.add(tool, "")
+    return form.describe_functions(reader.selected.functions)
 
 
 def _check_unique(names: Sequence[str]) -> None:

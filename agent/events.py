@@ -239,8 +239,8 @@ class ToolSearchOutputItem(WireModel):
     type: Literal["tool_search_output"] = "tool_search_output"
     call_id: None = None
     execution: Literal["server"] = "server"
-    tools: list[dict[str, Any]]
-    status: Literal["in_progress", "completed", "incomplete"] = "completed"
+    tools: list[dict[str, Any]] = Field(default_factory=list)
+    status: Literal["in_progress", "completed", "incomplete"] = "in_progress"
 
 
 Item = Annotated[

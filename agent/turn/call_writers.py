@@ -344,8 +344,8 @@ class ToolSearchWriter(CallWriter):
 
     def completed(self, output: str) -> None:
         self._writer.close_item(status="completed")
-        item = ev.ToolSearchOutputItem(id=new_id("tso"), tools=self.found)
-        ItemWriter(self._output, item).close_item()
+        found = ItemWriter(self._output, ev.ToolSearchOutputItem(id=new_id("tso")))
+        found.close_item(tools=self.found, status="completed")
 
     def failed(self, error: ev.McpError) -> None:
         self._writer.close_item(status="incomplete")

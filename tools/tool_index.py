@@ -13,14 +13,6 @@ WEIGHTS = "3.0, 2.0, 1.0, 0.5"
 MAX_QUERY_WORDS, MIN_PREFIX_CHARS = 64, 3
 _GAPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\W]+")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")
-_STOP_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        "a an and are as at be by can do for from get has have how i if in into is it its me my of on"
-        " or our that the their them then there these this those to tool use using want was we when"
-        " where which who will with you your",
-    )
-)
 _SIMILAR_WORDS = (
     "create add make new write insert open/update change edit modify set/delete remove drop forget"
     " clear/list show get read view fetch display retrieve what/search find look lookup query/run"
@@ -49,10 +41,9 @@ class ToolIndex:
         """Return the positions of at most ``limit`` tools with a similar word, the best first."""
         terms = []
         for word in dict.fromkeys(_words(query).lower().split()[:MAX_QUERY_WORDS]):
-            if word not in _STOP_WORDS:
-                prefix = [f'"{word}"*'] if len(word) >= MIN_PREFIX_CHARS else []
-                similar = dict.fromkeys(w for group in _SIMILAR if word in group for w in group)
-                terms += [f'"{word}"', *prefix, *(f'"{w}"' for w in similar if w != word)]
+            prefix = [f'"{word}"*'] if len(word) >= MIN_PREFIX_CHARS else []
+            similar = dict.fromkeys(w for group in _SIMILAR if word in group for w in group)
+            terms += [f'"{word}"', *prefix, *(f'"{w}"' for w in similar if w != word)]
         order = f"SELECT rowid FROM tool WHERE tool MATCH ? ORDER BY bm25(tool, {WEIGHTS}) LIMIT ?"
         found = self._database.execute(order, (" OR ".join(terms), limit)) if terms else ()
         return [row - 1 for (row,) in found]

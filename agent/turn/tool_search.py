@@ -40,6 +40,7 @@ class ToolSearch:
         """``shown``: what the prompt declares. ``tools``: those that are found instead."""
         self.functions = [function for function in options.functions if function.deferred]
         self._form, self._tools, self._told = form, tools, set[str]()
+        self._one_at_a_time = asyncio.Lock()
         groups = Counter([tool.server for tool in tools])
         groups.update(function.namespace or "functions" for function in self.functions)
         names = [f"{clean_line(name)} ({count})" for name, count in groups.items()]
@@ -69,7 +70,8 @@ class ToolSearch:
     ) -> tuple[ToolResult, list[dict[str, Any]]]:
         """Search, and return the result for the model and what was found of a request's tools."""
         query = str(json.loads(arguments).get("query", ""))
-        found = await asyncio.to_thread(lambda: self._index.search(query, MAX_FOUND))
+        async with self._one_at_a_time:  # a generation may have several searches
+            found = await asyncio.to_thread(lambda: self._index.search(query, MAX_FOUND))
         if not found:
             text = f"No tool has these words; try others. There are tools of: {self._groups}"
             return ToolResult(text), []

@@ -233,7 +233,7 @@ class ToolSearchCallItem(WireModel):
 
 
 class ToolSearchOutputItem(WireModel):
-    """What such a search found: definitions as they are in requests."""
+    """The definitions that such a search returns, as they are in requests."""
 
     id: str
     type: Literal["tool_search_output"] = "tool_search_output"

@@ -42,7 +42,7 @@ INNER_LAYERS = {
         ("types", "audit", "results", "sanitize", "version", "process_groups", "networks",
          "builtin_server", "safe_fetch"),
         ("config",), ("run_later", "git"), ("sandbox",), ("mcp",), ("policy",), ("builtin",),
-        ("selection", "demo"), ("factory",),
+        ("selection", "demo", "tool_index"), ("factory",),
     ),
     "tui": (
         ("util", "guarded", "base_screen", "keymap", "theme", "markdown"), ("terminal", "state"),

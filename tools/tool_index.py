@@ -45,8 +45,8 @@ class ToolIndex:
             similar = dict.fromkeys(w for group in _SIMILAR if word in group for w in group)
             terms += [f'"{word}"', *prefix, *(f'"{w}"' for w in similar if w != word)]
         order = f"SELECT rowid FROM tool WHERE tool MATCH ? ORDER BY bm25(tool, {WEIGHTS}) LIMIT ?"
-        found = self._database.execute(order, (" OR ".join(terms), limit)) if terms else ()
-        return [row - 1 for (row,) in found]
+        rows = self._database.execute(order, (" OR ".join(terms), limit)) if terms else ()
+        return [row - 1 for (row,) in rows]
 
 
 def _texts(tool: Tool) -> list[str]:

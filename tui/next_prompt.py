@@ -111,12 +111,12 @@ class NextPrompt:
     ) -> None:
         options = self.turn_options()
         options = replace(options, effort=effort or options.effort)
-        conversation.set_header(form, options.prompt_header(self._shown_tools(form, options)))
+        conversation.set_header(form, options.prompt_header(self._prompt_tools(form, options)))
 
-    def _shown_tools(self, form: Format, options: TurnOptions) -> Sequence[Tool]:
-        from agent.turn.tool_search import shown_tools
+    def _prompt_tools(self, form: Format, options: TurnOptions) -> Sequence[Tool]:
+        from agent.turn.tool_search import prompt_tools
 
-        return shown_tools(options, form, self.runtime.host, self.runtime.context_length)
+        return prompt_tools(options, form, self.runtime.host, self.runtime.context_length)
 
     def refresh_header(self) -> None:
         """Give the conversation the header of its next turn: tools and instructions as they are now."""
@@ -161,7 +161,7 @@ class NextPrompt:
 
         form, runtime = self.require_format(), self.runtime
         options = self.turn_options()
-        header = header_parts(form, options, self._shown_tools(form, options))
+        header = header_parts(form, options, self._prompt_tools(form, options))
         return measure_context(form, self.branch(form), header, runtime.context_length)
 
     # --- choices ---

@@ -157,7 +157,7 @@ class AnswerLoop:
         if not context.interface.reports_context or not generations.decoders:
             return
         form, conversation = context.format, context.conversation
-        tools = self._calls.shown_tools
+        tools = self._calls.prompt_tools
 
         def measure() -> ev.AgentContext:
             header = header_parts(form, context.options, tools)

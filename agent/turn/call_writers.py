@@ -334,8 +334,8 @@ class ToolSearchWriter(CallWriter):
     def __init__(self, output: Output, server: str, name: str) -> None:
         self._output, self.server, self.name = output, server, name
         self.id, self.arguments = new_id("tsc"), "{}"
-        self.found: list[dict[str, Any]] = []
-        """The definitions that were found; set before it is completed."""
+        self.definitions: list[dict[str, Any]] = []
+        """The definitions that match; set before it is completed."""
 
     def arguments_done(self, arguments: str) -> None:
         self.arguments = arguments
@@ -344,8 +344,8 @@ class ToolSearchWriter(CallWriter):
 
     def completed(self, output: str) -> None:
         self._writer.close_item(status="completed")
-        found = ItemWriter(self._output, ev.ToolSearchOutputItem(id=new_id("tso")))
-        found.close_item(tools=self.found, status="completed")
+        result = ItemWriter(self._output, ev.ToolSearchOutputItem(id=new_id("tso")))
+        result.close_item(tools=self.definitions, status="completed")
 
     def failed(self, error: ev.McpError) -> None:
         self._writer.close_item(status="incomplete")

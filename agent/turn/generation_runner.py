@@ -85,7 +85,7 @@ class GenerationRunner:
                 raise
             if not stage.first:
                 return EndReason.CONTEXT
-            context, tools = self._context, self._calls.shown_tools
+            context, tools = self._context, self._calls.prompt_tools
             why = explain_overflow(error, context.format, context.options, tools, context.interface)
             raise TurnFailedError("invalid_prompt", why, EXIT_USAGE) from error
         self._context.accepted.set()

@@ -56,7 +56,7 @@ def prepare_turn(
     search = find_search(options, form, offered, context.host, runtime.context_length)
     if search is not None:
         with_search = replace(options, tools=(*offered, search.tool))
-        declared, offered = DeclaredTools.resolve(with_search, (), form), search.shown
+        declared, offered = DeclaredTools.resolve(with_search, (), form), search.prompt_tools
     try:
         begun = begin(form) if begin else Continuation()
     except ValueError as error:

@@ -306,9 +306,11 @@ class ToolCallRunner:
         self._failures = 0
 
     @property
-    def shown_tools(self) -> list[Tool]:
+    def prompt_tools(self) -> list[Tool]:
         """The tools that the prompt declares."""
-        return self.search.shown if self.search else list(self.declared.server_tools.values())
+        return (
+            self.search.prompt_tools if self.search else list(self.declared.server_tools.values())
+        )
 
     def searches(self, call: ToolCall) -> bool:
         return self.search is not None and call.tool is self.search.tool
@@ -480,9 +482,9 @@ class ToolCallRunner:
         call.output_chunks = chunks = []
         if self.search and self.searches(call):
             search = self.search.run(call.arguments, context.response.tools)
-            result, found = await context.until_stopped(search)
+            result, definitions = await context.until_stopped(search)
             if isinstance(call.writer, ToolSearchWriter):
-                call.writer.found = found
+                call.writer.definitions = definitions
             return self._set_result(call, result)
 
         def on_progress(progress: float, total: float | None, message: str | None) -> None:

@@ -24,7 +24,7 @@ SEARCH_NAME = "tool_search"
 """The name of the tool that searches, and of its server, which is none."""
 CONTEXT_SHARE = 10
 """Servers' tools that take more than this part of the context are searched."""
-MAX_FOUND = 5
+MAX_MATCHES = 5
 MAX_NAMED_SERVERS = 60
 _PREFACE = "\n\nWhat their servers say of how to use them:"
 _sizes: deque[tuple[Format, tuple[Tool, ...], int]] = deque(maxlen=8)
@@ -35,11 +35,15 @@ class ToolSearch:
     """The search of one turn."""
 
     def __init__(
-        self, form: Format, shown: Sequence[Tool], tools: Sequence[Tool], options: TurnOptions
+        self,
+        form: Format,
+        declared_tools: Sequence[Tool],
+        tools: Sequence[Tool],
+        options: TurnOptions,
     ) -> None:
-        """``shown``: what the prompt declares. ``tools``: those that are found instead."""
+        """``declared_tools``: what the prompt declares. ``tools``: those that are searched."""
         self.functions = [function for function in options.functions if function.deferred]
-        self._form, self._tools, self._told = form, tools, set[str]()
+        self._form, self._tools, self._explained = form, tools, set[str]()
         self._one_at_a_time = asyncio.Lock()
         groups = Counter([tool.server for tool in tools])
         groups.update(function.namespace or "functions" for function in self.functions)
@@ -56,7 +60,7 @@ class ToolSearch:
             read_only=True,
             labels=frozenset(),
         )
-        self.shown = [*shown, self.tool]
+        self.prompt_tools = [*declared_tools, self.tool]
 
     @cached_property
     def _index(self) -> ToolIndex:
@@ -68,20 +72,20 @@ class ToolSearch:
     async def run(
         self, arguments: str, offered: Sequence[dict[str, Any]] = ()
     ) -> tuple[ToolResult, list[dict[str, Any]]]:
-        """Search, and return the result for the model and what was found of a request's tools."""
+        """Search, and return the result for the model and what matches of a request's tools."""
         query = str(json.loads(arguments).get("query", ""))
         async with self._one_at_a_time:  # a generation may have several searches
-            found = await asyncio.to_thread(lambda: self._index.search(query, MAX_FOUND))
-        if not found:
+            matches = await asyncio.to_thread(lambda: self._index.search(query, MAX_MATCHES))
+        if not matches:
             text = f"No tool has these words; try others. There are tools of: {self._groups}"
             return ToolResult(text), []
-        tools = [self._tools[at] for at in found if at < len(self._tools)]
+        tools = [self._tools[at] for at in matches if at < len(self._tools)]
         functions = [
-            self.functions[at - len(self._tools)] for at in found if at >= len(self._tools)
+            self.functions[at - len(self._tools)] for at in matches if at >= len(self._tools)
         ]
         declared = self._form.describe_functions([*map(declare_tool, tools), *functions])
-        new = [tool for tool in tools if tool.server not in self._told]
-        self._told.update(tool.server for tool in new)
+        new = [tool for tool in tools if tool.server not in self._explained]
+        self._explained.update(tool.server for tool in new)
         text = declared + server_instructions_section(new, _PREFACE)
         return ToolResult(text), [*_requested(offered, tools, functions)]
 
@@ -89,16 +93,16 @@ class ToolSearch:
 def _requested(
     offered: Sequence[dict[str, Any]], tools: Sequence[Tool], functions: Sequence[FunctionTool]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the definitions of what was found among those of the request."""
+    """Yield the definitions of what matches among those of the request."""
     names = {function.model_name for function in functions}
     for each in offered:
         group, inner = each.get("name"), each.get("tools") or ()
         inner = [part for part in inner if qualified_name(part["name"], group) in names]
-        found = [tool.name for tool in tools if tool.server == each.get("server_label")]
+        matches = [tool.name for tool in tools if tool.server == each.get("server_label")]
         if inner:
             yield {**each, "tools": inner}
-        elif found:
-            yield {"type": "mcp", "server_label": each["server_label"], "allowed_tools": found}
+        elif matches:
+            yield {"type": "mcp", "server_label": each["server_label"], "allowed_tools": matches}
         elif each["type"] in ("function", "custom") and group in names:
             yield each
 
@@ -127,13 +131,13 @@ def find_search(
     return ToolSearch(form, [tool for tool in tools if tool.server not in servers], hidden, options)
 
 
-def shown_tools(
+def prompt_tools(
     options: TurnOptions, form: Format, host: Host, context_length: int
 ) -> Sequence[Tool]:
     """The tools that the prompt of a next turn declares."""
     tools = host.tools() if options.tools is None else options.tools
     search = find_search(options, form, tools, host, context_length)
-    return search.shown if search else tools
+    return search.prompt_tools if search else tools
 
 
 def _measure(form: Format, options: TurnOptions, tools: Sequence[Tool]) -> int:

@@ -35,14 +35,14 @@ def test_right_tool_is_among_the_first_five() -> None:
     index, missed = ToolIndex(tools), []
     assert len(tools) > 180 and len(requests()) == 100
     for wanted, text in requests():
-        found = [f"{tools[at].server}.{tools[at].name}" for at in index.search(text, 5)]
-        if wanted not in found:
-            missed.append((wanted, text, found))
+        matches = [f"{tools[at].server}.{tools[at].name}" for at in index.search(text, 5)]
+        if wanted not in matches:
+            missed.append((wanted, text, matches))
     assert len(missed) <= 5, missed
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "expected"),
     [
         ("", []),
         ("the of and", []),
@@ -55,11 +55,11 @@ def test_right_tool_is_among_the_first_five() -> None:
         ("x " * 10_000, []),
     ],
 )
-def test_words_are_compared_without_spelling(query: str, found: list[str]) -> None:
+def test_words_are_compared_without_spelling(query: str, expected: list[str]) -> None:
     tools = [
         Tool("", "get_user_profile", "Get it.", {}),
         Tool("", "forkRepo", "Copy \ud800 it.", {"properties": "odd"}),
         Tool("", "列出文件", "", {"properties": {"a": True}}),
     ]
-    assert [tools[at].name for at in ToolIndex(tools).search(query, 5)] == found
+    assert [tools[at].name for at in ToolIndex(tools).search(query, 5)] == expected
     assert ToolIndex([]).search(query, 5) == []

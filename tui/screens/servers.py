@@ -12,7 +12,7 @@ from textual.widgets.option_list import Option
 
 from agent.runtime.runtime import Runtime
 from agent.turn.options import TurnOptions
-from agent.turn.tool_search import SEARCH_NAME, shown_tools
+from agent.turn.tool_search import SEARCH_NAME, prompt_tools
 from tools.policy.approvals import Verdict
 from tools.types import ServerState, Tool
 from tui.markdown.highlight import format_diff
@@ -80,9 +80,9 @@ class ServersScreen(ListScreen[None]):
                 (tool.server, tool.name): cost
                 for tool, cost in zip(self._tools, tokens, strict=True)
             }
-            shown = shown_tools(self._options, form, self._host, self._runtime.context_length)
-            self._is_searched = any(tool.server == SEARCH_NAME for tool in shown)
-            self._total_tokens = self._options.total_tool_tokens(form, shown)
+            declared = prompt_tools(self._options, form, self._host, self._runtime.context_length)
+            self._is_searched = any(tool.server == SEARCH_NAME for tool in declared)
+            self._total_tokens = self._options.total_tool_tokens(form, declared)
         self._snapshot = now
 
     # --- rows ---
@@ -170,11 +170,11 @@ class ServersScreen(ListScreen[None]):
             if self._is_searched:
                 total = f"The model searches for tools, which takes {self._total_tokens:,} tokens."
             parts.append(Content(total))
-        if said := self._instructions.get(state.name):
+        if instructions := self._instructions.get(state.name):
             form = self._runtime.format
-            cost = f", {len(form.encode_text(said)):,} tokens" if form else ""
+            cost = f", {len(form.encode_text(instructions)):,} tokens" if form else ""
             label = (f"Its instructions{cost}:\n", "$text-muted")
-            parts.append(Content.assemble(label, display_text(said)))
+            parts.append(Content.assemble(label, display_text(instructions)))
         if stderr := display_text(state.stderr).strip():
             tail = "\n".join(stderr.split("\n")[-STDERR_LINES:])
             parts.append(Content.assemble(("Last on its stderr:\n", "$text-muted"), tail))

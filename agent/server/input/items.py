@@ -412,8 +412,8 @@ class ItemReader:
             # Calls that the other server ran itself have no call_id.
             call_id = call_id or _unnamed_call(item.type)
             name, text = self._call_name(call_id, param), output_text(item)
-            if item.execution == "server" and self.describe and (found := searched_tools(item)):
-                text = self.describe(found)
+            if item.execution == "server" and self.describe and (tools := searched_tools(item)):
+                text = self.describe(tools)
             self._add_result(call_id, ToolResultMessage(name, text))
             return
         name, arguments = CALLS[item.type]

@@ -26,16 +26,16 @@ async def test_deferred_function_is_found_and_called(serve: Serve) -> None:
     served = await serve(FIND, ASK, final("Cold."))
     tools = [DEFERRED, CRM, SEARCH]
     first = check(await served.stream(input=[USER], tools=tools))
-    search, found, asked = first["output"]
+    search, matches, called = first["output"]
     ResponseToolSearchCall.model_validate(search, strict=True)
-    ResponseToolSearchOutputItem.model_validate(found)
+    ResponseToolSearchOutputItem.model_validate(matches)
     assert (search["type"], search["execution"], search["status"]) == (
         "tool_search_call", "server", "completed"
     )  # fmt: skip
     assert (search["arguments"], search["call_id"]) == ({"query": "weather"}, None)
-    assert [tool["name"] for tool in found["tools"]] == ["get_weather"]
-    assert found["tools"][0]["parameters"] == WEATHER["parameters"]
-    assert (asked["type"], asked["name"]) == ("function_call", "get_weather")
+    assert [tool["name"] for tool in matches["tools"]] == ["get_weather"]
+    assert matches["tools"][0]["parameters"] == WEATHER["parameters"]
+    assert (called["type"], called["name"]) == ("function_call", "get_weather")
     assert [tool["type"] for tool in first["tools"]] == ["function", "namespace", "tool_search"]
     assert first["tools"][0]["defer_loading"] is True
     prompt = engine_markup(served)
@@ -44,7 +44,7 @@ async def test_deferred_function_is_found_and_called(serve: Serve) -> None:
     assert "type get_weather" not in header and "type crm__look" not in header
     assert "type get_weather = (_: {" in prompt and "crm__look" not in prompt
 
-    result = {"type": "function_call_output", "call_id": asked["call_id"], "output": "-3"}
+    result = {"type": "function_call_output", "call_id": called["call_id"], "output": "-3"}
     for items, more in (
         ([result], {"previous_response_id": first["id"]}),
         ([USER, *first["output"], result], {}),  # as a client that keeps nothing here sends it
@@ -55,11 +55,13 @@ async def test_deferred_function_is_found_and_called(serve: Serve) -> None:
 
 
 async def test_tools_of_a_server_are_deferred(serve: Serve) -> None:
-    found, counted = (
+    matches, counted = (
         call("tool_search", query="count apples"),
         call("many__count_apples", place="x"),
     )
-    served = await serve(found, counted, final("7"), tools="many", mcp=[server_option("many", "9")])
+    served = await serve(
+        matches, counted, final("7"), tools="many", mcp=[server_option("many", "9")]
+    )
     many = {"type": "mcp", "server_label": "many", "require_approval": "never"}
     response = check(
         await served.stream(input="x", tools=[{**many, "defer_loading": True}, SEARCH])

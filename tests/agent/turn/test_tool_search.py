@@ -12,7 +12,7 @@ from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.protocol import FunctionTool
 from agent.turn.loop import Turn
 from agent.turn.options import APP, TurnOptions
-from agent.turn.tool_search import find_search, shown_tools
+from agent.turn.tool_search import find_search, prompt_tools
 from tests.support.hosts import server_option
 from tests.support.invariants import check
 from tests.support.mcp_servers.many import definition
@@ -43,9 +43,9 @@ def test_header_of_400_tools_is_short(form: HarmonyFormat, tmp_path: Path) -> No
     tools = [*toolbox.host.tools(), *many_tools(35, 400)]
     options = TurnOptions(tool_search="auto", tools=tuple(tools))
     assert options.total_tool_tokens(form, tools) > 20_000
-    shown = shown_tools(options, form, toolbox.host, 8192)
-    assert len(form.prompt_header(options.prompt_header(shown))) <= 900
-    assert [t.server for t in shown] == [
+    declared = prompt_tools(options, form, toolbox.host, 8192)
+    assert len(form.prompt_header(options.prompt_header(declared))) <= 900
+    assert [t.server for t in declared] == [
         "code_interpreter",
         "files",
         "files",
@@ -79,7 +79,7 @@ def test_search_where_tools_take_a_tenth_of_the_context(
 def test_builtin_tools_are_never_searched(form: HarmonyFormat, tmp_path: Path) -> None:
     host = build_toolbox(ToolboxOptions(tools="all,shell", root=tmp_path)).host
     options = TurnOptions(tool_search="always")
-    assert list(shown_tools(options, form, host, 256)) == list(host.tools())
+    assert list(prompt_tools(options, form, host, 256)) == list(host.tools())
 
 
 async def test_result_declares_tools_as_the_prompt_does(form: HarmonyFormat) -> None:
@@ -115,19 +115,19 @@ async def run(
 async def test_found_tool_is_called_and_the_prefix_stays(
     make_runtime: MakeRuntime, tmp_path: Path
 ) -> None:
-    said = "Cities."
-    found = call("many__count_dragons2", place="Rome")
+    text_sent = "Cities."
+    matches = call("many__count_dragons2", place="Rome")
     script = write_script(
         tmp_path / "s.jsonl",
         {"markup": call("tool_search", query="count dragons2")},
-        {"markup": found},
+        {"markup": matches},
         {"markup": call("tool_search", query="count apples")},
         {"markup": final("7")},
-        {"markup": found},
+        {"markup": matches},
         {"markup": final("7")},
     )
     runtime = await make_runtime(
-        script, tools="many", mcp=[server_option("many", "60", said)], context=16384
+        script, tools="many", mcp=[server_option("many", "60", text_sent)], context=16384
     )
     await runtime.host.wait_started()
     talk = Conversation("c")
@@ -135,11 +135,11 @@ async def test_found_tool_is_called_and_the_prefix_stays(
     calls = [e["item"] for e in events if e["type"] == "response.output_item.done"]
     search, dragons, again, _ = calls
     assert (search["server_label"], search["name"]) == ("tool_search", "search")
-    assert "type many__count_dragons2 = (_: {" in search["output"] and said in search["output"]
-    assert said not in again["output"], "once in a turn"
+    assert "type many__count_dragons2 = (_: {" in search["output"] and text_sent in search["output"]
+    assert text_sent not in again["output"], "once in a turn"
     assert (dragons["server_label"], dragons["output"]) == ("many", "count_dragons2 at Rome: 7")
-    asked = [e for e in events if e["type"] == "agent.approval.requested"]
-    assert not asked, "it was named to run"
+    questions = [e for e in events if e["type"] == "agent.approval.requested"]
+    assert not questions, "it was named to run"
     (context,) = [e for e in events if e["type"] == "agent.context"]
     tools = {p["name"]: p["tokens"] for p in context["parts"] if p["kind"] == "tools"}
     assert tools.keys() == {"tool_search", ""} and sum(tools.values()) < 200
@@ -164,7 +164,7 @@ async def test_found_tool_asks_like_any_other(make_runtime: MakeRuntime, tmp_pat
     runtime = await make_runtime(script, tools="many", user_config=config, context=16384)
     await runtime.host.wait_started()
     events = await run(runtime, Conversation("c"), "Go", tool_search="always")
-    asked = [e for e in events if e["type"] == "agent.approval.requested"]
-    assert [(e["server"], e["tool"]) for e in asked] == [("many", "count_apples")] * 2
+    questions = [e for e in events if e["type"] == "agent.approval.requested"]
+    assert [(e["server"], e["tool"]) for e in questions] == [("many", "count_apples")] * 2
     refused = [e["item"] for e in events if e["type"] == "response.output_item.done"][1]
     assert "no person to approve it" in json.dumps(refused["error"])

@@ -46,7 +46,7 @@ def test_instructions_cannot_leave_their_block() -> None:
 def test_instructions_are_counted_with_their_server(form: HarmonyFormat) -> None:
     empty = {"type": "object", "properties": {}}
     tools = [Tool(name, "x", "Do x.", empty, f"{name}__x") for name in ("a", "b", "c")]
-    said = Tool("b", "x", "Do x.", empty, "b__x", server_instructions="word " * 300)
+    text_sent = Tool("b", "x", "Do x.", empty, "b__x", server_instructions="word " * 300)
     options = TurnOptions(instructions="Be brief.")
 
     def sizes(of: list[Tool]) -> dict[str, int]:
@@ -54,9 +54,9 @@ def test_instructions_are_counted_with_their_server(form: HarmonyFormat) -> None
         assert sum(p.tokens for p in parts) == len(form.prompt_header(options.prompt_header(of)))
         return {part.name: part.tokens for part in parts if part.kind == "tools"}
 
-    before, after = sizes(tools), sizes([tools[0], said, tools[2]])
+    before, after = sizes(tools), sizes([tools[0], text_sent, tools[2]])
     assert (after["a"], after["c"]) == (before["a"], before["c"])
     assert 300 <= after["b"] - before["b"] <= 330
     assert after[""] - before[""] < 60, "the words before the first server's"
-    both = options.tool_tokens(form, [tools[1], said])
+    both = options.tool_tokens(form, [tools[1], text_sent])
     assert both[0] == both[1]

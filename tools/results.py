@@ -142,7 +142,7 @@ class ResultBuilder:
 
 
 def _decoded(data: Any) -> str | None:
-    """Return the text of base64; None if it is none."""
+    """Return the text of base64; None if that fails."""
     try:
         return base64.b64decode(str(data), validate=True).decode()
     except ValueError:

@@ -21,7 +21,7 @@ Rule = Literal["allow", "ask", "deny", "auto"]
 
 NODE_RUNNERS = frozenset(("bun", "bunx", "npm", "npx", "pnpm", "pnpx", "yarn"))
 MIN_SECRET_CHARS = 6
-"""Shorter values of headers are no secrets, but words of other texts."""
+"""Shorter values of headers may be words of other texts, not secrets."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 PACKAGE_RUNNERS = NODE_RUNNERS | {"uvx", "uv", "pipx"}
 
@@ -167,7 +167,7 @@ class ServerConfig:
 
 
 def clean_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return headers without blanks and line breaks around their values, which are no part of them (RFC
+    """Return headers without blanks and line breaks around their values, which do not belong to them (RFC
     9110, section 5.5). Raises ConfigError, which names the header but has no value."""
     for name, value in headers.items():
         token = _TOKEN.match(name)

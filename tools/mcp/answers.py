@@ -41,7 +41,7 @@ class ServerError(MCPError):
         """The status of an answer that was an HTTP error, and none of JSON-RPC's."""
         self.lost_session = bool(known.get("lost"))
         self.predicate = str(known.get("predicate", ""))
-        """What is wrong with an answer; empty: it is an error as JSON-RPC has them."""
+        """The fault of an answer; empty: it is an error as JSON-RPC has them."""
 
     def describe(self) -> str:
         """Return the server's message and data; empty: none."""
@@ -75,7 +75,7 @@ def is_marked(error: MCPError) -> bool:
 def parse_messages(
     data: bytes | bytearray, request_id: T.RequestId | None = None
 ) -> list[T.JSONRPCMessage]:
-    """Parse a message, or those of a batch; raises ValueError if it is none. ``request_id``: of the
+    """Parse a message, or those of a batch; raises ValueError for other text. ``request_id``: of the
     request that they answer; an answer that cannot be read becomes an error of it."""
     try:
         values = _load(data)

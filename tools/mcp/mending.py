@@ -32,7 +32,7 @@ _PARTS = {
     "resource": ("resource",),
     "resource_link": ("uri", "name"),
 }
-"""The fields of each type of block without which it is none."""
+"""The fields of each type of block that it must have."""
 _BEGINNINGS = {
     "iVBOR": "image/png",
     "/9j/": "image/jpeg",
@@ -43,7 +43,7 @@ _BEGINNINGS = {
 
 
 class OfferedTools:
-    """What a server's definitions say beside what the SDK needs."""
+    """The parts of a server's definitions that the SDK does not keep."""
 
     def __init__(self) -> None:
         self.output_schemas: dict[str, dict[str, Any]] = {}

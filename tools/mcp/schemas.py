@@ -77,7 +77,7 @@ def _without_root_reference(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _subschemas(schema: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield the schemas inside of one, and then itself; what is no schema is passed over."""
+    """Yield the schemas inside of one, and then itself; anything else is passed over."""
     if not isinstance(schema, dict) or depth > MAX_SCHEMA_DEPTH:
         return
     inner = [schema.get(key) for key in _SINGLE]

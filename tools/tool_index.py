@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tools.types import Tool
 
 WEIGHTS = "3.0, 2.0, 1.0, 0.5"
-"""How much a word counts in a name, a server's name, a description, a parameter."""
+"""The weights of a word in a name, a server's name, a description, a parameter."""
 MAX_QUERY_WORDS, MIN_PREFIX_CHARS = 64, 3
 _GAPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\W]+")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")

@@ -44,7 +44,7 @@ class Tool:
     """Whether grammars hold the model to ``parameters`` and its arguments are checked by them."""
     labels: frozenset[Label] = UNKNOWN_LABELS
     server_instructions: str = ""
-    """What the server says of how to use all its tools."""
+    """The text in which the server says how to use all its tools."""
 
     @property
     def model_parameters(self) -> dict[str, Any]:

@@ -23,12 +23,12 @@ from tools.types import Approver, Tool
 _SERVERS_PREFACE = """\
 # Instructions of MCP servers
 
-What servers say of how to use their tools; it counts for calls of those tools only. The user's \
+Servers say here how to use their tools; it counts for calls of those tools only. The user's \
 messages take precedence over it."""
 EMPTY_TOOL = Tool(
     "", "", "", {"type": "object", "properties": {}}, "nothing", server_instructions="nothing"
 )
-"""What is measured against a prompt that has it already is without the framing of tools."""
+"""A prompt that has it already has the framing of tools, too."""
 
 
 @dataclass(frozen=True, slots=True)

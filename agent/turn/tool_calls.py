@@ -457,7 +457,7 @@ class ToolCallRunner:
         elif why := await self._violation(call, call.tool):
             text = f"the arguments do not fit the tool's schema: {why}"
             self._fail(call, INVALID_PARAMS_CODE, text)
-        elif self.searches(call):  # it reads nothing but definitions, and asks nobody
+        elif self.searches(call):  # it reads definitions only, without a question
             return True
         elif why := await call.approval_gate.refusal(call.tool, call.arguments):
             text = f"the call of {writer.server}.{writer.name} was refused: {why}"

@@ -1,5 +1,5 @@
 """Tool search: where definitions would take much of the context, prompts have one tool that finds the
-others. What it finds is declared in its result, so that the cached prefix of the prompt stays, and can
+others. Its results declare them, so that the cached prefix of the prompt stays, and can
 be called like any other tool."""
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tools.tool_index import ToolIndex
 from tools.types import Tool, ToolResult
 
 SEARCH_NAME = "tool_search"
-"""The name of the tool that searches, and of its server, which is none."""
+"""The name of the tool that searches, and of the server in its items."""
 CONTEXT_SHARE = 10
 """Servers' tools that take more than this part of the context are searched."""
 MAX_MATCHES = 5
 MAX_NAMED_SERVERS = 60
-_PREFACE = "\n\nWhat their servers say of how to use them:"
+_PREFACE = "\n\nTheir servers say how to use them:"
 _sizes: deque[tuple[Format, tuple[Tool, ...], int]] = deque(maxlen=8)
 """Tools that were measured last: a prompt is made at each pause in typing."""
 
@@ -44,7 +44,7 @@ class ToolSearch:
         """``declared_tools``: what the prompt declares. ``tools``: those that are searched."""
         self.functions = [function for function in options.functions if function.deferred]
         self._form, self._tools, self._explained = form, tools, set[str]()
-        self._one_at_a_time = asyncio.Lock()
+        self._searching = asyncio.Lock()
         groups = Counter([tool.server for tool in tools])
         groups.update(function.namespace or "functions" for function in self.functions)
         names = [f"{clean_line(name)} ({count})" for name, count in groups.items()]
@@ -74,7 +74,7 @@ class ToolSearch:
     ) -> tuple[ToolResult, list[dict[str, Any]]]:
         """Search, and return the result for the model and what matches of a request's tools."""
         query = str(json.loads(arguments).get("query", ""))
-        async with self._one_at_a_time:  # a generation may have several searches
+        async with self._searching:  # a generation may have several searches
             matches = await asyncio.to_thread(lambda: self._index.search(query, MAX_MATCHES))
         if not matches:
             text = f"No tool has these words; try others. There are tools of: {self._groups}"

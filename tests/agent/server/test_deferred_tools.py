@@ -22,7 +22,7 @@ CRM = {
 FIND, ASK = call("tool_search", query="weather"), call("get_weather", place="Oslo")
 
 
-async def test_deferred_function_is_found_and_called(serve: Serve) -> None:
+async def test_deferred_function_is_searched_and_called(serve: Serve) -> None:
     served = await serve(FIND, ASK, final("Cold."))
     tools = [DEFERRED, CRM, SEARCH]
     first = check(await served.stream(input=[USER], tools=tools))

@@ -112,7 +112,7 @@ async def run(
     return events
 
 
-async def test_found_tool_is_called_and_the_prefix_stays(
+async def test_tool_of_a_result_is_called_and_the_prefix_stays(
     make_runtime: MakeRuntime, tmp_path: Path
 ) -> None:
     text_sent = "Cities."
@@ -149,7 +149,9 @@ async def test_found_tool_is_called_and_the_prefix_stays(
     assert "many__count" not in json.dumps(str(talk.header))
 
 
-async def test_found_tool_asks_like_any_other(make_runtime: MakeRuntime, tmp_path: Path) -> None:
+async def test_tool_of_a_result_asks_like_any_other(
+    make_runtime: MakeRuntime, tmp_path: Path
+) -> None:
     """A search gives no right: neither by itself nor by what descriptions say."""
     script = write_script(
         tmp_path / "s.jsonl",

@@ -20,7 +20,7 @@ if __name__ == "__main__":
     for number in range(int(sys.argv[1])):
         name, description = definition(number)
         server.add_tool(
-            lambda place, name=name: f"{name} at {place}: 7",
+            lambda name=name, **values: f"{name} at {values['place']}: 7",
             name=name,
             description=description,
             inputSchema={

@@ -56,7 +56,7 @@ class ModelLoader:
     prefix_cache_bytes: int | None = None
     """Bytes of the prefix cache on disk; 0: none; None: as many as are reasonable."""
     sequences: int = DEFAULT_SEQUENCES
-    beside_others: bool = False
+    beside_loaded: bool = False
     """Whether other models of this process stay in memory."""
 
     @property
@@ -141,7 +141,7 @@ class ModelLoader:
 
         name = self.model.name
         memory = free_memory()
-        if self.beside_others:  # the files in this process's memory, their weights, count as free
+        if self.beside_loaded:  # the files in this process's memory, their weights, count as free
             memory -= getattr(psutil.Process().memory_info(), "shared", 0)
         plan = plan_for(request)
         for _ in range(failed_loads if self.context is None else 0):
@@ -151,7 +151,7 @@ class ModelLoader:
             plan = plan_for(shorter)
         return plan
 
-    def fits_beside_others(self) -> bool:
+    def fits_beside_loaded(self) -> bool:
         """Whether the model fits next to those in memory with a context of `PREFERRED_CONTEXT_TOKENS`
         and, where there are GPUs, all layers there. True also where the load will say what is wrong."""
         from agent.engine.placement import planner
@@ -163,7 +163,7 @@ class ModelLoader:
         context = self.context or min(own.context or preferred, preferred)
         model = replace(self.model, placement_request=request)
         try:
-            replace(self, model=model, context=context, beside_others=True).plan()
+            replace(self, model=model, context=context, beside_loaded=True).plan()
         except planner.ModelTooLargeError:
             return False
         except EngineError:

@@ -174,7 +174,7 @@ class Runtime:
         await asyncio.gather(self.load(progress), servers)
 
     def stop_waiting(self) -> None:
-        """Let nobody wait for the model any longer: the program is about to end."""
+        """End all waits for the model: the program is about to end."""
         self._is_ending = True
         for wait in self._waits:
             wait.reschedule(0)

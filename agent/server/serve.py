@@ -123,11 +123,11 @@ def serve_models(
     runtime: Runtime,
     launch: LaunchOptions,
     options: ServerOptions,
-    kept: Sequence[str] = (),
+    pinned: Sequence[str] = (),
     keep_alive: float | None = None,
 ) -> ServedModels:
     """All models of this machine, of which that of ``runtime`` is the first; a script is the only one.
-    ``kept``: names of those that stay loaded. Raises UserError."""
+    ``pinned``: names of those that stay loaded. Raises UserError."""
 
     def create(model: Model) -> tuple[Runtime, TurnOptions]:
         choices = (keep_alive, model.keep_alive, load_settings(runtime.paths).keep_alive)
@@ -138,7 +138,7 @@ def serve_models(
         return replace(bootstrap.turn_options(launch, model), private=not options.store)
 
     with user_errors(EngineError):
-        models = [resolve_model(name, runtime.paths) for name in kept]
+        models = [resolve_model(name, runtime.paths) for name in pinned]
     further = create if runtime.script is None else None
     return ServedModels(runtime, turn_options(runtime.model), further, models)
 

@@ -190,7 +190,7 @@ async def serve(
 ) -> AsyncIterator[Serve]:
     """Start a server: ``await serve("markup of a reply", …, tools="python")``.
 
-    ``server``: fields of ServerOptions; other keywords are those of LaunchOptions. ``kept``: it serves
+    ``server``: fields of ServerOptions; other keywords are those of LaunchOptions. ``pinned``: it serves
     all models, as ``agent serve --models`` does. MCP servers are waited for however busy this machine
     is.
     """
@@ -206,7 +206,7 @@ async def serve(
         api_key: str | tuple[str, ...] = (),
         allow_origins: tuple[str, ...] = (),
         server: dict[str, Any] | None = None,
-        kept: tuple[str, ...] | None = None,
+        pinned: tuple[str, ...] | None = None,
         **options: Any,
     ) -> Served:
         engine = script(*replies) if replies else None
@@ -221,7 +221,7 @@ async def serve(
         )
         defaults = bootstrap.turn_options(shared, runtime.model)
         store = await open_store(runtime, settings)
-        models = None if kept is None else serve_models(runtime, shared, settings, kept)
+        models = None if pinned is None else serve_models(runtime, shared, settings, pinned)
         http_server = HttpServer(runtime, defaults, listener, settings, store, models)
         serving = asyncio.create_task(http_server.serve())
         served = Served(base_url(listener), runtime, http_server, serving)

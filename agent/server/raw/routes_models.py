@@ -89,7 +89,7 @@ def _describe(served: ServedModel, created: int) -> dict[str, Any]:
     meta: dict[str, Any] = {}
     trained, abilities, loader = None, (True, True), runtime.provider.loader
     if loader.is_local and (runtime.loaded is not None or model.path is not None):
-        with suppress(EngineError):  # its file has gone, or is none
+        with suppress(EngineError):  # its file cannot be read
             meta, abilities = _read_header(loader.gguf_path(lambda done: None))
             trained = meta["n_ctx_train"]
     if form is not None:

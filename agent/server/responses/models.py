@@ -33,7 +33,7 @@ class ServedModel:
     defaults: TurnOptions
     """The operator's settings of its turns."""
     is_first: bool = False
-    is_kept: bool = False
+    is_pinned: bool = False
     """Whether it stays loaded: --models."""
     is_leaving: bool = False
     used_at: float = 0.0
@@ -55,18 +55,18 @@ class ServedModels:
         runtime: Runtime,
         defaults: TurnOptions,
         create: Callable[[Model], tuple[Runtime, TurnOptions]] | None = None,
-        kept: Sequence[Model] = (),
+        pinned: Sequence[Model] = (),
     ) -> None:
         """``create``: makes the runtime of a further model and its turns' options, or raises UserError;
-        None: there is only the model of ``runtime``. ``kept``: stay loaded. Raises UserError."""
+        None: there is only the model of ``runtime``. ``pinned``: stay loaded. Raises UserError."""
         self.first = ServedModel(runtime, defaults, is_first=True)
         self.known = [self.first]
         """Those that were named or listed before."""
         self._create, self._lock = create, asyncio.Lock()
         """The lock is held by the one request that loads or unloads a model."""
-        for model in kept:
+        for model in pinned:
             served = self._add(model)
-            served.is_kept, served.runtime.keep_alive = True, None
+            served.is_pinned, served.runtime.keep_alive = True, None
 
     async def list_all(self) -> list[ServedModel]:
         """All models that can run now."""
@@ -101,8 +101,8 @@ class ServedModels:
     async def ready(self) -> None:
         """Load the first model and those that are kept loaded. Raises EngineError."""
         for served in self.known:
-            if served.is_first or served.is_kept:
-                async with self._held(served):
+            if served.is_first or served.is_pinned:
+                async with self._reserved(served):
                     await served.runtime.ready()
         await self.list_all()  # those whose conversations are in the store
 
@@ -112,7 +112,7 @@ class ServedModels:
         served = await self.find(name)
         async with AsyncExitStack() as stack:
             try:
-                async with self._held(served):
+                async with self._reserved(served):
                     loaded = await stack.enter_async_context(served.runtime.in_use())
             except EngineError as error:
                 raise ApiError(503, str(error), code="model_not_available") from error
@@ -121,7 +121,7 @@ class ServedModels:
 
     async def unload(self, served: ServedModel) -> None:
         """Unload a model once nothing uses it. Raises ApiError."""
-        if served.is_kept:
+        if served.is_pinned:
             raise invalid("model", f"The model '{served.name}' is kept loaded, by --models.")
         try:
             async with served.runtime.waiting(), self._lock:
@@ -136,7 +136,7 @@ class ServedModels:
                 served.runtime.stop_waiting()
 
     @asynccontextmanager
-    async def _held(self, served: ServedModel) -> AsyncIterator[None]:
+    async def _reserved(self, served: ServedModel) -> AsyncIterator[None]:
         """Keep a model in memory for the block, or else the room for it. Raises EngineError."""
         runtime, served.used_at = served.runtime, time.monotonic()
         if runtime.loaded is not None and not served.is_leaving:
@@ -157,11 +157,11 @@ class ServedModels:
         provider = served.runtime.provider
         here = [m for m in self.known if m.runtime.provider.loader.is_local]
         while others := [m for m in here if m.runtime.loaded is not None]:
-            replaceable = [m for m in others if not m.is_kept]
-            if not replaceable or await asyncio.to_thread(provider.loader.fits_beside_others):
+            replaceable = [m for m in others if not m.is_pinned]
+            if not replaceable or await asyncio.to_thread(provider.loader.fits_beside_loaded):
                 break
             await _retire(min(replaceable, key=lambda m: (m.runtime.is_used, m.used_at)))
-        provider.loader = replace(provider.loader, beside_others=bool(others))
+        provider.loader = replace(provider.loader, beside_loaded=bool(others))
 
 
 async def _retire(served: ServedModel) -> None:

@@ -16,7 +16,7 @@ from tests.support.endpoint import Serve, Served, api_error, http_client, open_r
 from tests.support.waiting import HANG_SECONDS, wait_until
 
 MESSAGES: Any = [{"role": "user", "content": "Hi"}]
-ENOUGH_FOR_ONE = 660 << 20
+SHORT_MEMORY_BYTES = 660 << 20
 """Free bytes in which the small model fits alone, and not next to what is in memory."""
 MakeSeveral = Callable[..., Awaitable[Served]]
 
@@ -37,9 +37,9 @@ def small(tmp_path: Path) -> Path:
 def several(serve: Serve, home: Path, small: Path) -> MakeSeveral:
     """Start a server whose models are tiny, which is loaded, and small."""
 
-    async def start(*kept: str, entry: str = "", **options: Any) -> Served:
+    async def start(*pinned: str, entry: str = "", **options: Any) -> Served:
         write_entries(home, f'[small]\npath = "{small}"\naliases = ["wee"]\n{entry}')
-        served = await serve(model="tiny", kept=kept, **options)
+        served = await serve(model="tiny", pinned=pinned, **options)
         await served.service.models.ready()
         return served
 
@@ -48,7 +48,7 @@ def several(serve: Serve, home: Path, small: Path) -> MakeSeveral:
 
 @pytest.fixture
 def short_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "free_memory", lambda: ENOUGH_FOR_ONE)
+    monkeypatch.setattr(devices, "free_memory", lambda: SHORT_MEMORY_BYTES)
 
 
 async def states(served: Served) -> dict[str, str]:
@@ -141,7 +141,7 @@ async def test_unknown_names_and_paths_are_refused(several: MakeSeveral, small: 
         assert api_error(await change(served, "load", name), 404)["code"] == "model_not_found"
 
 
-async def test_a_model_that_is_added_later_is_found(
+async def test_a_model_that_is_added_later_answers(
     several: MakeSeveral, home: Path, small: Path
 ) -> None:
     served = await several()
@@ -219,7 +219,7 @@ async def test_a_busy_model_is_replaced_once_it_is_idle(several: MakeSeveral) ->
 
 
 @pytest.mark.usefixtures("short_memory")
-async def test_a_kept_model_is_neither_replaced_nor_unloaded(several: MakeSeveral) -> None:
+async def test_a_pinned_model_is_neither_replaced_nor_unloaded(several: MakeSeveral) -> None:
     served = await several("tiny")
     error = api_error(await served.post({"input": "x", "model": "small"}), 503)
     assert error["code"] == "model_not_available" and "needs" in error["message"]
@@ -227,7 +227,7 @@ async def test_a_kept_model_is_neither_replaced_nor_unloaded(several: MakeSevera
     assert await states(served) == {"tiny": "loaded", "small": "unloaded"}
 
 
-async def test_kept_models_are_loaded_at_the_start(several: MakeSeveral) -> None:
+async def test_pinned_models_are_loaded_at_the_start(several: MakeSeveral) -> None:
     served = await several("tiny", "wee", entry="keep_alive = 0.1\n")
     await asyncio.sleep(0.3)
     assert await states(served) == {"tiny": "loaded", "small": "loaded"}
@@ -294,7 +294,7 @@ async def test_resent_messages_have_the_ids_of_their_model(several: MakeSeveral)
 
 async def test_a_script_is_the_only_model(serve: Serve, home: Path, small: Path) -> None:
     write_entries(home, f'[small]\npath = "{small}"\n')
-    served = await serve("<|channel|>final<|message|>Hi.<|return|>", model="tiny", kept=())
+    served = await serve("<|channel|>final<|message|>Hi.<|return|>", model="tiny", pinned=())
     assert [m["id"] for m in (await served.get("/v1/models")).json()["data"]] == ["tiny"]
     error = api_error(await served.post({"input": "x", "model": "small"}), 404)
     assert error["message"] == "The model 'small' does not exist; this server runs 'tiny'."

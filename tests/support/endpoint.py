@@ -190,9 +190,9 @@ async def serve(
 ) -> AsyncIterator[Serve]:
     """Start a server: ``await serve("markup of a reply", …, tools="python")``.
 
-    ``server``: fields of ServerOptions; other keywords are those of LaunchOptions. ``pinned``: it serves
-    all models, as ``agent serve --models`` does. MCP servers are waited for however busy this machine
-    is.
+    ``server``: fields of ServerOptions; other keywords are those of LaunchOptions. ``pinned``: it
+    serves all models, as ``agent serve --models`` does. MCP servers are waited for however busy this
+    machine is.
     """
     from agent import bootstrap
     from agent.server.http.options import ServerOptions

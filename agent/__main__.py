@@ -1,8 +1,6 @@
 """The entry point: ``agent``, and ``python -m agent``. With simple options the app starts without typer
 and the commands' parser, which take 0.3 s before the first paint."""
 
-from __future__ import annotations
-
 import signal
 
 from agent.util.process import exit_at_once_on

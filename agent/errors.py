@@ -1,8 +1,6 @@
 """The root of the program's exceptions, and the words for the system's. Imports nothing of the program:
 every package may import it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -9,8 +9,6 @@ with ``response.output_item.added``, streams its own events, and closes with
 gaps; ``agent.*`` events carry no number and may come anywhere before the last one.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any, Literal
 

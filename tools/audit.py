@@ -1,7 +1,5 @@
 """The audit log of calls that were allowed and refused: one JSON object a line, mode 0600."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

@@ -1,7 +1,5 @@
 """Builds the host of all servers and the approval policy from the options of a command."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

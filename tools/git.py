@@ -1,8 +1,6 @@
 """Runs git outside of the sandbox with an empty repository of ours, so that no configuration of a
 folder (monitors, hooks, pagers, helpers) makes it run a program."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Registers the process groups of child processes, so that an abrupt exit can kill them all."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Turns the content blocks of MCP results into text for the model."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

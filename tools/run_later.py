@@ -2,8 +2,6 @@
 change them, and the files tools ask. After Anthropic's sandbox-runtime (its README), and the manuals of
 Mercurial, Jujutsu, husky, direnv and Codex."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePath

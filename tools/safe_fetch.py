@@ -1,7 +1,5 @@
 """Fetches a page over HTTP, from public addresses only, with limits of size and time."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import ipaddress

@@ -1,7 +1,5 @@
 """Makes names, descriptions and schemas from servers safe to show to a model and to a person."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Selects the servers and tools that take part: ``--tools all|none|NAME,…``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

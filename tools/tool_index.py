@@ -1,7 +1,5 @@
 """Finds tools by words: SQLite's BM25 over their names, servers, descriptions and parameters."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import Sequence

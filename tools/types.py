@@ -1,7 +1,5 @@
 """The data types of tools: definitions, results, approvals, and the state of a server."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

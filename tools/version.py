@@ -1,7 +1,5 @@
 """The version of the program, as it is reported to people and to MCP servers."""
 
-from __future__ import annotations
-
 import functools
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version

@@ -1,7 +1,5 @@
 """The main screen, which resolves and caches the Rich styles of texts for all widgets on it."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from rich.style import Style

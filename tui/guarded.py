@@ -1,7 +1,5 @@
 """Widgets and screens whose handlers may raise: the app shows the error and continues."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The bindings whose keys config.toml can change, and the keys that they have now."""
 
-from __future__ import annotations
-
 from textual.app import App
 from textual.binding import Binding
 

@@ -1,7 +1,5 @@
 """The app's own themes: dark and light greys with an accent, high contrast, the terminal's colours."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from textual.theme import Theme

@@ -1,7 +1,5 @@
 """The text of a prompt that an editor sends as blocks of content."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

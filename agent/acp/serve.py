@@ -1,7 +1,5 @@
 """Runs `agent acp`: the protocol over stdin and stdout."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

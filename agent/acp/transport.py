@@ -1,8 +1,6 @@
 """JSON-RPC messages over stdin and stdout, a line each. Malformed lines and other JSON than objects are
 answered with an error: the SDK's own transport ignores the former, and its loop ends at the latter."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

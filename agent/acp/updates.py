@@ -1,7 +1,5 @@
 """Turns the events of a turn, running or stored, into updates of a session."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Runs the app, and says on the terminal afterwards how its conversation is resumed."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

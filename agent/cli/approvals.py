@@ -1,7 +1,5 @@
 """`agent approvals …`: lists and revokes lasting approvals. The docstrings are the help texts."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

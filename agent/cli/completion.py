@@ -1,8 +1,6 @@
 """Completes words of the command line in bash, zsh and fish for typer. Imports are late, and whatever
 fails means no proposal: the shell would print it in the middle of a line."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """`agent config …`: shows and changes config.toml. The docstrings are the help texts."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,8 +1,6 @@
 """`agent doctor`: checks what a turn needs, and says what to do. First this program and its folders,
 then llama.cpp, the devices and one model's placement; only what works is ok."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.metadata
 import os

@@ -1,7 +1,5 @@
 """Asks the person on a terminal to log in to an MCP server."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,8 +1,6 @@
 """Renders Markdown for a terminal with rich, as its author broke the lines. Imported only where an
 answer is shown on a terminal: rich's Markdown takes 60 ms."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from markdown_it import MarkdownIt

@@ -1,8 +1,6 @@
 """`agent mcp …`: lists, inspects and calls MCP servers, and is one; `mcp_edit` and `mcp_login` have the
 commands that change something. The docstrings are the help texts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

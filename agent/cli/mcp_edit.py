@@ -1,7 +1,5 @@
 """`agent mcp add`, `search`, `remove` and `import`: they change the person's mcp.json."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

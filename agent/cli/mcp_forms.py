@@ -1,7 +1,5 @@
 """Answers the questions of MCP servers on a terminal, or with what ``--answer`` says."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

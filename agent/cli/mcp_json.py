@@ -1,7 +1,5 @@
 """The objects that `agent mcp list|inspect|call --json` print, in MCP's own words where it has them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

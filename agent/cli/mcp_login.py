@@ -1,7 +1,5 @@
 """`agent mcp login` and `logout`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

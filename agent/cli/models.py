@@ -1,7 +1,5 @@
 """`agent models …`: lists, pulls, removes and chooses models. The docstrings are the help texts."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

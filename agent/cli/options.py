@@ -1,8 +1,6 @@
 """Spells the options that several commands share: typer sees the fields of LaunchOptions in place of
 the parameter ``launch: LaunchOptions`` of a command with `takes_launch_options`."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import fields

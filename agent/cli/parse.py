@@ -1,7 +1,5 @@
 """`agent parse`: splits generated tokens into segments, and lists the parser's repairs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path

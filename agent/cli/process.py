@@ -1,7 +1,5 @@
 """Runs a command as a process: what went wrong becomes one sentence on stderr and an exit code."""
 
-from __future__ import annotations
-
 import math
 import os
 import resource

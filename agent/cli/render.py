@@ -1,7 +1,5 @@
 """Shows the events of a turn on a terminal or in a pipe."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence

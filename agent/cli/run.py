@@ -1,7 +1,5 @@
 """`agent run`: runs one turn without the app, shown on a terminal, in a pipe, or as JSON lines."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

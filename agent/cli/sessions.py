@@ -1,7 +1,5 @@
 """`agent sessions …`: lists, shows and changes conversations. The docstrings are the help texts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

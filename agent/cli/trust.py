@@ -1,7 +1,5 @@
 """Asks what a folder needs a yes for: servers of its .mcp.json, tools that change a home folder."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 """Checks values of config.toml and models.toml against a table. By hand: importing pydantic takes
 longer than all that is done before the app's first paint."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

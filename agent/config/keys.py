@@ -1,8 +1,6 @@
 """Names the app's actions that have keys, and reads the table ``keys`` of config.toml. A leaf without
 Textual, for `agent config` and the app's start."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

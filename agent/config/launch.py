@@ -1,7 +1,5 @@
 """The command-line options that `run`, `chat` and `serve` share. A leaf, for the first paint."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal

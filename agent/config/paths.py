@@ -1,8 +1,6 @@
 """Names this program's folders of configuration, cache and state, and what is in them; ``AGENT_HOME``
 puts all of them below one folder."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reads the text files that a folder brings along, none of which can hang or mislead the start."""
 
-from __future__ import annotations
-
 import codecs
 import errno
 import os

@@ -2,8 +2,6 @@
 They are blocks after the person's words, so that the model and the taint rule (`agent.turn.exposure`)
 can distinguish them."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from dataclasses import dataclass, field

@@ -15,8 +15,6 @@ it stays behind the summary as it is. All entries stay in the conversation; only
 A compaction happens completely or not at all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise, takewhile

@@ -1,7 +1,5 @@
 """Converts a conversation for a model with another vocabulary."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 

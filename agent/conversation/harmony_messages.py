@@ -2,8 +2,6 @@
 ``input_messages`` and ``output_messages``, which the model saw and wrote. They are split at special
 ids, so that text that spells markup stays text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The messages that are added to a conversation, before a format renders them as ids."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 

@@ -1,8 +1,6 @@
 """AGENTS.md: how to work in a folder (https://agents.md): the person's own, then the nearest last. The
 taint rule (`agent.turn.exposure`) counts a repository's files as read, not as the person's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """A person's choices about a conversation's prompt: fold a result, drop a turn, pin one. Each choice is
 undone by making it again: all entries stay."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from agent.conversation.compaction import LONG_RESULT_TOKENS, turn_starts

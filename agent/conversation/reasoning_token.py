@@ -1,8 +1,6 @@
 """The ``encrypted_content`` of a reasoning item: its text, for clients without state here (``"store":
 false``), which send it back unread but drop the text itself."""
 
-from __future__ import annotations
-
 import base64
 import zlib
 

@@ -1,7 +1,5 @@
 """The model's own summary of a part of a conversation, chunk by chunk where that part is too long."""
 
-from __future__ import annotations
-
 import hashlib
 from array import array
 from collections import OrderedDict

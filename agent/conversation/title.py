@@ -1,7 +1,5 @@
 """The model's own title of a conversation, written while it idles."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 

@@ -3,8 +3,6 @@
 ``patternProperties``, ``$ref`` next to ``properties``, …) or refers to it. Every value of the closed
 schema is valid by the given one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Any

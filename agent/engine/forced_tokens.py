@@ -1,8 +1,6 @@
 """A constraint that lets a generation repeat given tokens, whose log probabilities are then known; a
 step of the local engine computes several of them at once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any

@@ -2,8 +2,6 @@
 forever or exhaust the memory. The child is this file: it reads Lark from stdin and exits with 0, or
 with 1 and the reason on stdout."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@ part that repeats itself, or exceeds `LoopLimits`, is closed: from then on only 
 end it on the shortest path that the grammar allows. So the text stays valid, and the model continues
 after the closed part."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from agent.engine.protocol import LoopLimits

@@ -3,8 +3,6 @@ Harmony message (``to=functions.get_weather``), elsewhere the tool's name. gpt-o
 ``python``, ``browser.*`` and ``container.exec``: "Built-in tools" in
 https://cookbook.openai.com/articles/openai-harmony."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Mapping

@@ -2,8 +2,6 @@
 byte-pair tokenizer splits text with a regular expression and merges the bytes within each piece in
 quadratic time; cuts between two pieces change no tokens."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

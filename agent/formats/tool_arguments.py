@@ -3,8 +3,6 @@ parses JSON; what models do write (missing closing brackets, raw line breaks in 
 first. A call that ends within a string or a list is cut off: a file would get half of its content.
 ``json_repair`` guesses where a call should rather fail."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Measures prefill and decode speed of a model on this machine: greedy, one sequence."""
 
-from __future__ import annotations
-
 import random
 from time import perf_counter
 

@@ -1,7 +1,5 @@
 """The entries of models.toml: which models there are, and how each is placed and sampled."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

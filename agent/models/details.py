@@ -1,7 +1,5 @@
 """Describes one model for people: what its header says, and how it would be placed on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

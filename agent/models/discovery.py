@@ -1,8 +1,6 @@
 """Finds other programs' models: GGUF files of LM Studio, llama.cpp and Hugging Face's hub cache, and
 Ollama's blobs, which are named by their hash, by its manifests."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

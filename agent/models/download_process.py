@@ -1,8 +1,6 @@
 """Pulls a model in a process of its own, so that it can be ended and started again. It reports JSON
 lines: ``{"done": BYTES, "total": BYTES}``, at last ``{"path": …}`` or ``{"error": …}``."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

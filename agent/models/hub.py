@@ -1,8 +1,6 @@
 """GGUF repositories on Hugging Face's hub (https://huggingface.co/docs/hub/api): searched, and their
 quantisations listed and chosen. HF_ENDPOINT and HF_TOKEN are honoured."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Lists the models of models.toml and those that other programs keep on this machine."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Estimates from the size of its files what memory a model takes and how fast it runs here; the planner
 (`agent/engine/placement/planner.py`) computes that from the header of a local file."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Resolves a name, an alias or a path to the model that it means."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Sends log records to agent.log, which only its owner can read, and which is safe to print."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import logging.handlers

@@ -2,8 +2,6 @@
 Event Format, for Perfetto and chrome://tracing, in microseconds since the trace began.
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU"""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

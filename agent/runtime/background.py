@@ -9,8 +9,6 @@ Each chore waits until nothing has happened for a while::
                                  compile a grammar      repacking works       model
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

@@ -1,7 +1,5 @@
 """GET /openapi.json: a document made from the routes and the request models (OpenAPI 3.1)."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Sequence

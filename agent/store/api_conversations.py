@@ -2,8 +2,6 @@
 what a request sent in ``inputs``, what the model wrote in the response. Items that a client adds become
 turns of their own (``created``). So every interface reads the same."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

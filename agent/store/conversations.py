@@ -2,8 +2,6 @@
 while it runs (`recorder.py`), and written when it ends. One whose process is gone is marked failed when
 the store is opened again (`recovery.py`). Conversations form a tree (`tree.py`)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

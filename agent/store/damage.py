@@ -1,7 +1,5 @@
 """Rows of a store that cannot be read: each is left out and named, and the rest stays usable."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import sqlite3

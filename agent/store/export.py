@@ -1,7 +1,5 @@
 """Writes a stored conversation as a file: Markdown and HTML to read, JSON and tokens for programs."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

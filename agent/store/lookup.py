@@ -1,8 +1,6 @@
 """Answers small questions about the store in milliseconds, read only and without recovery: shell
 completion and the app's last line. Where that fails there is no answer."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The half of the store that reads conversations and turns. A damaged row is left out and named in
 ``damage``, without an exception."""
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3

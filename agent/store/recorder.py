@@ -11,8 +11,6 @@ conversation are written. A turn of a person that failed before anything was gen
 not be loaded) leaves nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """After a process that was killed: its turns have failed, and keep what their journals have of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

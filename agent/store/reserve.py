@@ -12,8 +12,6 @@ them. They are refilled once there is room. Blocks behind a file's end need Linu
 has them (fallocate(2): ext4, xfs, btrfs, tmpfs).
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import sqlite3

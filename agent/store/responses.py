@@ -1,7 +1,5 @@
 """Responses of ``/v1/responses`` in the one store: turns that an HTTP client began."""
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 from itertools import islice

@@ -18,8 +18,6 @@ journal            notes of turns that run (`recorder.py`)
 =================  ====================================================================================
 """
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 from array import array

@@ -18,8 +18,6 @@ A ``Conversation`` in memory keeps what the store read or wrote last as a ``Stor
 copies and branches.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sqlite3
 import time

@@ -3,8 +3,6 @@ hash the lower-cased letters, so that " Paris", "paris" and "Paris" share them; 
 (leading space, capitals, another leading character, digits); 96 are working space for the layers. A
 model that copies such rows copies any token. Only the rows that the templates use are trained."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

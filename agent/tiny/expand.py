@@ -1,8 +1,6 @@
 """Expands the shipped core of the embedded model, its layers and trained rows, into a GGUF, once. The
 rows of 200,000 other tokens and the tokenizer are computed from the vocabulary."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import lzma

@@ -1,8 +1,6 @@
 """Writes the GGUF that the core expands into: a pure function of core and vocabulary, so that the file
 is the same on every machine."""
 
-from __future__ import annotations
-
 import lzma
 import struct
 from collections.abc import Callable, Sequence

@@ -1,8 +1,6 @@
 """Unpacks o200k_base, the vocabulary of the embedded model and of openai-harmony: data of OpenAI's
 tiktoken (MIT licence), shipped packed next to this module."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import lzma

@@ -1,7 +1,5 @@
 """The loop of a turn: generate, call tools, generate again, until the answer is complete."""
 
-from __future__ import annotations
-
 import asyncio
 
 from agent import events as ev

@@ -2,8 +2,6 @@
 elicitation) or the model (MCP sampling). Both are "Client Features" of
 https://modelcontextprotocol.io/specification. Every question is an event, and so is its answer."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

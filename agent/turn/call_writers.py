@@ -2,8 +2,6 @@
 ``custom_tool_call``, which end the turn, where it runs them; else ``mcp_call``, or for hosted tools
 ``code_interpreter_call`` and ``web_search_call``."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,8 +1,6 @@
 """The constraints of a turn's generations. Grammars are compiled in the background. A strict schema
 that cannot be enforced in full is refused; any other is validated, with one notice."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence

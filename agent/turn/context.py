@@ -1,8 +1,6 @@
 """The state that the parts of a turn share (``TurnContext``), and the protocol of a turn for those who
 watch or record it (``RunningTurn``)."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """The parts of a prompt in order, with tokens that add up to its length."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

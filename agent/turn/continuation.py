@@ -9,8 +9,6 @@ ids that the model read and wrote, and its items, which are emitted again but no
                           '-- entries, events ----'   '-- ids ------------------------------'
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from json import JSONDecoder

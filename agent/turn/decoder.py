@@ -3,8 +3,6 @@
 A plain request needs only these. Each option of a request is an object of its own, made for that
 request alone: `TokenEvents`, `LogprobBuffer`, `Hedge`, `LoopGuard`, `StopSequences`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

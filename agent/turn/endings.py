@@ -1,7 +1,5 @@
 """The ends of turns that do not complete."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Literal
 

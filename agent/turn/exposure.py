@@ -1,7 +1,5 @@
 """Derives what a conversation has read from its messages, also after a restart or in a branch."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 
 from agent.conversation.attachments import Attachment, split_attachments

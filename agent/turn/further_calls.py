@@ -2,8 +2,6 @@
 stops after one. Where a request wants several (`TurnOptions.further_calls`), it continues after the
 call, without a result. Other messages are held back until their header is complete, and dropped."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 

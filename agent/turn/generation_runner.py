@@ -1,7 +1,5 @@
 """Runs the generations of a turn: requests of the engine, whose tokens are decoded as they come."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace

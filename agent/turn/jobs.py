@@ -2,8 +2,6 @@
 ``Turn(runtime, conversation, [], options, job=compact_conversation).start()`` has a log, can be stopped
 and ends like any other; its notices say what was done."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 

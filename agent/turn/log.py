@@ -1,8 +1,6 @@
 """The events of one turn, for any number of readers, each at its own pace from its own position: no
 reader can stall the turn, and none misses anything."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 

@@ -1,7 +1,5 @@
 """Log probabilities of tokens: which piece of text they belong to, and how they are written."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

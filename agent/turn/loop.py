@@ -1,7 +1,5 @@
 """One turn, from its first event to its terminal one, which comes exactly once, whatever happens."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

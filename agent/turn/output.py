@@ -2,8 +2,6 @@
 `agent.turn.call_writers`). A writer opens its item when it is made, takes text as it comes, and closes
 it once. Each call becomes events, in the order that the Responses API prescribes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Puts the messages of a turn into its conversation, and makes what its generations need."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

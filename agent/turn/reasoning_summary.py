@@ -1,8 +1,6 @@
 """Summarises reasoning while it is written, without a model: ``detailed`` (and ``auto``) is all of it,
 a part for each paragraph or heading with the paragraph below it; ``concise`` its first sentence."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal

@@ -1,8 +1,6 @@
 """The one fold from events to items, and its inverse: ``output_item.added`` opens an item, deltas write
 it, ``output_item.done`` ends it. For streams that may have broken off (recovery, tests)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, get_args

@@ -8,8 +8,6 @@ A piece of text that may be the beginning of a sequence waits until that is clea
                            piece " END!"    -> " "         stopped
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

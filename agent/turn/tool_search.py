@@ -2,8 +2,6 @@
 others. Its results declare them, so that the cached prefix of the prompt stays, and can
 be called like any other tool."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter, deque

@@ -10,8 +10,6 @@ probabilities if these were recorded. In the entries an answer ends as in a hist
 model left out is added.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise

@@ -1,7 +1,5 @@
 """Threads that may hang in the file system: a program's end does not wait for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Thread

@@ -1,7 +1,5 @@
 """Measures and removes folders that someone hostile may have filled: however deep, however many."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import itertools

@@ -1,8 +1,6 @@
 """Decides when Python's cyclic garbage collector runs: `defer` at the start, `resume` when all is
 loaded, `disable` at the end; an app collects in pauses of typing (`IdleCollector`). A leaf."""
 
-from __future__ import annotations
-
 import gc
 import time
 

@@ -1,7 +1,5 @@
 """GPT-2's spelling of bytes, which GGUF files and Hugging Face's tokenizers use."""
 
-from __future__ import annotations
-
 from itertools import count
 
 

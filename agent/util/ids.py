@@ -1,7 +1,5 @@
 """Ids in the style of the Responses API: a prefix that says what it names, and 128 random bits."""
 
-from __future__ import annotations
-
 import uuid
 
 

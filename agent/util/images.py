@@ -1,7 +1,5 @@
 """Distinguishes images, PDFs and text by their first bytes."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from urllib.parse import unquote

@@ -1,8 +1,6 @@
 """Checks a JSON value against a JSON Schema (draft 2020-12) of a server or client, where no grammar
 enforced it; none makes this fetch anything, run long, or fail."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -1,8 +1,6 @@
 """Reads JSON before it is parsed, as one byte of it can become hundreds of bytes of objects; and names
 the types of its values."""
 
-from __future__ import annotations
-
 
 class StringSkipper:
     """Takes the content of strings out of JSON that comes in pieces."""

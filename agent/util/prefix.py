@@ -1,7 +1,5 @@
 """The length of the longest common prefix of two sequences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 _BLOCK_ITEMS = 1024

@@ -1,7 +1,5 @@
 """Files and folders that only their owner can read, and URLs without their secrets."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Exit codes of the commands, and the signals that end one."""
 
-from __future__ import annotations
-
 import atexit
 import errno
 import os

@@ -3,8 +3,6 @@ names folders of a project (an activated virtual environment, ``node_modules/.bi
 not run outside of the sandbox. Programs that PATH lacks may be in a package of our own environment.
 Every process but Python itself is started by this."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -1,8 +1,6 @@
 """Removes from foreign text what would steer a terminal: escape sequences, and Unicode's bidirectional
 controls ("Trojan Source", CVE-2021-42574). A leaf."""
 
-from __future__ import annotations
-
 import errno
 import re
 import shutil

@@ -1,8 +1,6 @@
 """This process's temporary folders, which go with it, or at a later start if it was killed. All are in
 a folder with a lock (``flock``), which the kernel releases whatever ends the process."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import fcntl

@@ -1,7 +1,5 @@
 """Changes one value in the text of a TOML file; comments, order and spacing of the rest survive."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import MutableMapping, Sequence

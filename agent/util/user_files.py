@@ -1,7 +1,5 @@
 """Paths as people write them, on the command line and in files."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The folders in which built-in servers store something for each conversation."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

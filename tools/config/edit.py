@@ -1,7 +1,5 @@
 """Edits a person's mcp.json: what else is in it stays as it is."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,6 @@
 """Reads one server's entry of an mcp.json, in the spellings of other clients. By hand: importing
 pydantic takes longer than all that is done before the app's first paint."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Reads files with ``mcpServers``, the format that most MCP clients share."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Finds the MCP servers that the person has configured in other programs, and plans their import."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Finds the files and folders that settings of servers and rules name, which decide what runs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,8 +1,6 @@
 """Finds MCP servers in a registry, for a person to add to an mcp.json. Protocol (2025-12-01):
 https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/api/openapi.yaml."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

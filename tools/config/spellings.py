@@ -1,7 +1,5 @@
 """The spellings of other MCP clients: brings the keys of a server's entry to those of this program."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

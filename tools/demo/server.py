@@ -1,8 +1,6 @@
 """A demonstration MCP server over stdio: ``python -m tools.demo.server weather|time|notes``, with
 made-up weather, and notes as long as the process lasts."""
 
-from __future__ import annotations
-
 import json
 import sys
 import zlib

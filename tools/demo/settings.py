@@ -1,7 +1,5 @@
 """The demonstration servers as the host starts them, and what to ask them."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 """Reads a server's messages, also those that are not quite JSON-RPC, and keeps what it words with an
 error: the SDK has codes of its own for timeouts and closed connections, which servers use as well."""
 
-from __future__ import annotations
-
 import json
 import re
 import secrets
@@ -23,7 +21,16 @@ MAX_BODY_CHARS = 64 << 10
 _KEY = f"agent.{secrets.token_hex(8)}"
 """Key of an error's data for what we know of it; no server can guess it."""
 _ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?\d+|"[^"\\]*")\s*,')
-_MESSAGE_KEYS = ("error_description", "message", "detail", "title", "reason", "error", "errors", "msg")
+_MESSAGE_KEYS = (
+    "error_description",
+    "message",
+    "detail",
+    "title",
+    "reason",
+    "error",
+    "errors",
+    "msg",
+)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _MARKUP = re.compile(r"<(script|style|head)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 

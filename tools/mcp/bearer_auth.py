@@ -1,8 +1,6 @@
 """Sends the token of an earlier login with each request, and renews it; never starts a login, because
 only callers can ask the person, unless the settings say that the client logs in by itself."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncGenerator
 from typing import Any

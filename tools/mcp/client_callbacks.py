@@ -2,8 +2,6 @@
 connection) finds the call, whose ``CallScope`` bounds it and stops its clock, and whose
 ``CallHandlers`` ask the person or the model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The requests that an MCP server may make while one of its tools runs, and their results."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal

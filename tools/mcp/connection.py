@@ -18,8 +18,6 @@ no call: then the newest one is taken, if all running calls belong to one conver
 not, the request is declined: a guess could show one conversation's question in another.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

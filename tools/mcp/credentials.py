@@ -1,7 +1,5 @@
 """Stores logins to MCP servers: in the system's keyring if one works, else in a file (mode 0600)."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

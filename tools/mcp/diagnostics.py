@@ -1,7 +1,5 @@
 """Explains why a server cannot be used, in words for the person who has to fix it."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The connection to an MCP server over HTTP: streamable HTTP, or the older SSE transport."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Reads the bodies of HTTP responses within bounds, before the SDK sees any of them."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable

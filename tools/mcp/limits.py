@@ -1,8 +1,6 @@
 """Bounds the size, shape and speed of a server's messages. JSON is measured before it is parsed, in
 less than 0.1 s then: one byte of it can become hundreds of bytes of objects."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

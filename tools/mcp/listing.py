@@ -1,7 +1,5 @@
 """Reads a server's lists: its tools, resources and prompts."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """A login as those see it who ask the person for one; ``oauth`` performs it."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Waits for the end of a login in the browser: on a page of this machine, or by its pasted address."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -1,8 +1,6 @@
 """Completes what servers send that is nearly MCP, before the SDK checks it: one odd tool, or one odd
 block of a result, must not cost the others."""
 
-from __future__ import annotations
-
 import json
 import logging
 from typing import Any

@@ -11,8 +11,6 @@ keeps sessions. That it does is seen by a GET without a session, which servers w
 HTTP 400, and others with an empty stream or HTTP 405.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any

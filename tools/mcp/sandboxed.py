@@ -1,8 +1,6 @@
 """Starts MCP servers in the sandbox: they read what their settings name, and write and reach no more
 than these say."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterator

@@ -1,8 +1,6 @@
 """Brings the schemas of tools into the form that the rest of the program reads, draft 2020-12: those of
 older drafts, of OpenAPI 3.0, and those that say less than MCP demands where their meaning is clear."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Limits the time that a turn waits for an optional server that is starting."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The stored part of a login, which the SDK's OAuth provider reads and writes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

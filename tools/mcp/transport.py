@@ -1,7 +1,5 @@
 """The way to one MCP server, and what is known of why it fails."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Literal
 

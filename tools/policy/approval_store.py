@@ -1,7 +1,5 @@
 """Remembers what a person has approved for good: tools as they were then, and projects' servers."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Decides whether a call may run without asking, and remembers the answers of those that ask."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The rules that a command line needs: one for each command and for each file it writes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence

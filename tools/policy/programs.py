@@ -3,8 +3,6 @@ allows ``find . -name x`` does not mean ``find . -exec rm {} +``. Others are all
 After OpenAI Codex's safe commands (codex-rs, ``is_safe_command.rs``) and the programs' manuals; unlike
 there, abbreviated (``--outp``) and clustered (``-no``) options count too."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The servers in a project's own mcp.json: untrusted, so none starts before a person agreed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

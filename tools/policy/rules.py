@@ -15,8 +15,6 @@ ever matched: each requirement names the rules that meet it, so only a line that
 counts.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable, Sequence

@@ -3,8 +3,6 @@ Imports nothing of ours. The filter of ``confine.py`` hands the calls over: each
 supervisor, in a thread here, has made or refused it. The file is opened before it is looked at, so a
 link that is put there meanwhile leads nowhere."""
 
-from __future__ import annotations
-
 import _socket
 import errno
 import fcntl

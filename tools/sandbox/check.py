@@ -1,8 +1,6 @@
 """Tries to break out and prints what worked, as JSON; run by confine.py to prove an isolation. Reads
 from stdin the path of a file that must stay unreadable, and the parent's process id."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -9,8 +9,6 @@ SPEC is JSON: ``{"memory": bytes, "file_size": bytes, "cpu": seconds, "seccomp":
 {path: [device, inode]}}``. It ends if a path of ``identities`` is another file by now.
 """
 
-from __future__ import annotations
-
 import _socket
 import ctypes
 import json

@@ -1,7 +1,5 @@
 """The link to the process that supervises a command: it ends with us, and says what was reached."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -7,8 +7,6 @@ sandbox-exec only if they are the isolation)::
     supervise.py ─▶ bwrap | sandbox-exec ─▶ confine.py (limits, Landlock, seccomp) ─▶ script | command
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Makes paths below a command's root read-only, in the terms of each isolation."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

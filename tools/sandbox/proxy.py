@@ -4,8 +4,6 @@ network, which nothing else is in: no other user or program of this machine can 
 command can connect to nothing else. By hand, because the proxies on PyPI are programs for a port of
 this machine, and none connects to the very address that it has checked."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re

@@ -1,8 +1,6 @@
 """Finds the git repositories at and below a folder, what of them makes git run programs (even ``git
 status`` obeys configuration and hooks), and the files and folders of the table `run_later`."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

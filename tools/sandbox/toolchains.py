@@ -1,8 +1,6 @@
 """Finds the compilers and interpreters that the user has installed below the home folder, where rustup,
 nvm, pyenv and others put them. Commands in the sandbox read these folders, and nothing else there."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

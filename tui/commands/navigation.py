@@ -1,7 +1,5 @@
 """Commands that open the lists of conversations, models and MCP servers, or switch to one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from functools import partial

@@ -1,7 +1,5 @@
 """Changes how the app looks, and saves what the person chooses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from agent.errors import UserError

@@ -8,8 +8,6 @@ Those of MCP servers: ``/server:prompt argument …``
 (https://modelcontextprotocol.io/specification/2025-06-18/server/prompts).
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Replays a stored conversation in the app, which can be continued afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Imports the MCP servers of other programs without leaving the app."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Starts the session after the first paint: stored conversation, model, tools, HTTP server."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -1,7 +1,5 @@
 """Runs the work of commands and screens outside of the app's message loop."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any

@@ -1,7 +1,5 @@
 """Shows what an answer cites: each citation as a numbered link, and a list of the sources below."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

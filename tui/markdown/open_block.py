@@ -23,8 +23,6 @@ renderer; both steps compare rows instead:
   column, an item number with one more digit every item): then all of the block is rendered once more.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field, replace
 

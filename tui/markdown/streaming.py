@@ -33,8 +33,6 @@ For example, with a job run after each piece::
                              open "# Three!"
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agent.util.markdown_blocks import MarkdownBlocks

@@ -1,7 +1,5 @@
 """The screen of approvals: what the person allowed, what it means, and taking it back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

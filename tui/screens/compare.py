@@ -1,7 +1,5 @@
 """The screen of two answers to one prompt, side by side, with the words in which they differ."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from dataclasses import dataclass

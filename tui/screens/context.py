@@ -1,7 +1,5 @@
 """The screen of the context: what fills it, and keys that fold, drop, pin and switch off."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache

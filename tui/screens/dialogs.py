@@ -1,7 +1,5 @@
 """The small dialogs: a question, one line of text, the values of a setting."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The screen of the prompts that were sent, to take one again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from textual.content import Content

@@ -1,7 +1,5 @@
 """The base of the screens of conversations, models and servers: a searchable list with details."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar, TypeVar
 

@@ -1,7 +1,5 @@
 """The screen of models: configured, found on this machine, or for download; and which one runs."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Literal

@@ -1,7 +1,5 @@
 """The pages over the conversation: keys and commands; what the model can do, and what it has done."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

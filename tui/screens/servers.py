@@ -1,7 +1,5 @@
 """The screen of MCP servers and tools: their state, what they cost in tokens, on or off."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """The screen of stored conversations: search, preview, open, rename, fork, delete."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar

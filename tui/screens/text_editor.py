@@ -1,7 +1,5 @@
 """Edits a text of several lines over the conversation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 

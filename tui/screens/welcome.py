@@ -1,7 +1,5 @@
 """The dialog of the first start: which model answers, and what else could."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -2,8 +2,6 @@
 an ``async def`` that takes ``CommandContext`` and argument, and list it in ``commands()`` of its
 module, for ``AgentApp.commands``; those of MCP servers and files come later."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Callable, Coroutine, Iterable

@@ -1,7 +1,5 @@
 """Completes what is typed in the prompt: commands, their arguments, and files behind an ``@``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

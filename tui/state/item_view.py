@@ -1,7 +1,5 @@
 """The view model of one response item: reasoning, a message, a call, or a steering message."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The prompts that were sent, also in earlier sessions: a file with one JSON string per line."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Where the time of a turn went: its stored events (those of ``--trace``, in hundredths of a second),
 folded into spans on one axis of seconds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Which pieces of a turn's texts are coloured how, by the probabilities of their tokens."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import json

@@ -19,8 +19,6 @@ pyproject.toml pins ``>=8.2.8,<8.3``), as are the parser's ``_sequence_to_key_ev
 ``_character_to_key``.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from codecs import getincrementaldecoder

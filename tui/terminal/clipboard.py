@@ -1,7 +1,5 @@
 """Copies to the desktop's clipboard, for terminals that ignore OSC 52."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 painted, as a second defence behind ``display_text``, and calls to a person who looks elsewhere. Uses
 what is private in Textual 8.2 (pinned ``>=8.2.8,<8.3``)."""
 
-from __future__ import annotations
-
 import os
 
 from rich.segment import Segment

@@ -1,7 +1,5 @@
 """Edits the prompt in the person's own editor."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

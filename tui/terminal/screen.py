@@ -1,8 +1,6 @@
 """Reserves the terminal for the app: Textual gets handles of its own (``sys.__stderr__`` to paint,
 ``sys.__stdout__`` for the size), and fds 1 and 2, which native libraries print to, lead to the log."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

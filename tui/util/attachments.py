@@ -9,8 +9,6 @@
     </file>
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

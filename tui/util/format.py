@@ -1,7 +1,5 @@
 """Formats text of models and tools for the screen, numbers for people, and wraps lines into rows."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Finds a text in another without regard to case."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import accumulate

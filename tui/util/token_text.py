@@ -1,7 +1,5 @@
 """Renders token ids as readable text: markup is styled, and neighbouring tokens alternate in style."""
 
-from __future__ import annotations
-
 import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple

@@ -12,8 +12,6 @@ It grows by at most ``max_new`` entries a call, so that mounting never blocks a 
 caller calls again until nothing changes.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The layout of a card: what it asks above the answers; where rows are short, both keep some."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size

@@ -1,7 +1,5 @@
 """The pop-up list of completions above the prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from textual.content import Content

@@ -1,7 +1,5 @@
 """The transcript entries of one turn, in one of two views: live panes, or one item below the other."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from textual.content import Content

@@ -1,7 +1,5 @@
 """A text area that folds long texts into placeholders, which are units."""
 
-from __future__ import annotations
-
 import re
 
 from textual.document._document import EditResult, Location, Selection

@@ -1,7 +1,5 @@
 """Entries of the transcript that belong to no turn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from textual.content import Content

@@ -1,7 +1,5 @@
 """A pane of a live turn: a titled rule, and its content below."""
 
-from __future__ import annotations
-
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical

@@ -1,8 +1,6 @@
 """The four live panes of one turn: reasoning, arguments, results, answer. Reads ``_anchored`` and
 ``_anchor_released``, as ``tui/widgets/transcript.py`` does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from textual.app import ComposeResult

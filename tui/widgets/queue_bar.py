@@ -1,7 +1,5 @@
 """Displays the prompts that wait while a turn runs."""
 
-from __future__ import annotations
-
 from textual.content import Content
 from textual.widgets import Static
 

@@ -1,7 +1,5 @@
 """Reasoning in the transcript: its last lines while it streams, afterwards one line that expands."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from textual.app import ComposeResult

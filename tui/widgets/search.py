@@ -1,7 +1,5 @@
 """Searches the transcript: finds the hits in its turns, and steps through them in a bar."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass

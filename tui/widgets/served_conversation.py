@@ -1,7 +1,5 @@
 """One conversation of another program over HTTP, as its tab displays it."""
 
-from __future__ import annotations
-
 import asyncio
 
 from agent.conversation.conversation import Conversation

@@ -1,7 +1,5 @@
 """A shell command of the person's in the transcript: the command, its output, how it ended."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from textual.app import ComposeResult

@@ -1,8 +1,6 @@
 """The tab bar above the transcript, hidden until another program sends a request. Textual's ``Tabs``
 scrolls; this one shortens titles and counts tabs (``‹3``), so that the active tab always shows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,8 +1,6 @@
 """A widget for plain text that streams in, never markup. Textual's ``RichLog`` and ``Log`` keep
 finished lines; here the last line can grow, is wrapped again, and is copied as it was written."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A text of tokens with a cursor, which is found and painted in the same time at any length."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

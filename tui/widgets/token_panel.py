@@ -1,7 +1,5 @@
 """Shows facts and alternatives of the token under the cursor of the token view."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

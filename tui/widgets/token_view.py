@@ -1,8 +1,6 @@
 """The raw token view: the prompt of a turn and what the model generates, token by token, from
 ``agent.prompt``, ``agent.tokens`` and ``agent.repair`` in its log."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass

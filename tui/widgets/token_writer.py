@@ -1,8 +1,6 @@
 """Writes the tokens of a turn into a ``TokenBrowser``, from ``agent.prompt``, ``agent.tokens`` and
 ``agent.repair`` in its log."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A tool call in the transcript, as a card: its tool and state, its arguments, its result."""
 
-from __future__ import annotations
-
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content

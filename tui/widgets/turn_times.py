@@ -1,7 +1,5 @@
 """A waterfall of one turn: what took how long, on one axis, and the speed of generation below it."""
 
-from __future__ import annotations
-
 from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget

@@ -1,8 +1,6 @@
 """The person's messages in the transcript: a prompt (once it is picked, keys edit, retry, branch,
 copy or open it), and a message to the running turn."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import ClassVar

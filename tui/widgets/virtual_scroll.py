@@ -37,8 +37,6 @@ and sets ``scroll_y`` without its watchers, as Textual does for an anchor (pypro
 ``>=8.2.8,<8.3``).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """The banner of an empty transcript: which model runs, the most important keys, and what to ask."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

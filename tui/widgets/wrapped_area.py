@@ -1,7 +1,5 @@
 """A text area that shows its text and its cursor after a resize, too."""
 
-from __future__ import annotations
-
 from textual.geometry import Offset
 from textual.strip import Strip
 from textual.widgets import TextArea

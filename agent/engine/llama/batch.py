@@ -1,8 +1,6 @@
 """Builds a llama_batch (https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h): spans of
 several sequences, in numpy arrays that are filled in place, faster than ctypes'."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple

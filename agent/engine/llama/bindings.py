@@ -2,8 +2,6 @@
 program takes the C API from here. Importing it loads the library, logs to ``agent.llama.cpp``, and
 turns an abort into a sentence and exit code 1."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import logging

@@ -17,8 +17,6 @@ A file is written under another name and renamed, and has checksums; one that do
 ignored. Nothing here knows llama.cpp: states are bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -2,8 +2,6 @@
 that decodes, a chunk of the prompt before each step. The step verifies its likeliest next tokens
 (`agent.engine.llama.speculation`); rejected ones are removed before the next draft."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """A GGUF loaded by llama.cpp (https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h),
 behind a few typed calls; for one thread, but for `abort`."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import time

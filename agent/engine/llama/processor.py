@@ -1,7 +1,5 @@
 """Reads of the processor what decides thread counts: usable and performance cores, power saving."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

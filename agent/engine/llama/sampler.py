@@ -17,8 +17,6 @@ This samples the exact distribution (https://en.wikipedia.org/wiki/Rejection_sam
 samplers are not used, since they first copy all logits into an array of llama_token_data.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from bisect import bisect_right

@@ -17,8 +17,6 @@ as one, a CPU may take 9 times as long. Both are measured while the engine runs:
 All of this is pure: it knows neither threads nor llama.cpp.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

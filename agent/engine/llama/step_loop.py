@@ -2,8 +2,6 @@
 `_decode_shares` feeds them to llama.cpp in one batch, and each job whose prompt is complete samples a
 token. A job that is alone decodes in `_decode_solo`, with little around each token."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """Takes fewer threads while other programs hold the cores, as all threads of a step wait for the
 slowest one, and more again once they have gone. The time of single tokens tells."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable

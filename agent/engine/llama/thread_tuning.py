@@ -1,7 +1,5 @@
 """Measures how many threads a model runs best with; where cores are shared, guesses are wrong."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

@@ -5,8 +5,6 @@ llama.cpp, this processor and the model's weight types.
 While a model is loaded there is a file ``loading-PID.json`` in the cache folder. Where llama.cpp kills
 the process it stays, and the next one probes the processor before it loads anything."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -2,8 +2,6 @@
 ``python -m agent.engine.placement.cpu_probe_child TYPES`` (numbers of enum ggml_type). It prints
 ``{"stage": "plain", "prefill": …, "decode": …}``, then the same for ``repacked``."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import resource

@@ -1,8 +1,6 @@
 """Reports what a machine can run a model on: devices of llama.cpp's backends
 (https://github.com/ggml-org/ggml/blob/master/include/ggml-backend.h), and free memory."""
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import dataclass
 from pathlib import Path

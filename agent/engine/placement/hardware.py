@@ -2,8 +2,6 @@
 files below a root folder (tests make one). Sources: https://docs.kernel.org/filesystems/sysfs.html (PCI
 devices), https://docs.kernel.org/admin-guide/sysctl/user.html (user namespaces)."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import os

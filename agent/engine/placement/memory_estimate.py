@@ -2,8 +2,6 @@
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and the tensors' names of
 https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from dataclasses import dataclass

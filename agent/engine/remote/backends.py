@@ -3,8 +3,6 @@ They make and read JSON; `RemoteClient` and `RemoteGeneration` make the requests
 whose answers describe the model (``model``: as models.toml names it), that of completions, whether it
 prefills without sampling, and whether it reports the cached prompt tokens after the last token."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

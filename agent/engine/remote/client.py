@@ -1,8 +1,6 @@
 """The connection to a server that runs a model: its state, what it serves, what answers mean, and
 whether it can answer: after a failed request, for /health and for agent doctor."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

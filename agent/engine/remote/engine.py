@@ -1,7 +1,5 @@
 """The remote engine: a server runs the model; everything but token ids stays in this process."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

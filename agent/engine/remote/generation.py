@@ -1,8 +1,6 @@
 """A generation that a server runs: its request, its stream, and retries. When a constraint rejects a
 token, the completion is requested again from there, first for one token among the allowed ids."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

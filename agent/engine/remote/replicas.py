@@ -4,8 +4,6 @@ highest score, a hash of its address and of the ids that all prompts of the conv
 programs. A server with more than its share of what runs (bounded loads,
 https://arxiv.org/abs/1608.01350) is passed over, and so is one that is away."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging

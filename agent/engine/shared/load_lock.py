@@ -1,7 +1,5 @@
 """One program of a person at a time loads a model that others may use."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import logging

@@ -1,7 +1,5 @@
 """Lets the other programs of the person use a loaded engine."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

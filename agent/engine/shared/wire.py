@@ -12,8 +12,6 @@ A client that closes its side of the connection, or all of it, cancels its gener
 that the other is a process of the same user.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -40,8 +40,6 @@ it, prose may follow at once, and only a recipient at the beginning of the rest 
 More cases, with their expected segments, are in ``tests/support/harmony_cases.json``.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 

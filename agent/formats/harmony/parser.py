@@ -16,8 +16,6 @@ In a body that streams, ordinary tokens take the short way in `HarmonyParser.fee
 for each, and one delta for a run of them.
 """
 
-from __future__ import annotations
-
 import codecs
 import unicodedata
 from collections.abc import Sequence

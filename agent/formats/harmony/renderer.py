@@ -2,8 +2,6 @@
 entire conversations. Markup that a text spells stays text. Headers are cached: a message is its empty
 frame with the text's tokens in it."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ words the next one is in words too: ``analysisI think.assistantfinalHello``. In 
 in quotation marks, such words are text.
 """
 
-from __future__ import annotations
-
 import re
 
 from agent.formats.harmony.header import CHANNELS

@@ -17,8 +17,6 @@ A body is in one of three modes:
 Within a call, `SegmentBody.in_json_string` tells the parser whether a special token is quoted text.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

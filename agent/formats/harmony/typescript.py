@@ -12,8 +12,6 @@ written as text, which the renderer tokenises in chunks like that of any other m
     }) => any;
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

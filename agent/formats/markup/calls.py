@@ -17,8 +17,6 @@ so that the call fails::
     </function>            }
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Container, Mapping
 from typing import Any

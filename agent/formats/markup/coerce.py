@@ -1,8 +1,6 @@
 """Converts a parameter's plain text into JSON of the type in the tool's schema, as tags carry no types:
 ``<parameter=count>5</parameter>`` is 5 for an integer, "5" for a string."""
 
-from __future__ import annotations
-
 import ast
 import json
 import warnings

@@ -1,8 +1,6 @@
 """Chat templates of our own, in Jinja, for models whose files have none that can be used: ChatML with
 Hermes' or with tagged calls, and Llama 3's headers, as these families were trained."""
 
-from __future__ import annotations
-
 _CHATML = """\
 {%- set system = messages[0].content if messages[0].role == "system" else "" %}
 {%- if system or tools %}

@@ -10,8 +10,6 @@ ends one; the rest is around all calls. llama.cpp, too, compares renderings
 (https://github.com/ggml-org/llama.cpp/blob/master/docs/autoparser.md).
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re

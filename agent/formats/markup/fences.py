@@ -2,8 +2,6 @@
 CommonMark (https://spec.commonmark.org/0.31.2/), except that a span ends with its line at the latest. A
 Markdown parser needs entire blocks."""
 
-from __future__ import annotations
-
 import re
 
 _RUN = re.compile(r"`+|~+")

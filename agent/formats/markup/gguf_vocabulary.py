@@ -2,8 +2,6 @@
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, ``enum llama_token_type`` of
 https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h), text tokenised by llama.cpp."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from pathlib import Path

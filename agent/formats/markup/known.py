@@ -1,7 +1,5 @@
 """The syntaxes that models.toml names, and those of families whose chat templates do not show them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from agent.formats.markup.syntax import ANY, CallSyntax, MessageSyntax

@@ -5,8 +5,6 @@ the types of values, enumerations, and the schemas of numbers, lists and objects
 lengths of strings: the arguments are validated when the call has ended.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping

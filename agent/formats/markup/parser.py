@@ -10,8 +10,6 @@ The result depends on the text alone, never on how it was split into tokens. So 
 become a tag, or that decides whether something is a call, stays in the buffer.
 """
 
-from __future__ import annotations
-
 import codecs
 from collections.abc import Sequence
 from dataclasses import replace

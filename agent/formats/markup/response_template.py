@@ -1,8 +1,6 @@
 """Reads Hugging Face's form of a syntax: ``response_template`` of a model's tokenizer_config.json
 (https://huggingface.co/docs/transformers/chat_response_parsing)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -11,8 +11,6 @@ templates do not show them; `response_template` reads them from Hugging Face's f
 (https://huggingface.co/docs/transformers/chat_response_parsing).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Renders a chat template of unknown origin, as a program with limits (`template_process`): reads JSON
 lines, ``{"source"}``, then requests (`render_template`); answers ``{"text"}`` or ``{"error"}``."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

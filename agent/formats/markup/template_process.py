@@ -2,8 +2,6 @@
 Jinja's sandbox does not have: ``{{ 'a' * 10**10 }}``. The child is started while the model's vocabulary
 is read, stays for later prompts and ends with this process."""
 
-from __future__ import annotations
-
 import json
 import select
 import subprocess

@@ -1,7 +1,5 @@
 """A model's vocabulary, and an encoder that keeps markup and text apart."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,6 @@
 """Batches: files of requests that are answered in the background, one after the other, also after a
 restart. Reference: https://platform.openai.com/docs/api-reference/batch"""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,8 +1,6 @@
 """Files that clients upload, each as its bytes and its description in one folder. Reference:
 https://platform.openai.com/docs/api-reference/files"""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

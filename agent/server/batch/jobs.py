@@ -2,8 +2,6 @@
 "url", "body"}``, its result ``{"id", "custom_id", "response": {"status_code", "request_id", "body"},
 "error"}``, in the order in which requests end: https://platform.openai.com/docs/api-reference/batch."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import hashlib

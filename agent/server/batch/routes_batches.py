@@ -1,8 +1,6 @@
 """``/v1/files`` and ``/v1/batches`` over HTTP: https://platform.openai.com/docs/api-reference/files,
 https://platform.openai.com/docs/api-reference/batch"""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Literal
 

@@ -2,8 +2,6 @@
 https://platform.openai.com/docs/api-reference/chat/create, each done or refused (``docs/chat.md``), and
 ``reasoning_content``, ``reasoning``, ``top_k``, ``min_p``, ``repeat_penalty`` of other servers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal

@@ -1,8 +1,6 @@
 """``POST /v1/chat/completions``, the older API: a request becomes one of the Responses API for each
 choice (`requests`), whose events are answered in the older shape (`answers`)."""
 
-from __future__ import annotations
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route

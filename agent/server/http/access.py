@@ -1,8 +1,6 @@
 """Access to the server: the spellings of a path that clients send, each request's id; the API keys,
 local host names, origins of web pages."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Awaitable, Collection

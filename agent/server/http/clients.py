@@ -3,8 +3,6 @@
 For any other key it does not exist. Without keys all clients are one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from array import array

@@ -9,8 +9,6 @@ uvicorn has no such limits. Its protocol classes are extended here by what they 
 At the limit of connections a new one takes the place of the idlest; those being answered stay.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import time

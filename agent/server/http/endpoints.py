@@ -1,7 +1,5 @@
 """Declares at the functions that answer requests what these are, for their routes and /openapi.json."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

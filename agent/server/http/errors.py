@@ -1,8 +1,6 @@
 """Errors of the API in OpenAI's shape, pydantic's as one of them. Reference:
 https://platform.openai.com/docs/guides/error-codes/api-errors"""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

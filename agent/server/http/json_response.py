@@ -1,8 +1,6 @@
 """JSON bodies of HTTP responses; those of errors in the shapes of OpenAI's API and of Anthropic's:
 https://platform.claude.com/docs/en/api/errors"""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

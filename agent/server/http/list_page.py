@@ -1,7 +1,5 @@
 """Pages of lists of items, as the query of a request chooses them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 

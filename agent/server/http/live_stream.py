@@ -1,8 +1,6 @@
 """A stream of server-sent events that is never silent for long: Codex and Node's fetch give up after
 300 s, nginx after 60 s, and a long prompt or a load can take longer."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,7 +1,5 @@
 """Settings of the HTTP server, from its command line to its middleware. A leaf: imports nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal

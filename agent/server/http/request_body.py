@@ -2,8 +2,6 @@
 ``[],`` takes three bytes, and 64 as a list: the values of a long body are counted bit by bit before it
 is parsed, so that parsing takes some 50 ms at most."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """The server's handlers of SIGINT, SIGTERM and SIGHUP."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

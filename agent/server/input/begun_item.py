@@ -1,7 +1,5 @@
 """An input that ends with an unfinished item of the model: the response continues its text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from agent.conversation.messages import Assistant, Message, ReasoningMessage

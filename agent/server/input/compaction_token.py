@@ -1,7 +1,5 @@
 """The ``encrypted_content`` of a compaction item: a summary that clients send back unread."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 

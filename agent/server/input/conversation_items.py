@@ -1,7 +1,5 @@
 """The items of a conversation: as the API lists them, and as messages that the model reads."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -3,8 +3,6 @@
 servers that it brings: ``mcp`` tools with a ``server_url``. Reference:
 https://platform.openai.com/docs/guides/tools-remote-mcp"""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

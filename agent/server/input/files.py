@@ -2,8 +2,6 @@
 before, a few at a time, and their texts are remembered. Reference:
 https://platform.openai.com/docs/guides/pdf-files"""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

@@ -3,8 +3,6 @@
 they got them, so that nothing in them is an error. Reference:
 https://platform.openai.com/docs/api-reference/responses/create (``input``)"""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any

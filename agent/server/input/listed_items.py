@@ -1,7 +1,5 @@
 """Input items as ``/input_items`` and conversations list them: with ids, without what is unknown."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

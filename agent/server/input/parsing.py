@@ -4,8 +4,6 @@ Unsupported fields are refused, or with ``agent serve --lenient`` passed over, a
 `IGNORED_HEADER`.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

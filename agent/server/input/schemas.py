@@ -4,8 +4,6 @@ https://platform.openai.com/docs/api-reference/responses/create, and ``top_k``, 
 ``presence_penalty``, ``frequency_penalty``, ``repeat_penalty``, ``logit_bias``, ``stop`` and
 ``enable_response_messages`` of llama.cpp's and vLLM's servers."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 their items. The latest are in memory, bounded in number and bytes, all of them in the store, if there
 is one."""
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Selects a response's tools: the client's functions, and the exposed tools that its request names."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

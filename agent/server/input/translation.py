@@ -1,7 +1,5 @@
 """Requests of other APIs as requests of the Responses API."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any, Generic

@@ -1,8 +1,6 @@
 """Maps the fields of a request to the options of the turn that answers it, and to the fields of its
 response that repeat them: https://platform.openai.com/docs/api-reference/responses/object"""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any

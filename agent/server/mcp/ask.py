@@ -2,8 +2,6 @@
 Questions and approvals go to the client's person as elicitations; clients of MCP 2026-07-28 get them as
 the call's result (``InputRequiredResult``) and call again with the answer."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Runs the MCP server of `agent mcp serve`: over stdin and stdout, or over streamable HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

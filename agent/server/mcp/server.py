@@ -1,8 +1,6 @@
 """This program as an MCP server of the SDK: the tool ``ask``, python where it is allowed,
 conversations. `agent.server.mcp.serve` runs it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import deque

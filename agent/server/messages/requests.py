@@ -2,8 +2,6 @@
 https://platform.claude.com/docs/en/api/messages, each done, refused or passed over by name
 (``docs/messages.md``)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal

@@ -1,8 +1,6 @@
 """``POST /v1/messages`` and ``/v1/messages/count_tokens``, Anthropic's API: a request becomes one of
 the Responses API (`requests`), whose events are answered as content blocks (`answers`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """``GET /``: the page for browsers, the endpoints for programs; and the page's other files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from starlette.requests import Request

@@ -1,7 +1,5 @@
 """One choice of ``/v1/completions``: the raw model's text after a prompt, without a turn."""
 
-from __future__ import annotations
-
 import codecs
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing

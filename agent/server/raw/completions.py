@@ -2,8 +2,6 @@
 (lm-evaluation-harness reads ``echo`` with ``logprobs``), with vLLM's and llama.cpp's fields too.
 Reference: https://platform.openai.com/docs/api-reference/completions"""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence

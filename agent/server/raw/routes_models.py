@@ -2,8 +2,6 @@
 llama-server's router:
 https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md#using-multiple-models"""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Sequence

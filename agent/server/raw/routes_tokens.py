@@ -3,8 +3,6 @@
 (https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md), and ``/v1/embeddings``,
 which no model here can answer."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import asdict
 from typing import Any

@@ -5,8 +5,6 @@ No answer is made of them, so that they are values: a field is its type, or that
 an answer may lack it. Types with other models in them are texts, as pydantic reads them.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import RootModel, create_model

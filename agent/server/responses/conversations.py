@@ -1,8 +1,6 @@
 """Conversations of ``/v1/conversations``, which are the store's: the app and the command line continue
 them too. While a turn extends one, or its items change, other changes are refused."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ Loads happen one at a time, in the order of the requests. A model goes next to t
 planner finds room, else it replaces the one that was used least recently, once nothing uses that;
 requests for a model that is about to be replaced wait behind that load."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -10,8 +10,6 @@
 7. The grammars of strict schemas are compiled.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """``/v1/conversations`` over HTTP: https://platform.openai.com/docs/api-reference/conversations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from starlette.requests import Request

@@ -1,8 +1,6 @@
 """``/v1/responses`` over HTTP: https://platform.openai.com/docs/api-reference/responses. A
 compaction is a summary that a client sends instead of its history."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence

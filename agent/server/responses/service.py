@@ -11,8 +11,6 @@ terminal event, so that a following request finds the response. A route whose cl
 ``abandon``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator, Sequence

@@ -11,8 +11,6 @@ A response with ``"store": false`` can be continued over its own connection, unt
 request that continues it fails.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

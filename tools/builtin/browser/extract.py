@@ -3,8 +3,6 @@ Reads from stdin a line of JSON (``{"url", "kind", "charset", "source": bool, "c
 the page's bytes; unconfined, it refuses HTML and PDF. Writes ``{"title", "text"}`` (links are
 ``[text](address)``) or ``{"error"}``. Imports nothing of ours."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

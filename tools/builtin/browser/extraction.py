@@ -1,7 +1,5 @@
 """Runs extract.py, confined: the text of pages and PDFs, which may attack their parser."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Search backends of the browser: a SearXNG, or a tool of an MCP server."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Plans changes of files, shows them as a diff, makes all or none of them, and undoes them."""
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import hashlib

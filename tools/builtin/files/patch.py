@@ -12,8 +12,6 @@ goes by the lines that it keeps and removes, not by line numbers; ``@@`` may nam
     *** End Patch
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The files server's tools that change nothing: ``read``, ``list``, ``glob`` and ``search``."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import fnmatch

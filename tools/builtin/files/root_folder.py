@@ -2,8 +2,6 @@
 *real* path has no links, and is only ever opened beneath the root's descriptor: whatever other
 processes do to the path meanwhile, each component is opened in the folder before it, never a link."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -1,7 +1,5 @@
 """The built-in server ``files``: reads below one folder, and changes files there."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

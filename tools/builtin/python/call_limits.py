@@ -1,8 +1,6 @@
 """Limits of a call: time, threads, bytes and files of its working folder. The kernel has no such limits
 for one worker alone, nor for root: they are polled during a call and checked after it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

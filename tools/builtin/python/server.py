@@ -1,7 +1,5 @@
 """The ``python`` tool: a stateful worker for each conversation, confined."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One conversation's Python: starts a worker process when it is needed, and replaces a dead one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context

@@ -3,8 +3,6 @@ lines on stdin: ``{"id": n, "code": text}``, ``{"interrupt": n}`` (KeyboardInter
 a FRAME_HEADER (kind, id of the run, bytes of text) and UTF-8 text. Kinds: ``r`` ready, once, id 0; then
 per run ``o`` stdout, ``e`` stderr, last ``+`` success or ``-`` failure."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import ctypes

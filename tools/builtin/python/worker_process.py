@@ -1,7 +1,5 @@
 """The parent's end of a worker process: sends code, receives output, interrupts and kills it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

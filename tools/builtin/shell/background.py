@@ -1,7 +1,5 @@
 """Commands that run after their call, until their conversation ends."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

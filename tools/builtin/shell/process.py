@@ -1,7 +1,5 @@
 """A command in the sandbox: started, read, written to and ended with all that it has started."""
 
-from __future__ import annotations
-
 import asyncio
 import codecs
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The built-in server ``shell``: runs a command in a sandbox (gpt-oss's ``container.exec``)."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

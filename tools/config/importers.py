@@ -183,8 +183,8 @@ def _servers(client: str, path: Path, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _denials(client: str, path: Path, data: dict[str, Any]) -> list[str]:
-    """Return what a client's rules beside its servers forbid: servers, and tools as the client names
-    them. Raises ConfigError."""
+    """Return what a client's rules outside the servers' entries forbid: servers, and tools as the
+    client names them. Raises ConfigError."""
     rules: Any = None
     match client:
         case "Claude Code":

@@ -44,7 +44,7 @@ class OAuthSettings:
     client_metadata_url: str = ""
     """The URL of a Client ID Metadata Document."""
     grant_type: str = ""
-    """``client_credentials``: the client itself gets the tokens, and nobody logs in."""
+    """``client_credentials``: the client itself gets the tokens, without a person's login."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,8 @@ class ServerConfig:
 
 
 def clean_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return headers without blanks and line breaks around their values, which do not belong to them (RFC
-    9110, section 5.5). Raises ConfigError, which names the header but has no value."""
+    """Return headers without blanks and line breaks around their values, which do not belong to them
+    (RFC 9110, section 5.5). Raises ConfigError, which names the header but has no value."""
     for name, value in headers.items():
         token = _TOKEN.match(name)
         if token is None or token[0] != name:

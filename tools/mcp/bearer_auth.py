@@ -3,7 +3,6 @@ only callers can ask the person, unless the settings say that the client logs in
 
 import logging
 from collections.abc import AsyncGenerator
-from typing import Any
 
 import httpx2
 from mcp.client.auth.utils import (
@@ -11,10 +10,9 @@ from mcp.client.auth.utils import (
     extract_scope_from_www_auth,
 )
 from mcp.shared.auth import OAuthToken
-from pydantic_core import from_json
 
 from tools.mcp.login import LoginChallenge, LoginDialog
-from tools.mcp.stored_login import StoredLogin
+from tools.mcp.stored_login import StoredLogin, oauth_error
 
 log = logging.getLogger(__name__)
 
@@ -91,18 +89,3 @@ class BearerAuth(StoredLogin):
         lost = oauth_error(await response.aread())[0] in LOST_GRANT_ERRORS
         if lost and await self._is_current(used):
             await self.drop_tokens()
-
-
-def json_object(body: bytes) -> dict[str, Any] | None:
-    """Parse a body; None: it is not a JSON object."""
-    try:
-        value = from_json(body)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def oauth_error(body: bytes) -> tuple[str, str]:
-    """Return error and description of an OAuth error (RFC 6749, section 5.2); empty without."""
-    values = json_object(body) or {}
-    return str(values.get("error") or ""), str(values.get("error_description") or "")

@@ -17,11 +17,10 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthMetadata
 
 from agent.util.programs import open_in_browser
 from tools.config.servers import ServerConfig
-from tools.mcp.bearer_auth import json_object, oauth_error
 from tools.mcp.credentials import CredentialStore
 from tools.mcp.login import LoginChallenge, LoginDialog, LoginError
 from tools.mcp.login_page import LoginPage, serve_login_page
-from tools.mcp.stored_login import StoredLogin
+from tools.mcp.stored_login import StoredLogin, json_object, oauth_error
 from tools.sanitize import clean_line
 
 MAX_REASON_CHARS = 300

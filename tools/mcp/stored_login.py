@@ -15,6 +15,7 @@ from mcp.shared.auth import (
     ProtectedResourceMetadata,
 )
 from pydantic import AnyUrl
+from pydantic_core import from_json
 
 from tools.config.servers import ServerConfig
 from tools.mcp.credentials import CredentialStore
@@ -131,3 +132,18 @@ class StoredLogin(OAuthClientProvider):
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Do nothing: it is written with the first token, and without one it is of no use."""
+
+
+def json_object(body: bytes) -> dict[str, Any] | None:
+    """Parse a body; None: it is not a JSON object."""
+    try:
+        value = from_json(body)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def oauth_error(body: bytes) -> tuple[str, str]:
+    """Return error and description of an OAuth error (RFC 6749, section 5.2); empty without."""
+    values = json_object(body) or {}
+    return str(values.get("error") or ""), str(values.get("error_description") or "")

@@ -386,7 +386,7 @@ async def test_client_credentials_need_nobody(
     assert (await call(host, "read")).failed and not second.requests
 
 
-async def test_client_credentials_that_are_wrong_are_said_to_be(
+async def test_wrong_client_credentials_are_reported(
     oauth: OAuthServer, make_host: MakeHost, store: Path
 ) -> None:
     settings = OAuthSettings("ci", "wrong", grant_type="client_credentials")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.server.input import client_mcp
+from agent.server.input import declared_tools
 from tests.support.endpoint import Serve, api_error
 from tests.support.invariants import check
 from tests.support.requests import plain_option
@@ -111,7 +111,7 @@ async def test_failing_client_server_is_listed_with_error(
     words: str,
 ) -> None:
     if body is None or kind == "text/event-stream":  # which may go on
-        monkeypatch.setattr(client_mcp, "STARTUP_SECONDS", 1.0)
+        monkeypatch.setattr(declared_tools, "STARTUP_SECONDS", 1.0)
     served = await serve(final("Without it."), server={"private_urls": True})
     with odd_server(status, body, kind) as url:
         response = check(await served.stream(input="x", tools=[tool(url, **fields)]))

@@ -11,6 +11,7 @@ from websockets.asyncio.client import connect
 
 from agent.events import AgentSteered, Response
 from agent.server.input.conversation_items import turn_items, without_item
+from agent.server.responses import request_planner
 from agent.store.api_conversations import ItemTurn
 from agent.store.conversations import Store
 from agent.store.event_codec import encode_line, pack, read_record
@@ -106,22 +107,19 @@ async def test_turn_is_refused_that_another_process_was_faster_than(
     served = await serve(HELLO)
     client = served.client()
     name = (await client.conversations.create(items=[{"role": "user", "content": "Ann"}])).id
-    conversations, response = (
-        served.service.conversations,
-        Response(id="resp_other", created_at=0, model="m", status="completed"),
-    )
+    response = Response(id="resp_other", created_at=0, model="m", status="completed")
     other = Store(served.runtime.paths.store)
     conversation = other.load(name)
-    new_inputs = conversations.new_inputs
+    list_new_inputs = request_planner.list_new_inputs
 
     def begun_meanwhile(*args: Any) -> Any:
         other.begin(conversation, "First", response)
         if ended:
             other.finish(conversation, response)
-        return new_inputs(*args)
+        return list_new_inputs(*args)
 
     with monkeypatch.context() as slow:
-        slow.setattr(conversations, "new_inputs", begun_meanwhile)
+        slow.setattr(request_planner, "list_new_inputs", begun_meanwhile)
         error = api_error(await served.post({"conversation": name, "input": "Second"}), 400)
     assert error["code"] == "conversation_locked"
     if not ended:

@@ -59,6 +59,8 @@ def _without_root_reference(schema: dict[str, Any]) -> dict[str, Any]:
         if "$ref" not in schema:
             return schema
         reference, target = schema["$ref"], None
+        if reference == "#" and schema.get("type") == "object":  # it says nothing more
+            return {key: value for key, value in schema.items() if key != "$ref"}
         if isinstance(reference, str) and reference.startswith("#/"):
             target = schema
             for step in reference[2:].split("/"):

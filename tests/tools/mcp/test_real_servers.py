@@ -64,7 +64,8 @@ async def test_everything_server_result_kinds(everything: Host, tmp_path: Path) 
     blob = await host.call(
         tool(host, "everything__get_resource_reference"), {"resourceType": "Blob", "resourceId": 2}
     )
-    assert "[resource demo://resource/dynamic/blob/2 " in blob.text and "kept in" in blob.text
+    # It is declared as text/plain.
+    assert "[resource demo://resource/dynamic/blob/2]\nResource 2: This is a base64" in blob.text
     links = await host.call(tool(host, "everything__get_resource_links"), {"count": 2})
     assert links.text.count("[resource link") == 2
     seen: list[float] = []

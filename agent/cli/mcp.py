@@ -144,7 +144,7 @@ def _indented(text: str) -> str:
     return "\n  ".join(text.splitlines())
 
 
-@app.command("get", hidden=True)
+@app.command("get", hidden=True, epilog="Example: agent mcp get git")
 @app.command(epilog="Example: agent mcp inspect git")
 def inspect(
     name: NameArgument,

@@ -318,7 +318,7 @@ def search(
         echo(f"There may be more: add a word of the name{by_limit}.", file=sys.stderr)
 
 
-@app.command("rm", hidden=True)
+@app.command("rm", hidden=True, epilog="Example: agent mcp rm git")
 @app.command(epilog="Example: agent mcp remove git")
 def remove(name: NameArgument, scope: ScopeOption = "user") -> None:
     """Remove a server from your mcp.json."""

@@ -40,7 +40,7 @@ async def test_attacks_are_repelled(group: str, monkeypatch: pytest.MonkeyPatch)
         for attempt in tried
         if not attempt.repelled or attempt.load.memory_mib > 3 * MAX_MEMORY_MIB
     ]
-    assert len(tried) >= 2 and not missed
+    assert len(tried) >= min(2, len(names)) and not missed
 
 
 def test_markdown_table_counts_and_names_what_missed() -> None:

@@ -73,8 +73,9 @@ class PeerServer:
         while not self._is_healthy():
             if not self.is_running or time.monotonic() > deadline:
                 self.kill()
+                last = self._log.read_text(errors="replace").strip().rpartition("\n")[2]
                 raise BenchmarkSkippedError(
-                    f"{self.name} does not start; its last words are in {self._log}."
+                    f"{self.name} does not start; {self._log} ends with: {last}"
                 )
             time.sleep(0.1)
 

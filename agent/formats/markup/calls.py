@@ -331,10 +331,10 @@ class ObjectReader(JsonReader):
 
     def close(self, complete: bool, *, end: int | None = None) -> None:
         if not self._is_open and not complete:
-            self._segments.repair("call_cut", self.start, self.raw)
+            self._segments.repair("call_cut", self.start, self.raw.rstrip())
             return
         if not self._is_open:  # a call without a name: its result will say so
-            self._ending, self._unexpected = self.raw, []
+            self._ending, self._unexpected = self.raw.rstrip(), []
         super().close(complete, end=end)
 
 
@@ -370,7 +370,9 @@ class TagReader(CallReader):
                 break
             else:
                 self._unexpected.append(self._take_until(self._tag_starts))
-        if self._ending == "{}" and not self._buffer.text:
+                while (text := (yield from self._more())) and text[0] not in self._tag_starts:
+                    self._unexpected.append(self._take_until(self._tag_starts))
+        if self._ending == "{}" and not self._buffer.text.strip():
             self._ending = ""  # not a tag so far
         return (yield from self._read_end())
 

@@ -221,7 +221,7 @@ async def servers(folder: Path, work: Path) -> None:
 
 
 async def context(folder: Path, work: Path) -> None:
-    async with photographing(folder, work, (110, 27), context=2048) as photographer:
+    async with photographing(folder, work, (110, 27), context=4096) as photographer:
         app = photographer.app
         for prompt in (
             "What is 12*34?",

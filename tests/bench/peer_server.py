@@ -12,8 +12,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 from tests.bench import CACHE, BenchmarkSkippedError
 
+IDLE_SECONDS = 120.0
+"""Time that a server which is starting may spend without using the processor."""
 STOP_SECONDS = 10.0
 """Seconds that a server has to end."""
 
@@ -24,7 +28,7 @@ class PeerServer:
     name: str
     """What errors and its log file call it."""
     start_seconds: float = 120.0
-    """Seconds that it may take to start."""
+    """Seconds of the processor that it may take to start."""
 
     def __init__(self, port: int | None = None) -> None:
         with socket.socket() as free:
@@ -69,15 +73,26 @@ class PeerServer:
                 env={**os.environ, **self.environment()},
                 start_new_session=True,  # so that it can be killed with processes of its own
             )
-        deadline = time.monotonic() + self.start_seconds
+        worked, worked_at = 0.0, time.monotonic()
         while not self._is_healthy():
-            if not self.is_running or time.monotonic() > deadline:
+            if (used := self._cpu_seconds()) > worked:
+                worked, worked_at = used, time.monotonic()
+            hangs = used > self.start_seconds or time.monotonic() > worked_at + IDLE_SECONDS
+            if not self.is_running or hangs:
                 self.kill()
                 last = self._log.read_text(errors="replace").strip().rpartition("\n")[2]
                 raise BenchmarkSkippedError(
                     f"{self.name} does not start; {self._log} ends with: {last}"
                 )
             time.sleep(0.1)
+
+    def _cpu_seconds(self) -> float:
+        """What its processes have used since it started."""
+        with suppress(psutil.Error):
+            parent = psutil.Process(self._process.pid) if self._process else psutil.Process()
+            times = [process.cpu_times() for process in (parent, *parent.children(recursive=True))]
+            return sum(used.user + used.system for used in times)
+        return 0.0
 
     def stop(self) -> None:
         """Ask it to end, and wait for that; what is left of its own processes is killed."""

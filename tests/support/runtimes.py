@@ -37,6 +37,7 @@ async def make_runtime(tmp_path: Path, model_cache: Path) -> AsyncIterator[MakeR
             model = model or resolve.resolve_model("tiny", paths)
             loader = ModelLoader(model, paths, script, context)
             runtime = Runtime(loader, toolbox.host, toolbox.policy)
+            runtime.server_wait_seconds = 300.0
             stack.push_async_callback(runtime.close)
             await runtime.start()
             await runtime.ready()

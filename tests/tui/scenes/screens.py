@@ -139,7 +139,9 @@ def open_store(driver: AppDriver) -> Store:
 
 async def conversations(driver: AppDriver) -> None:
     open_store(driver)
-    await driver.pilot.press("f5", *"seine")
+    await driver.pilot.press("f5")
+    await driver.expect_text("Type to search titles")
+    await driver.pilot.press(*"seine")
     driver.app.screen.query_one(Input).cursor_blink = False
     await driver.expect_text("Old river")
 

@@ -12,7 +12,7 @@ import os  # noqa: E402
 import sys  # noqa: E402
 from typing import Any  # noqa: E402
 
-from agent.cli.process import require_app_terminal, run_guarded  # noqa: E402
+from agent.cli.process import require_app_terminal, run_app, run_guarded  # noqa: E402
 from agent.util import gc_tuning  # noqa: E402
 
 TEXT_OPTIONS = ("--model", "--tools", "--approve", "--system")
@@ -66,8 +66,6 @@ def _run_app(*, continue_latest: bool = False, **launch: Any) -> None:
     from agent.config.launch import LaunchOptions
 
     launch_options = confirm_folder(LaunchOptions(**launch))
-    from agent.cli.app import run_app
-
     sys.exit(run_app(launch_options, continue_latest=continue_latest))
 
 

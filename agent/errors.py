@@ -14,12 +14,14 @@ class UserError(AgentError):
 
 
 @contextmanager
-def user_errors(*kinds: type[AgentError], ending: str = "") -> Iterator[None]:
-    """Raise errors of these kinds as UserError, with their message and ``ending``."""
+def user_errors(*kinds: type[Exception], failure: str = "") -> Iterator[None]:
+    """Raise errors of these kinds as UserError, with their message, or else "FAILURE: CAUSE."."""
     try:
         yield
     except kinds as error:
-        raise UserError(f"{error}{ending}") from error
+        raise UserError(
+            f"{failure}: {describe_cause(error)}." if failure else str(error)
+        ) from error
 
 
 def describe_cause(error: Exception) -> str:

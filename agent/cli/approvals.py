@@ -9,7 +9,7 @@ import typer
 from agent.cli.completion import complete_approval
 from agent.cli.options import flag
 from agent.config.paths import user_paths
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from agent.util.sanitize import echo, sanitize
 from tools.policy.approval_store import ApprovalStore, StoredApproval
 
@@ -61,10 +61,8 @@ def revoke(
     stored = store.approvals()
     chosen = stored if everything else [_find(name, stored) for name in approvals or ()]
     for approval in dict.fromkeys(chosen):
-        try:
+        with user_errors(OSError, failure=f"Cannot write {store.path}"):
             store.revoke(approval)
-        except OSError as error:
-            raise UserError(f"Cannot write {store.path}: {error.strerror}.") from error
         echo(f"Revoked in {approval.folder}: {_line(approval)}")
 
 

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from agent import bootstrap
 from agent.cli.process import stop_on_signals
 from agent.config.launch import LaunchOptions
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from agent.events import MIN_SPEED_TOKENS
 from agent.runtime.runtime import Runtime
 from agent.server.app import create_app
@@ -114,20 +114,17 @@ async def _run(
             await runtime.ready(progress.load)
             if results is None:
                 return await _count(app.state.service, lines, progress)
-            try:
-                with results:
-                    missing = results.missing(lines)
-                    progress.begin(len(lines) - len(missing))
-                    digests = {line.custom_id: line.digest for line in missing}
+            failure = f"--output: {results.path} cannot be written"
+            with user_errors(OSError, failure=failure), results:
+                missing = results.missing(lines)
+                progress.begin(len(lines) - len(missing))
+                digests = {line.custom_id: line.digest for line in missing}
 
-                    def take(result: dict[str, Any]) -> None:
-                        results.add(result | {"request_digest": digests[result["custom_id"]]})
-                        progress.advance(jobs.output_tokens(result))
+                def take(result: dict[str, Any]) -> None:
+                    results.add(result | {"request_digest": digests[result["custom_id"]]})
+                    progress.advance(jobs.output_tokens(result))
 
-                    await runner.run(missing, take)
-            except OSError as error:
-                message = f"--output: {results.path} cannot be written: {error.strerror}."
-                raise UserError(message) from error
+                await runner.run(missing, take)
         echo(progress.summary(results), file=sys.stderr)
         return EXIT_FAILED if results.failed else EXIT_DONE
     except asyncio.CancelledError:

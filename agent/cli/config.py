@@ -24,7 +24,7 @@ from agent.config.settings import (
     save_setting,
     settings_file,
 )
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from agent.models.resolve import default_name, lasting_name
 from agent.util import private_files
 from agent.util.programs import find_program, require_program
@@ -111,10 +111,8 @@ def edit() -> None:
     if not command:
         raise UserError(f"No editor found: set EDITOR, or edit {path} yourself.")
     private_files.make_folder(path.parent)
-    try:
+    with user_errors(OSError, failure=f"Cannot run the editor {command[0]}"):
         code = subprocess.run([require_program(command[0]), *command[1:], str(path)]).returncode
-    except OSError as error:
-        raise UserError(f"Cannot run the editor {command[0]}: {error.strerror}.") from error
     if code:
         print(f"agent: {command[0]} ended with exit code {code}.", file=sys.stderr)
     _warn_wrong_keys(load_settings(user_paths()))

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from agent.config.launch import LaunchOptions
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from agent.server.http.options import DEFAULT_HOST, DEFAULT_PORT, ServerOptions
 from agent.util import private_files, process, programs
 from agent.util.sanitize import echo
@@ -297,7 +297,8 @@ def save(profile: ClientProfile, fields: dict[str, Any]) -> None:
     if not profile.path:
         raise UserError(f"{profile.title} has no file for this: its variables are its settings.")
     path = Path.home() / profile.path
-    try:
+    failure = f"{path} is not plain {path.suffix[1:].upper()}, so nothing was changed"
+    with user_errors(ValueError, failure=failure):
         text = path.read_text("utf-8") if path.exists() else ""
         changed = _merged_text(text, filled(profile.saved, fields), toml=path.suffix == ".toml")
         private_files.make_folder(path.parent)
@@ -305,9 +306,6 @@ def save(profile: ClientProfile, fields: dict[str, Any]) -> None:
         if text and changed != text:
             private_files.write_text(backup, text)
         private_files.write_text(path, changed)
-    except ValueError as error:
-        kind = path.suffix[1:].upper()
-        raise UserError(f"{path} is not plain {kind}, so nothing was changed: {error}.") from error
     before = f"; {backup} is as before" if text else ""
     echo(f"{path} has the server at {fields['root']} now{before}.")
     echo(f"Use it: agent serve --model {fields['model']}, then {profile.use.format_map(fields)}")

@@ -16,7 +16,6 @@ import typer.core
 import typer.main
 
 from agent.cli import trust
-from agent.cli.app import run_app
 from agent.cli.completion import (
     COMPLETION_VARIABLE,
     complete_client,
@@ -38,7 +37,7 @@ from agent.cli.options import (
     flag,
     takes_launch_options,
 )
-from agent.cli.process import require_app_terminal
+from agent.cli.process import require_app_terminal, run_app
 from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths
 from agent.errors import UserError
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
     from tui.session import Serving
 
 
-SPREAD_GROUPS = {"mcp": ("mcp", "mcp_edit", "mcp_login")}
+SPREAD_GROUPS = {"mcp": ("mcp", "mcp_edit")}
 """Groups of commands that are in several modules; any other is in the module of its name."""
 
 
@@ -461,20 +460,10 @@ def parse(
 
     Reads a JSON array of ids a line; prints its segments and repairs as a JSON object a line.
     """
+    options = dict(locals())
     from agent.cli.parse import run as run_parse
 
-    names = [name.strip() for name in tools.split(",") if name.strip()] if tools else None
-    raise typer.Exit(
-        run_parse(
-            sys.stdin,
-            sys.stdout,
-            text=text,
-            tools=names,
-            format=format,
-            model=model,
-            chat_template=chat_template,
-        )
-    )
+    raise typer.Exit(run_parse(sys.stdin, sys.stdout, **options))
 
 
 @app.command(epilog="Example: agent doctor --model gpt-oss-20b --bench")

@@ -1,19 +1,18 @@
-"""`agent mcp …`: lists, inspects and calls MCP servers, and is one; `mcp_edit` and `mcp_login` have the
-commands that change something. The docstrings are the help texts."""
+"""`agent mcp …`: lists, inspects and calls MCP servers, and is one; `mcp_edit` has the commands that
+change something. The docstrings are the help texts."""
 
 import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from agent.cli import login_prompt
 from agent.cli.completion import complete_server
 from agent.cli.mcp_forms import FormAnswers
-from agent.cli.mcp_json import inspection_object, print_json, result_object, server_object
 from agent.cli.options import (
     HostOption,
     PortOption,
@@ -28,13 +27,13 @@ from agent.config.paths import user_paths
 from agent.errors import UserError, user_errors
 from agent.server.http.options import DEFAULT_HOST
 from agent.util.process import EXIT_DONE, EXIT_FAILED
-from agent.util.sanitize import echo
-from tools.config.servers import ConfigError, ServerConfig
+from agent.util.sanitize import echo, escape_json
+from tools.config.servers import ServerConfig
 from tools.factory import ToolboxOptions, build_toolbox
 from tools.mcp.host import Host
 from tools.results import protocol_failure
 from tools.sanitize import clean_line, clean_text
-from tools.types import Prompt, Resource, ServerState, Tool
+from tools.types import Prompt, Resource, ServerState, Tool, ToolResult
 
 app = typer.Typer(rich_markup_mode=None)
 NameArgument = Annotated[
@@ -56,20 +55,19 @@ def create_host(root: Path, trust: bool, max_result_chars: int = MAX_RESULT_CHAR
     paths = user_paths()
     if not root.is_dir():
         raise UserError(f"--root: {root} is not a folder.")
-    with user_errors(ConfigError, ending="."):
-        return build_toolbox(
-            ToolboxOptions(
-                root=root,
-                max_result_chars=max_result_chars,
-                results_folder=paths.cache / "results",
-                server_homes=paths.cache / "mcp",
-                user_config=paths.mcp_json,
-                approvals_file=paths.approvals,
-                credentials_file=paths.credentials,
-                own_folders=paths.folders,
-                trust_project=trust,
-            )
-        ).host
+    return build_toolbox(
+        ToolboxOptions(
+            root=root,
+            max_result_chars=max_result_chars,
+            results_folder=paths.cache / "results",
+            server_homes=paths.cache / "mcp",
+            user_config=paths.mcp_json,
+            approvals_file=paths.approvals,
+            credentials_file=paths.credentials,
+            own_folders=paths.folders,
+            trust_project=trust,
+        )
+    ).host
 
 
 def require_config(host: Host, name: str) -> ServerConfig:
@@ -213,10 +211,8 @@ def call(
 ) -> None:
     """Call one tool and print its result, in full if piped; exit code 1 if it fails."""
     forms = FormAnswers(answer or [])
-    try:
+    with user_errors(ValueError, failure="The arguments are not valid JSON"):
         values = json.loads(arguments)
-    except ValueError as error:
-        raise UserError(f"The arguments are not valid JSON: {error}.") from error
     if not isinstance(values, dict):
         raise UserError("The arguments must be one JSON object.")
     piped = as_json or not (sys.stdout and sys.stdout.isatty())
@@ -297,3 +293,85 @@ def serve(
 
     options = McpServeOptions(http, host, port, api_key, store, conversations)
     raise typer.Exit(main(launch, options))
+
+
+# --- JSON, in MCP's own words where it has them ---
+
+
+def print_json(value: object) -> None:
+    """Print a value on one line, which cannot steer a terminal."""
+    echo(escape_json(json.dumps(value, ensure_ascii=False)))
+
+
+def server_object(state: ServerState, config: ServerConfig) -> dict[str, Any]:
+    """Describe a server; ``command`` is as it is written in its file."""
+    return {
+        "name": state.name,
+        "status": state.status,
+        "error": state.error,
+        "transport": state.transport,
+        "protocol": state.protocol or None,
+        "protocol_reason": state.protocol_reason or None,
+        "needs_login": state.needs_login,
+        "command": config.command_line,
+        "project": config.from_project,
+        "ignored": list(config.ignored),
+        "required": state.required,
+        "tools": state.tools,
+        "skipped_tools": dict(state.skipped),
+    }
+
+
+def inspection_object(
+    server: dict[str, Any],
+    tools: list[Tool],
+    resources: list[Resource],
+    prompts: list[Prompt],
+    stderr: str,
+) -> dict[str, Any]:
+    return server | {
+        "instructions": next((tool.server_instructions for tool in tools), "") or None,
+        "tools": [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "inputSchema": tool.parameters,
+                "annotations": {"readOnlyHint": tool.read_only},
+            }
+            for tool in tools
+        ],
+        "resources": [
+            {
+                "uriTemplate" if resource.template else "uri": resource.uri,
+                "name": resource.name,
+                "description": resource.description,
+                "mimeType": resource.mime,
+            }
+            for resource in resources
+        ],
+        "prompts": [
+            {
+                "name": prompt.name,
+                "description": prompt.description,
+                "arguments": [
+                    {"name": name, "required": required} for name, required in prompt.arguments
+                ],
+            }
+            for prompt in prompts
+        ],
+        "stderr": stderr,
+    }
+
+
+def result_object(result: ToolResult) -> dict[str, Any]:
+    """Describe a result as MCP's CallToolResult; ``text`` names the files that hold binary data."""
+    described: dict[str, Any] = {
+        "isError": result.failed,
+        "content": result.content,
+        "text": result.text,
+    }
+    if result.failure == "protocol":
+        described["error"] = {"code": result.code, "message": result.text}
+    if result.structured is not None:
+        described["structuredContent"] = result.structured
+    return described

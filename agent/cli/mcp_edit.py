@@ -1,4 +1,5 @@
-"""`agent mcp add`, `search`, `remove` and `import`: they change the person's mcp.json."""
+"""`agent mcp add`, `search`, `remove` and `import` change the person's mcp.json, `login` and `logout`
+their tokens."""
 
 import json
 import shlex
@@ -9,9 +10,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from agent.cli.mcp import JsonOption, NameArgument, create_host, run_with, state_of
-from agent.cli.mcp_json import print_json
-from agent.cli.options import flag
+from agent.cli.completion import complete_server
+from agent.cli.login_prompt import terminal_dialog
+from agent.cli.mcp import (
+    JsonOption,
+    NameArgument,
+    RootOption,
+    configured_names,
+    create_host,
+    print_json,
+    require_config,
+    run_with,
+    state_of,
+)
+from agent.cli.options import TrustOption, flag
 from agent.cli.trust import agrees, can_ask
 from agent.config.paths import user_paths
 from agent.errors import UserError, user_errors
@@ -20,12 +32,22 @@ from agent.util.sanitize import echo
 from tools.config import edit
 from tools.config import registry as mcp_registry
 from tools.config.importers import plan_import
-from tools.config.servers import ConfigError
+from tools.config.servers import ServerConfig
+from tools.mcp.credentials import CredentialStore
 from tools.mcp.host import Host
+from tools.mcp.login import LoginError
 from tools.run_later import PROJECT_FILES
 from tools.sandbox.isolation import best_isolation
 
 app = typer.Typer(rich_markup_mode=None)
+ServerArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|URL",
+        help="A name from agent mcp list, or the URL of a server.",
+        autocompletion=complete_server,
+    ),
+]
 
 
 class _AddCommand(TyperCommand):
@@ -125,16 +147,14 @@ def add(
     elif command or transport or cwd or sandbox:
         raise UserError("--from takes no COMMAND, --transport, --cwd or --sandbox.")
     else:
-        with user_errors(ConfigError, ending="."):
-            known = edit.server_names(path)
+        known = edit.server_names(path)
         if name in known and not force:
             raise UserError(f"{path} has a server {name!r} already; --force replaces it.")
         entry = _registry_entry(from_registry, registry, settings, remote)
         if not yes and not agrees(f"Add it to {path} as {name}?"):
             echo("Nothing was changed.")
             return
-    with user_errors(ConfigError, ending="."):
-        edit.add(path, {name: entry}, replace=force)
+    edit.add(path, {name: entry}, replace=force)
     echo(f"{name} is in {path}; agent mcp inspect {shlex.quote(name)} shows what it offers.")
     if entry.get("args"):
         echo(f"It runs  {edit.describe_entry(entry)}")
@@ -151,13 +171,10 @@ def add_json(
 ) -> None:
     """Add a server by its settings, in the spelling of any client."""
     path = _scope_path(scope)
-    try:
+    with user_errors(ValueError, failure="The settings are not valid JSON"):
         values = json.loads(entry)
-    except ValueError as error:
-        raise UserError(f"The settings are not valid JSON: {error}.") from error
-    with user_errors(ConfigError, ending="."):
-        edit.add(path, {name: values}, replace=force)
-        ignored = edit.check(name, values).ignored
+    edit.add(path, {name: values}, replace=force)
+    ignored = edit.check(name, values).ignored
     echo(f"{name} is in {path}; agent mcp inspect {shlex.quote(name)} shows what it offers.")
     if ignored:
         echo(f"Not understood in its settings: {', '.join(ignored)}")
@@ -198,9 +215,8 @@ def _registry_entry(
 ) -> dict[str, Any]:
     """The entry of a server of the registry, with these values in its tables; prints what it runs."""
     identifier, _, version = server_id.partition("@")
-    with user_errors(ConfigError, ending="."):
-        server = mcp_registry.fetch(address, identifier, version or "latest")
-        installation = mcp_registry.installation(server, remote=remote)
+    server = mcp_registry.fetch(address, identifier, version or "latest")
+    installation = mcp_registry.installation(server, remote=remote)
     entry = installation.entry
     for table, values in settings.items():
         if values:
@@ -298,8 +314,7 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Search the MCP registry; agent mcp add NAME --from ID adds one."""
-    with user_errors(ConfigError, ending="."):
-        matches = mcp_registry.search(registry, words, limit)
+    matches = mcp_registry.search(registry, words, limit)
     servers = matches.servers
     for server in () if as_json else servers:
         status = "" if server.status == "active" else f"  ({server.status})"
@@ -323,8 +338,7 @@ def search(
 def remove(name: NameArgument, scope: ScopeOption = "user") -> None:
     """Remove a server from your mcp.json."""
     path = _scope_path(scope)
-    with user_errors(ConfigError, ending="."):
-        edit.remove(path, name)
+    edit.remove(path, name)
     echo(f"Removed {name} from {path}.")
 
 
@@ -334,8 +348,7 @@ def import_servers(
 ) -> None:
     """Import the servers of Claude, Codex, Cursor, VS Code and others; shows them and asks."""
     path = user_paths().mcp_json
-    with user_errors(ConfigError, ending="."):
-        plan = plan_import(Path.home(), path)
+    plan = plan_import(Path.home(), path)
     entries = plan.entries
     for line in plan.lines:
         echo(f"  {line}")
@@ -347,6 +360,68 @@ def import_servers(
     if not yes and not agrees(f"Add {len(entries)} to {path}?"):
         echo("Nothing was changed.")
         return
-    with user_errors(ConfigError, ending="."):
-        edit.add(path, entries)
+    edit.add(path, entries)
     echo(f"{len(entries)} added to {path}.")
+
+
+@app.command(
+    epilog="Examples: agent mcp login web  ·  agent mcp login https://example.org/mcp --device"
+)
+def login(
+    name: ServerArgument,
+    scope: list[str] | None = typer.Option(
+        None, metavar="SCOPE", help="Ask for this scope as well (repeatable)."
+    ),
+    browser: bool = typer.Option(True, help="Open the login page, or only print its address."),
+    device: bool = flag(
+        "--device", help="Log in on any machine with a code, where the server can."
+    ),
+    root: RootOption = Path(),
+    trust_project: TrustOption = False,
+) -> None:
+    """Log in to an HTTP server in the browser; its tokens are stored for later runs.
+
+    With the browser on another machine, paste the address that it ends at.
+    """
+    host = create_host(root, trust_project)
+    config = _find_server(host, name)
+    if config.problem or not config.enabled:
+        # Its headers may hold what only a server that someone agreed to should see.
+        raise UserError(f"The server {name} {config.problem or 'is disabled'}.")
+    if config.url is None:
+        raise UserError(f"{name} is a stdio server; it needs no login.")
+
+    async def work(host: Host) -> int:
+        dialog = terminal_dialog(browser=browser, device=device)
+        try:
+            await host.log_in(config.name, dialog, scopes=scope or [])
+        except LoginError as error:
+            echo(f"agent: {error}", file=sys.stderr)
+            return EXIT_FAILED
+        echo(f"Logged in to {name}.")
+        return EXIT_DONE
+
+    raise typer.Exit(run_with(host, work))
+
+
+def _find_server(host: Host, name: str) -> ServerConfig:
+    """The settings of a server, or of one that is in no file and given by its URL."""
+    if not name.startswith(("http://", "https://")):
+        return require_config(host, name)
+    for configured in configured_names(host):
+        config = require_config(host, configured)
+        if config.url == name:
+            return config
+    config = ServerConfig(name, url=name, trusted=True)
+    host.add_servers([config], connect=False)
+    return config
+
+
+@app.command(epilog="Example: agent mcp logout web")
+def logout(name: ServerArgument, root: RootOption = Path()) -> None:
+    """Log out: delete a server's tokens."""
+    from tools.mcp.oauth import log_out
+
+    config = _find_server(create_host(root, trust=False), name)
+    log_out(config, CredentialStore(user_paths().credentials))
+    echo(f"Logged out of {name}; its tokens are deleted.")

@@ -263,10 +263,8 @@ def remove(
         if not can_ask():
             raise UserError(f"This deletes {folder} ({_format_size(size)}); pass --yes to confirm.")
         typer.confirm(f"Delete {folder} ({_format_size(size)})?", abort=True, err=True)
-    try:
+    with user_errors(OSError, failure=f"Cannot delete {folder}"):
         shutil.rmtree(folder)
-    except OSError as error:
-        raise UserError(f"Cannot delete {folder}: {error.strerror}.") from error
     echo(f"Removed {model.name}; {_format_size(size)} are free again.")
 
 
@@ -283,10 +281,8 @@ def cache(
         size = sum(stat.st_size for _, stat in files)
         echo(f"{folder}: {_format_size(size)} in {len(files)} files")
         return
-    try:
+    with user_errors(OSError, failure=f"Cannot delete {folder}"):
         size = disk_cache.clear(folder)
-    except OSError as error:
-        raise UserError(f"Cannot delete {folder}: {error.strerror}.") from error
     echo(f"Emptied the prefix cache; {_format_size(size)} are free again.")
 
 

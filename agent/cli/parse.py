@@ -20,21 +20,22 @@ def run(
     stdout: TextIO,
     *,
     text: bool,
-    tools: list[str] | None,
+    tools: str | None,
     format: str,
     model: str | None = None,
     chat_template: Path | None = None,
 ) -> int:
     """Parse each line of ids, or with ``text`` all of stdin as markup; return the exit code. ``tools``:
-    None: calls are reported as written. ``model``: has the ids' vocabulary. ``chat_template``: a file
-    that the format is derived from. Raises UserError."""
+    names with commas between them; None: calls are reported as written. ``model``: has the ids'
+    vocabulary. ``chat_template``: a file that the format is derived from. Raises UserError."""
     if chat_template is not None and not text:
         raise UserError("A chat template has no token ids: give --text.")
     if format not in FORMATS:
         raise UserError(f"There is no format {format!r}; known: {', '.join(FORMATS)}.")
     if format != "harmony" and not text and model is None:
         raise UserError(f"The ids of {format} differ from model to model: give --model or --text.")
-    recipients = None if tools is None else Recipients(tools, TOOL_ALIASES)
+    names = [name.strip() for name in (tools or "").split(",") if name.strip()]
+    recipients = Recipients(names, TOOL_ALIASES) if tools else None
     form = _load_format(format, model) if chat_template is None else _derive_format(chat_template)
     ascii_only = (stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
     failed, sanitize = False, sanitizer_for(stdout)
@@ -79,10 +80,8 @@ def _derive_format(path: Path) -> protocol.Format:
         raise UserError(f"Cannot read {path}: {error}") from error
     if detect.is_harmony({"tokenizer.chat_template": source}):
         return harmony_format()
-    try:
+    with user_errors(UnusableTemplateError, failure="The chat template cannot be used"):
         return detect.template_format(source)
-    except UnusableTemplateError as error:
-        raise UserError(f"The chat template cannot be used: {error}.") from error
 
 
 def harmony_format() -> protocol.Format:

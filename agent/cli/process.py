@@ -1,4 +1,5 @@
-"""Runs a command as a process: what went wrong becomes one sentence on stderr and an exit code."""
+"""Runs a command as a process: what went wrong becomes one sentence on stderr and an exit code. Runs
+the app, and says on the terminal afterwards how its conversation is resumed."""
 
 import math
 import os
@@ -8,8 +9,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
+from agent.config.launch import LaunchOptions
 from agent.util import process
 from agent.util.sanitize import echo
 from agent.util.user_files import provide_home
@@ -82,6 +84,26 @@ def require_app_terminal(instead: str = "use agent run here") -> None:
         )
 
 
+def run_app(launch: LaunchOptions, **options: Any) -> int:
+    """Run the app with these options of `tui.session.Session` and return its exit code."""
+    from tui.main import main  # no other command imports it
+
+    began = time.time()
+    code = main(launch, **options)
+    if code == process.EXIT_DONE and sys.stderr.isatty():
+        _print_resume_hint(began)
+    return code
+
+
+def _print_resume_hint(began: float) -> None:
+    from agent.config.paths import user_paths
+    from agent.store.lookup import conversation_of_process, short_id
+
+    name = conversation_of_process(user_paths().store, os.getpid(), began)
+    if name is not None:
+        echo(f"Resume this conversation with: agent --resume {short_id(name)}", file=sys.stderr)
+
+
 def _require_files() -> None:
     """Raise UserError if the limit of open files is too low for asyncio to start."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -119,10 +141,13 @@ def _explain(error: Exception) -> tuple[str, int]:
     from agent.config.paths import user_paths
     from agent.engine.protocol import EngineError
     from agent.errors import UserError, system_refusal
+    from tools.config.servers import ConfigError
 
     match error:
         case UserError():
             return str(error), process.EXIT_USAGE
+        case ConfigError():
+            return f"{error}.", process.EXIT_USAGE
         case EngineError():
             return str(error), process.EXIT_FAILED
         case FileNotFoundError() if not _has_folder():

@@ -11,11 +11,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli.app import run_app
 from agent.cli.completion import complete_session
 from agent.cli.options import expand, flag
 from agent.cli.parse import harmony_format
-from agent.cli.process import require_app_terminal
+from agent.cli.process import require_app_terminal, run_app
 from agent.cli.render import JsonLinesRenderer, Renderer, TerminalRenderer
 from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths
@@ -140,10 +139,8 @@ def export(
         echo(text, end="")
         return
     refuse_link(output)
-    try:
+    with user_errors(OSError, failure=f"Cannot write {output}"):
         private_files.write_text(output, text)
-    except OSError as error:
-        raise UserError(f"Cannot write {output}: {error.strerror}.") from error
 
 
 @app.command(epilog="Example: agent run --resume $(agent sessions fork 3bc06fe5 --before 2) '…'")

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from agent import events as ev
 from agent.engine.protocol import Finished, Generation, Prefill, Request, Tokens, Waiting
-from agent.errors import UserError
+from agent.errors import user_errors
 from agent.formats.protocol import Format
 from agent.turn.context import RunningTurn
 
@@ -27,13 +27,11 @@ class Trace:
     def __init__(self, path: Path) -> None:
         """Open the file. Raises UserError where it cannot be written."""
         self._file: IO[str] | None = None
-        try:
+        with user_errors(OSError, failure=f"--trace: cannot write {path}"):
             number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             self._file = os.fdopen(number, "w", encoding="utf-8")
             if path.is_file():  # a device keeps its mode
                 os.fchmod(number, 0o600)  # an existing file has another mode
-        except OSError as error:
-            raise UserError(f"--trace: cannot write {path}: {error.strerror}.") from error
         self._began = time.perf_counter()
         self._generations = 0
         self._following: set[asyncio.Task[None]] = set()

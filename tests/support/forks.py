@@ -20,8 +20,8 @@ SUPPORT = Path(__file__).parent
 ORIGINS = {
     "commands": [],
     "app": [
-        "agent.cli.app", "tui.main", "tui.app", "tui.terminal.screen",
-        "tui.terminal.bracketed_paste", "tui.commands.view", "tui.controllers.prompt_commands",
+        "tui.main", "tui.app", "tui.terminal.screen", "tui.terminal.bracketed_paste",
+        "tui.commands.view", "tui.controllers.prompt_commands",
         "tui.markdown.streaming", "tui.widgets.exchange", "tui.state.completion",
     ],
 }  # fmt: skip

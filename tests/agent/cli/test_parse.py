@@ -17,7 +17,7 @@ def parse(
     data: str | bytes,
     *,
     text: bool = False,
-    tools: list[str] | None = None,
+    tools: str | None = None,
     format: str = "harmony",
 ) -> Answers:
     raw = data.encode() if isinstance(data, str) else data
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("encoding")
 def test_parse_ids_line_prints_segments(encoding: HarmonyEncoding) -> None:
     markup = "<|channel|>commentary to=mcp.code_interpreter code<|message|>1+1<|call|>"
     ids = encoding.encode(markup, allowed_special="all")
-    code, answers = parse(f"{json.dumps(ids)}\n[]\n", tools=["python"])
+    code, answers = parse(f"{json.dumps(ids)}\n[]\n", tools="python")
     assert code == 0
     assert answers == [
         {
@@ -75,12 +75,12 @@ def test_parse_text_option_reads_markup() -> None:
     ("tools", "kind", "recipient"),
     [
         (None, "tool", "a.b"),
-        ([], "tool_unknown", "a.b"),
-        (["functions.a__b"], "tool", "functions.a__b"),
+        (",", "tool_unknown", "a.b"),
+        ("functions.a__b", "tool", "functions.a__b"),
     ],
 )
 def test_parse_tools_option_resolves_recipients(
-    tools: list[str] | None, kind: str, recipient: str | None
+    tools: str | None, kind: str, recipient: str | None
 ) -> None:
     markup = "<|channel|>commentary to=a.b<|message|>{}<|call|>"
     _, [answer] = parse(markup, text=True, tools=tools)
@@ -131,7 +131,7 @@ def test_parse_other_family_ids_need_model() -> None:
 
 def test_parse_other_family_text_prints_segments() -> None:
     markup = '<think>hm</think>\n\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
-    code, [answer] = parse(markup + "<|im_end|>", text=True, tools=["f"], format="qwen3")
+    code, [answer] = parse(markup + "<|im_end|>", text=True, tools="f", format="qwen3")
     assert code == 0 and answer["repairs"] == []
     segments = [(s["kind"], s["recipient"], s["text"], s["complete"]) for s in answer["segments"]]
     assert segments == [

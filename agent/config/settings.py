@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from agent.config.field_spec import FieldSpec, find_mismatch, is_flag, is_number, is_text
 from agent.config.keys import ACTIONS, KeyBindings, read_bindings
 from agent.config.paths import Paths
-from agent.errors import UserError, describe_cause
+from agent.errors import UserError, describe_cause, user_errors
 from agent.util import private_files
 from agent.util.user_files import read_text
 
@@ -36,144 +36,174 @@ def _choice(*words: str) -> FieldSpec:
     return FieldSpec(f"{', '.join(most)} or {last}", words.__contains__)
 
 
-def _in_table(expected: str) -> FieldSpec:
-    """The values of a key of a table, which has its own reader."""
-    return FieldSpec(expected, lambda value: True)
-
-
 _FLAG = FieldSpec("true or false", is_flag)
 _COUNT = FieldSpec("a whole number of at least 0", lambda v: type(v) is int and v >= 0)
 _SHARE = FieldSpec("a number from 0 to 1", lambda v: is_number(v) and 0 <= v <= 1)
-SETTINGS = {
-    "model": Setting(
+
+
+def _setting(values: FieldSpec, default: str, meaning: str, elsewhere: str = "") -> Any:
+    """A field of `Settings`."""
+    return field(default=None, metadata={"": Setting(values, default, meaning, elsewhere)})
+
+
+def _flag(default: bool, meaning: str, elsewhere: str = "") -> Any:
+    """A field of `Settings` that is true or false, also where the file does not say."""
+    setting = Setting(_FLAG, str(default).lower(), meaning, elsewhere)
+    return field(default=default, metadata={"": setting})
+
+
+def _table(**keys: tuple[str, ...]) -> Any:
+    """A field of `Settings` that is a table, which has its own reader, and the texts about its keys."""
+    settings = {
+        key: Setting(FieldSpec(expected, lambda value: True), *texts)
+        for key, (expected, *texts) in keys.items()
+    }
+    return field(default=None, metadata=settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of config.toml, in the order of docs/configuration.md; None: it does not say."""
+
+    model: str | None = _setting(
         FieldSpec("a name or a path in quotes", is_text),
         "installed, else tiny",
         "the model that answers",
         "`--model`, `agent models default`",
-    ),
-    "effort": Setting(
+    )
+    effort: Literal["low", "medium", "high"] | None = _setting(
         _choice("low", "medium", "high"),
         "medium",
         "how much the model reasons",
         "`--effort`, `/effort`",
-    ),
-    "max_reasoning_tokens": Setting(
+    )
+    max_reasoning_tokens: int | None = _setting(
         _COUNT,
         "no limit",
         "maximum number of reasoning tokens before a call or the answer; 0: none",
         "`--max-reasoning-tokens`",
-    ),
-    "temperature": Setting(
+    )
+    temperature: float | None = _setting(
         FieldSpec("a number from 0 to 1,000,000", lambda v: is_number(v) and 0 <= v <= 1e6),
         "the model's",
         "0: always the likeliest token",
         "`--temperature`, `/sampling`",
-    ),
-    "top_p": Setting(
+    )
+    top_p: float | None = _setting(
         _SHARE,
         "the model's",
         "nucleus sampling: the smallest set of tokens with this total probability",
         "`--top-p`, `/sampling`",
-    ),
-    "top_k": Setting(
+    )
+    top_k: int | None = _setting(
         _COUNT,
         "the model's",
         "sample from the k most likely tokens (0 = all)",
         "`--top-k`, `/sampling`",
-    ),
-    "min_p": Setting(
+    )
+    min_p: float | None = _setting(
         _SHARE,
         "the model's",
         "drop tokens below this fraction of the top probability",
         "`--min-p`, `/sampling`",
-    ),
-    "keep_alive": Setting(
+    )
+    keep_alive: float | None = _setting(
         FieldSpec("a number of seconds", lambda v: is_number(v) and v >= 0),
         "never",
         "how long the model stays loaded without a turn",
         "`agent serve --keep-alive`, `models.toml`",
-    ),
-    "prefix_cache": Setting(
+    )
+    prefix_cache: float | None = _setting(
         FieldSpec("a number of gigabytes", lambda v: is_number(v) and 0 <= v < 1e9),
         "at most 8",
         "gigabytes of prompts on disk as models have read them; unset: 10 % of what is free",
         "`agent models cache`",
-    ),
-    "compact": Setting(
+    )
+    compact: Literal["auto", "off"] | None = _setting(
         _choice("auto", "off"),
         "auto in the app",
         "shorten and summarise a full context, or never",
         "`--compact`, `--no-compact`",
-    ),
-    "view": Setting(
+    )
+    view: Literal["panes", "conversation"] | None = _setting(
         _choice("panes", "conversation"),
         "panes",
         "how the app shows a turn that runs",
         "F2, `/view`",
-    ),
-    "probability_scale": Setting(
+    )
+    probability_scale: Literal["green-red", "blue-orange"] | None = _setting(
         _choice("green-red", "blue-orange"),
         "green-red",
         "the colours of tokens by probability",
         "`/probs`",
-    ),
-    "theme": Setting(
+    )
+    theme: str | None = _setting(
         FieldSpec("a name in quotes", is_text),
         "dark",
         "the app's colours",
         "F4, `/theme`, `NO_COLOR`",
-    ),
-    "titles": Setting(
+    )
+    titles: bool | None = _setting(
         _FLAG, "true", "the model writes a conversation's title while it idles (never `tiny`)"
-    ),
-    "animations": Setting(_FLAG, "true", "whether anything moves by itself in the app"),
-    "token_probabilities": Setting(
-        _FLAG, "false", "record in the app how likely each token was, and the ten likeliest others"
-    ),
-    "responses_days": Setting(
+    )
+    animations: bool = _flag(True, "whether anything moves by itself in the app")
+    token_probabilities: bool = _flag(
+        False, "record in the app how likely each token was, and the ten likeliest others"
+    )
+    responses_days: float | None = _setting(
         FieldSpec("a number of days", lambda v: is_number(v) and v > 0),
         "30",
         "how long responses of `/v1/responses` are stored",
-    ),
-    "responses_max": Setting(
+    )
+    responses_max: int | None = _setting(
         FieldSpec("a whole number", lambda v: type(v) is int and 1 <= v < 1 << 63),
         "10000",
         "how many of them are stored",
-    ),
-    "tools": Setting(
+    )
+    tools: Literal["auto", "search", "all"] | None = _setting(
         _choice("auto", "search", "all"),
         "auto",
         "have the model search for the tools of MCP servers, or tell it all of them; auto: search where"
         " they take more than a tenth of the context",
-    ),
-    "project_instructions": Setting(
-        _FLAG, "true", "read `AGENTS.md` files", "`--no-project-instructions`"
-    ),
-    "unsandboxed_python": Setting(
-        _FLAG, "false", "offer python where no sandbox works, and ask before each call"
-    ),
-    "browser.searxng": Setting(
-        _in_table("an address in quotes"),
-        "none",
-        "the SearXNG server that searches",
-        "`AGENT_SEARXNG`",
-    ),
-    "browser.search": Setting(
-        _in_table("server.tool in quotes"), "none", "the MCP tool that searches"
-    ),
-    "browser.allow_private": Setting(
-        _in_table("a list of networks"), "none", "private networks that the browser may open"
-    ),
-    "network.loopback": Setting(
-        _in_table("true or false"),
-        "false",
-        "whether each command may open ports of its own sandbox",
-    ),
-    "network.hosts": Setting(
-        _in_table("a list of hosts"), "none", "hosts that commands reach without a question"
-    ),
+    )
+    project_instructions: bool = _flag(
+        True, "read `AGENTS.md` files", "`--no-project-instructions`"
+    )
+    unsandboxed_python: bool = _flag(
+        False, "offer python where no sandbox works, and ask before each call"
+    )
+    browser: BrowserSettings | None = _table(  # noqa: RUF009 - it makes a field
+        searxng=(
+            "an address in quotes",
+            "none",
+            "the SearXNG server that searches",
+            "`AGENT_SEARXNG`",
+        ),
+        search=("server.tool in quotes", "none", "the MCP tool that searches"),
+        allow_private=("a list of networks", "none", "private networks that the browser may open"),
+    )
+    network: NetworkAccess | None = _table(  # noqa: RUF009 - it makes a field
+        loopback=(
+            "true or false",
+            "false",
+            "whether each command may open ports of its own sandbox",
+        ),
+        hosts=("a list of hosts", "none", "hosts that commands reach without a question"),
+    )
+    keys: KeyBindings = field(default_factory=KeyBindings)
+    """The keys of the app's actions, and what is wrong with those of the file."""
+
+    @property
+    def prefix_cache_bytes(self) -> int | None:
+        return None if self.prefix_cache is None else int(self.prefix_cache * 1e9)
+
+
+SETTINGS: dict[str, Setting] = {
+    f"{each.name}.{key}" if key else each.name: setting
+    for each in fields(Settings)
+    for key, setting in each.metadata.items()
 }
-"""In the order of docs/configuration.md; the keys of a table as TABLE.KEY."""
+"""By name; the keys of a table as TABLE.KEY."""
 DEFAULTS = {
     **{name: setting.default for name, setting in SETTINGS.items()},
     **{f"keys.{name}": action.keys for name, action in ACTIONS.items()},
@@ -181,44 +211,6 @@ DEFAULTS = {
 """The defaults of all settings, those of the table ``keys`` too."""
 FORMER_NAMES = {"responses_most": "responses_max"}
 """Former names, which files may still use, and the names of today, which win over them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings of config.toml; None: it does not say."""
-
-    compact: Literal["auto", "off"] | None = None
-    model: str | None = None
-    effort: Literal["low", "medium", "high"] | None = None
-    max_reasoning_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    view: Literal["panes", "conversation"] | None = None
-    probability_scale: Literal["green-red", "blue-orange"] | None = None
-    keep_alive: float | None = None
-    """Seconds without a turn after which the model is unloaded; unset: never."""
-    prefix_cache: float | None = None
-    """Gigabytes of what models have read, kept on disk; unset: a tenth of the free ones, at most 8."""
-    tools: Literal["auto", "search", "all"] | None = None
-    project_instructions: bool = True
-    unsandboxed_python: bool = False
-    browser: BrowserSettings | None = None
-    network: NetworkAccess | None = None
-    theme: str | None = None
-    titles: bool | None = None
-    animations: bool = True
-    token_probabilities: bool = False
-    responses_days: float | None = None
-    """Days for which the server's responses are stored; unset: 30."""
-    responses_max: int | None = None
-    keys: KeyBindings = field(default_factory=KeyBindings)
-    """The keys of the app's actions, and what is wrong with those of the file."""
-
-    @property
-    def prefix_cache_bytes(self) -> int | None:
-        return None if self.prefix_cache is None else int(self.prefix_cache * 1e9)
 
 
 def load_settings(paths: Paths) -> Settings:
@@ -282,10 +274,8 @@ def _browser(path: Path, table: object) -> BrowserSettings | None:
         return None  # the module that reads them imports all of browsing
     from tools.builtin.browser.settings import BrowserSettings
 
-    try:
+    with user_errors(ValueError, failure=str(path)):
         browser = BrowserSettings.parse(table, os.environ)
-    except ValueError as error:
-        raise UserError(f"{path}: {error}.") from error
     return None if browser == BrowserSettings() else browser
 
 
@@ -305,10 +295,8 @@ def _network(path: Path, table: object) -> NetworkAccess | None:
         raise UserError(f"{path}: network.loopback must be true or false, not {loopback!r}.")
     if not isinstance(hosts, list) or not all(map(is_text, hosts)):
         raise UserError(f'{path}: network.hosts must be a list of hosts, as in ["wheels.example"].')
-    try:
+    with user_errors(HostError, failure=f"{path}: network.hosts"):
         return NetworkAccess(loopback, tuple(str(HostRule.parse(host)) for host in hosts))
-    except HostError as error:
-        raise UserError(f"{path}: network.hosts: {error}.") from error
 
 
 def save_setting(paths: Paths, name: str, value: object) -> None:

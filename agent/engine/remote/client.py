@@ -61,12 +61,6 @@ class HealthProblem:
     def __str__(self) -> str:
         return "is loading its model" if self.loading else f"does not answer ({self.reason})"
 
-    def max_wait(self, wait: float | None, timing: RemoteTiming) -> float:
-        """Return the seconds to wait for the problem's end. ``wait``: the setting of models.toml."""
-        if wait is not None:
-            return wait
-        return timing.loading_wait if self.loading else timing.unreachable_wait
-
 
 class RemoteVocabulary(Protocol):
     """The vocabulary that this program uses for the model; a Format is one."""
@@ -116,7 +110,11 @@ class RemoteClient:
         return self._http
 
     async def open(self, progress: Callable[[float], None] | None = None) -> None:
-        """Wait until the server is ready, and check what it serves. Raises EngineError."""
+        """Wait until the server is ready, and check what it serves; again, after it was away. Raises
+        EngineError."""
+        if self._http is not None:
+            await self._read_metadata(self._http)
+            return
         http = self._connect()
         try:
             wait = READ_TIMEOUT_SECONDS if self.endpoint.wait is None else self.endpoint.wait
@@ -145,10 +143,6 @@ class RemoteClient:
             timeout=httpx2.Timeout(CONNECT_TIMEOUT_SECONDS, read=READ_TIMEOUT_SECONDS),
             limits=httpx2.Limits(),  # no limit of connections: the server queues requests
         )
-
-    async def refresh(self) -> None:
-        """Check again what the server serves, after it was away. Raises EngineError if unusable."""
-        await self._read_metadata(self.http)
 
     async def _read_metadata(self, http: httpx2.AsyncClient) -> None:
         paths = self.backend.metadata_paths(self.endpoint.model)

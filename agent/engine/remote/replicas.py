@@ -155,10 +155,7 @@ class Replicas:
 
     async def rejoin(self, replica: Replica) -> None:
         """Look at what one that was away serves now. Raises EngineError if that is of no use."""
-        if replica.client.is_open:
-            await replica.client.refresh()
-        else:
-            await replica.client.open()
+        await replica.client.open()
         self._require_same_model()
 
     async def find_ready(self, preferred: Replica) -> Replica | HealthProblem:

@@ -9,7 +9,7 @@ import pytest
 from agent.engine.protocol import EngineError
 from agent.engine.remote.client import RemoteClient
 from agent.engine.remote.endpoint import RemoteEndpoint
-from agent.engine.remote.generation import ServerUnavailableError, read_messages
+from agent.engine.remote.engine import ServerUnavailableError, read_messages
 from agent.formats.harmony.format import HarmonyFormat
 
 

@@ -33,8 +33,8 @@ GENERAL_EXAMPLES = (
     "Explain the difference between TCP and UDP",
     "Write a haiku about a river",
 )
-SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
-"""The end of a split GGUF's stem, as llama.cpp's gguf-split writes it."""
+SPLIT = re.compile(r"-\d{5}-of-(\d{5})$")
+"""The end of a split GGUF's stem, as llama.cpp's gguf-split writes it, with the number of parts."""
 _NAME = re.compile(r"[\w:.@+-]+")
 
 

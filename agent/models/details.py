@@ -15,16 +15,6 @@ from agent.models.listing import ModelRow
 from agent.models.loader import ModelLoader
 from agent.util.prefix import common_prefix_length
 
-QUANTISATION_NAMES = {
-    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K",
-    11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S",
-    17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS",
-    23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M",
-    30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4",
-}  # fmt: skip
-"""By ``general.file_type``: the names of enum llama_ftype
-(https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h)."""
-
 
 def row_model(row: ModelRow, paths: Paths) -> Model:
     return load_catalog(paths).get(row.name) or Model(row.name, path=Path(row.path or row.name))
@@ -84,8 +74,7 @@ def _header_facts(
     size = sum(part.stat().st_size for part in files)
     yield "Size", format_bytes(size) + (f" in {len(files)} files" if len(files) > 1 else "")
     file_type = metadata.get("general.file_type")
-    name = QUANTISATION_NAMES.get(file_type, "") if isinstance(file_type, int) else ""
-    yield "Quantisation", name
+    yield "Quantisation", quantisation_name(file_type) if isinstance(file_type, int) else ""
     architecture = str(metadata.get("general.architecture", ""))
     layers, experts, trained = (
         metadata.get(f"{architecture}.{key}")
@@ -97,6 +86,17 @@ def _header_facts(
     yield "Trained for", f"{trained:,} tokens" if isinstance(trained, int) else ""
     detected = "harmony" if is_harmony(metadata) else ""
     yield "Chat format", detected if model.format == AUTO else model.format
+
+
+def quantisation_name(file_type: int) -> str:
+    """The name of a number of enum llama_ftype; empty: it has none."""
+    from gguf import LlamaFileType  # 0.2 s
+
+    try:
+        name: str = LlamaFileType(file_type).name
+    except ValueError:
+        return ""
+    return name.removeprefix("ALL_").removeprefix("MOSTLY_").removesuffix("_MOE")
 
 
 def _placement_facts(plan: PlacementPlan | None, model: Model) -> Iterator[tuple[str, str]]:

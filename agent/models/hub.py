@@ -24,7 +24,6 @@ MAX_PAGES, TIMEOUT_SECONDS = 20, 20
 _NO_MODELS = ("mmproj", "imatrix", "mtp-")
 """Prefixes of files that belong to a model but are not models."""
 _REPOSITORY = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>.+))?")
-_PART = re.compile(r"-(\d{5})-of-(\d{5})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +134,8 @@ def _group_files(sizes: dict[str, int]) -> Iterator[Quantisation]:
     names = [_quantisation_name(stem) for stem in models]
     for stem, name in zip(models, names, strict=True):
         files = models[stem]
-        part = _PART.search(files[0].removesuffix(".gguf"))
-        if len(files) == (int(part[2]) if part else 1):
+        part = SPLIT.search(files[0].removesuffix(".gguf"))
+        if len(files) == (int(part[1]) if part else 1):
             # A path always names one file: folders may have files of the same name.
             same_stem = sum(
                 PurePosixPath(other).name == PurePosixPath(stem).name for other in models

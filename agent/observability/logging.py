@@ -41,8 +41,9 @@ def log_to_file(paths: Paths, level: str = "warning", *, max_bytes: int = MAX_LO
 def open_log_file() -> None:
     """Open the log file now: when file descriptors run out, it could not be opened any more."""
     for handler in logging.getLogger().handlers:
-        if isinstance(handler, _PrivateRotatingFile):
-            handler.open_now()
+        if isinstance(handler, logging.FileHandler):
+            with contextlib.suppress(OSError):  # where it cannot be written, that is shown nowhere
+                handler.stream = handler.stream or handler._open()
 
 
 class _AcceptFilter(logging.Filter):
@@ -65,11 +66,6 @@ class _AcceptFilter(logging.Filter):
 
 class _PrivateRotatingFile(logging.handlers.RotatingFileHandler):
     """A rotating file for its owner alone; so is the one that it is renamed to."""
-
-    def open_now(self) -> None:
-        """Open the file if it is not; where it cannot be written, that is shown nowhere."""
-        with contextlib.suppress(OSError):
-            self.stream = self.stream or self._open()
 
     def _open(self) -> TextIOWrapper:
         private_files.make_folder(Path(self.baseFilename).parent)

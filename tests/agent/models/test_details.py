@@ -8,7 +8,7 @@ import pytest
 
 from agent.config.paths import Paths
 from agent.formats import detect
-from agent.models.details import QUANTISATION_NAMES, describe_model, example_message, row_model
+from agent.models.details import describe_model, example_message, quantisation_name, row_model
 from agent.models.listing import ModelRow, list_models
 from tests.support import random_qwen_gguf
 
@@ -57,12 +57,9 @@ def test_describe_model_not_installed_says_repository_and_license(tmp_path: Path
     ]
 
 
-def test_quantisation_names_are_those_of_llama_cpp() -> None:
-    names = {
-        int(kind): kind.name.removeprefix("MOSTLY_").removeprefix("ALL_").removesuffix("_MOE")
-        for kind in gguf.LlamaFileType
-    }
-    assert {number: names[number] for number in QUANTISATION_NAMES} == QUANTISATION_NAMES
+def test_quantisation_name_is_that_of_llama_cpp() -> None:
+    names = {0: "F32", 7: "Q8_0", 15: "Q4_K_M", 22: "IQ3_XS", 38: "MXFP4", 9999: ""}
+    assert {number: quantisation_name(number) for number in names} == names
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,8 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agent.engine.forced_tokens import ForcedTokens
 from agent.engine.protocol import (
@@ -26,9 +24,6 @@ from agent.engine.protocol import (
     Tokens,
 )
 from agent.util.prefix import common_prefix_length
-
-if TYPE_CHECKING:
-    from openai_harmony import HarmonyEncoding
 
 DEFAULT_CONTEXT_TOKENS = 131_072
 
@@ -67,20 +62,15 @@ class ScriptEngine:
 
     name = "script"
 
-    def __init__(
-        self, path: Path, encoding: HarmonyEncoding | Encode, *, context: int | None = None
-    ) -> None:
-        """`encoding` turns markup into ids, spelled special tokens included; `context` in tokens."""
+    def __init__(self, path: Path, encode: Encode, *, context: int | None = None) -> None:
+        """`encode` turns markup into ids, spelled special tokens included; `context` in tokens."""
         self.context_length = context or DEFAULT_CONTEXT_TOKENS
         self.sequence_ids: list[int] = []
         """The last prompt and its output: what a real engine's KV cache would have."""
         self.answered_ids: list[int] = []
         """The last prompt that was not only prefilled, and its output."""
         self.unfinished = 0
-        self._path = path
-        self._encode: Encode = (
-            encoding if callable(encoding) else partial(encoding.encode, allowed_special="all")
-        )
+        self._path, self._encode = path, encode
         self._lines: Iterator[ScriptLine] | None = None
         self.rest = EMPTY_LINE
         """The rest of the line that came last, for a request that continues it."""

@@ -15,7 +15,7 @@ from agent.config.paths import Paths
 from agent.engine.placement import gguf_header
 from agent.engine.placement.placement import DEFAULT_SEQUENCES, Placement, ThreadCounts
 from agent.engine.protocol import Engine, EngineError
-from agent.engine.remote.endpoint import LOCAL_ENGINE, RemoteEndpoint
+from agent.engine.remote.endpoint import LOCAL_ENGINE
 from agent.engine.shared import wire
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
@@ -23,8 +23,6 @@ from agent.models.resolve import resolve_model
 
 # Imported where it is needed: none of the rest belongs before the first paint.
 if TYPE_CHECKING:
-    from openai_harmony import HarmonyEncoding
-
     from agent.engine.placement.planner import PlacementPlan, PlacementRequest
     from agent.formats.markup.format import MarkupFormat
 
@@ -109,7 +107,6 @@ class ModelLoader:
 
         from agent.engine.placement import cpu_probe, memory_estimate, planner
         from agent.engine.placement.devices import free_memory, list_devices
-        from agent.engine.placement.draft_placement import plan_with_draft
 
         draft, draft_sizes = resolve_draft(self.model, self.paths), None
         try:
@@ -137,7 +134,7 @@ class ModelLoader:
             if draft is None or draft_sizes is None:
                 return planner.plan_placement(name, sizes, memory, gpus, request)
             names, both = (name, draft.name), (sizes, draft_sizes)
-            return plan_with_draft(names, both, memory, gpus, request)
+            return planner.plan_with_draft(names, both, memory, gpus, request)
 
         name = self.model.name
         memory = free_memory()
@@ -241,14 +238,17 @@ class ModelLoader:
         from agent.engine.llama.engine import LlamaEngine
         from agent.engine.scripted import ScriptEngine
 
+        form: Format
         if self.script is not None:
-            other = self.other_format()
-            scripted = other or self._harmony_format(None)
-            encode = other.encoder.encode_markup if other else self._harmony_encoding(None)
-            return ScriptEngine(self.script, encode, context=self.context), lambda: scripted
-        if self.model.endpoint is not None:
+            form = self.other_format() or self._harmony_format(None)
+            return ScriptEngine(self.script, form.encode_markup, context=self.context), lambda: form
+        if (endpoint := self.model.endpoint) is not None:
+            from agent.engine.remote.engine import RemoteEngine
+
             form = self.create_format()
-            return self._create_remote_engine(self.model.endpoint, form), lambda: form
+            key = os.environ.get(endpoint.key_env) if endpoint.key_env else None
+            context = self.context or self.model.placement_request.context
+            return RemoteEngine(endpoint, form, api_key=key, context=context), lambda: form
         path = self.gguf_path(on_progress)
         disk_cache = DiskCacheOptions(self.paths.prefix_cache, self.prefix_cache_bytes)
         threads = EMBEDDED_THREADS if self.model.embedded else None
@@ -281,25 +281,16 @@ class ModelLoader:
             f" and chat template, to speak {model.format}."
         )
 
-    def _create_remote_engine(self, endpoint: RemoteEndpoint, form: Format) -> Engine:
-        from agent.engine.remote.engine import RemoteEngine
-
-        key = os.environ.get(endpoint.key_env) if endpoint.key_env else None
-        context = self.context or self.model.placement_request.context
-        return RemoteEngine(endpoint, form, api_key=key, context=context)
-
     def _harmony_format(self, path: Path | None, *, keep_calls: bool = False) -> Format:
-        from agent.formats.harmony.format import HarmonyFormat
-
-        return HarmonyFormat(self._harmony_encoding(path), keep_calls=keep_calls)
-
-    def _harmony_encoding(self, path: Path | None) -> HarmonyEncoding:
-        """The encoding of a GGUF, which must be o200k_harmony; without one the embedded model's."""
+        """The format with the vocabulary of a GGUF, which must be o200k_harmony; without one with the
+        embedded model's."""
         from agent.formats.harmony import encoding
+        from agent.formats.harmony.format import HarmonyFormat
         from agent.tiny import vocabulary as tiny
 
         ranks = tiny.ranks if path is None else encoding.ranks_from_gguf(path)
-        return encoding.load_encoding(ranks, self.paths.cache / "vocabulary")
+        loaded = encoding.load_encoding(ranks, self.paths.cache / "vocabulary")
+        return HarmonyFormat(loaded, keep_calls=keep_calls)
 
 
 def resolve_draft(model: Model, paths: Paths) -> Model | None:

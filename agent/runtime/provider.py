@@ -15,8 +15,7 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.engine.placement.placement import Placement
-from agent.engine.protocol import Constraint, Engine, EngineError, OutOfMemoryError
+from agent.engine.protocol import Engine, EngineError, OutOfMemoryError
 from agent.formats.constraints import ArgumentGaps, ConstrainableFormat, constraint_of
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
@@ -117,7 +116,7 @@ class EngineProvider:
         socket = self.loader.shared_socket
         if self.own_engine or socket is None:
             return await self._load_and_serve(report, warm_up)
-        from agent.engine.shared.load_lock import load_lock
+        from agent.engine.shared.engine import load_lock
 
         async with load_lock(socket, self.serves_engine):  # no other program loads it meanwhile
             self._searched_at = -math.inf
@@ -146,9 +145,7 @@ class EngineProvider:
         if engine is None:
             self._searched_at = time.monotonic()
             return None
-        create = loader.create_engine
-        _, create_format = await asyncio.to_thread(create, Placement(), lambda done: None)
-        self.format = await asyncio.to_thread(create_format)
+        self.format = await asyncio.to_thread(loader.create_format)
         return engine
 
     async def _load_and_serve(self, report: _ProgressReport, warm_up: bool) -> Engine:
@@ -167,27 +164,21 @@ class EngineProvider:
     async def _serve(self, engine: Engine, socket: Path) -> None:
         """Let other programs of this person use the engine."""
         from agent.engine.forced_tokens import SPEC_FIELD, ForcedTokens
-        from agent.engine.shared.server import EngineServer
+        from agent.engine.shared.server import EngineServer, WatchedConstraint
 
         form = self.format
 
-        def make_constraint(spec: Mapping[str, Any]) -> Constraint:
+        def make_constraint(spec: Mapping[str, Any]) -> WatchedConstraint:
             if SPEC_FIELD in spec:
-                return ForcedTokens([*map(index, spec[SPEC_FIELD])])
+                return ForcedTokens([*map(index, spec[SPEC_FIELD])]), dict
             assert isinstance(form, ConstrainableFormat)
-            return constraint_of(form, spec)
-
-        def watch_gaps(spec: Mapping[str, Any]) -> Callable[[], dict[str, str]]:
-            if SPEC_FIELD in spec:
-                return dict
-            assert isinstance(form, ConstrainableFormat)
-            return ArgumentGaps(form, spec).new
+            return constraint_of(form, spec), ArgumentGaps(form, spec).new
 
         def on_use(begins: bool) -> None:
             self.served_generations += 1 if begins else -1
             self._on_use()
 
-        self._server = EngineServer(engine, make_constraint, on_use, watch_gaps)
+        self._server = EngineServer(engine, make_constraint, on_use)
         if not await self._server.start(socket):
             self._server = None
 

@@ -12,10 +12,9 @@ import time
 import urllib.request
 from pathlib import Path
 
-from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.disk_cache import SEGMENT_TOKENS, DiskCacheOptions
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.model import BatchSpan, LlamaModel
 from agent.engine.protocol import Request, Sampling, Tokens
 from tests.bench import BenchmarkRow, compare
 from tests.bench.llama_server import GREEDY, LlamaServer, thread_counts

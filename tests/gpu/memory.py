@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from agent.engine.llama.batch import BatchSpan
-from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.model import BatchSpan, LlamaModel
 from agent.engine.placement import planner
 from agent.engine.placement.devices import free_memory, list_devices
 from agent.engine.placement.memory_estimate import read_model_sizes

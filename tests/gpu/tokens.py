@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.engine.llama.batch import BatchSpan
-from agent.engine.llama.model import LlamaModel, Logits
+from agent.engine.llama.model import BatchSpan, LlamaModel, Logits
 from agent.engine.placement.placement import KvType, Placement
 from tests.bench import GPU_LAYERS, progress
 from tests.bench.llama_server import thread_counts

@@ -15,9 +15,8 @@ import numpy.typing as npt
 import pytest
 
 from agent.engine.grammars import ANY_OBJECT, Grammar, GrammarCompiler
-from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.model import BatchSpan, LlamaModel
 from agent.engine.placement.placement import Placement, ThreadCounts
 from agent.engine.protocol import (
     Finished,

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from agent.engine.llama.batch import BatchSpan
-from agent.engine.llama.model import DecodeOutcome, Logits
+from agent.engine.llama.model import BatchSpan, DecodeOutcome, Logits
 
 
 class FakeLlamaModel:

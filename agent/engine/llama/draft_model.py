@@ -7,8 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.engine.llama.batch import BatchSpan
-from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.model import BatchSpan, LlamaModel
 from agent.engine.llama.prefix_cache import KvSequence, PrefixCache
 from agent.engine.llama.scheduler import MAX_CHUNK_SECONDS, MIN_CHUNK_TOKENS, GenerationJob
 from agent.engine.llama.speculation import Drafter, DraftLengths, DraftPlanner

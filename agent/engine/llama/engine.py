@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -66,15 +66,15 @@ class LlamaEngine:
         is_first = self._worker is None
         worker = self._worker = self._worker or self._start(progress)
         try:
-            loaded = await asyncio.wrap_future(worker.loaded)
+            await asyncio.wrap_future(worker.loaded)
         except BaseException as error:
             if is_first or isinstance(error, EngineError):
                 worker.shut_down()
                 if self._worker is worker:
                     self._worker = None
             raise
-        self.context_length = loaded.model.context_length
-        self.threads = loaded.threads
+        self.context_length = worker.model.context_length
+        self.threads = worker.threads
 
     def _start(self, progress: Callable[[float], None] | None) -> EngineWorker:
         loop = asyncio.get_running_loop()
@@ -92,9 +92,8 @@ class LlamaEngine:
         worker = self._worker
         if worker is None or not worker.ready:
             raise EngineError("The model is not loaded yet.")
-        model = worker.loaded.result().model
-        request.require_room(model.context_length)
-        size = model.vocabulary_size
+        request.require_room(worker.model.context_length)
+        size = worker.model.vocabulary_size
         if not _are_in_vocabulary(request.prompt, size):
             raise EngineError("The prompt has tokens that are not in the model's vocabulary.")
         forced = request.constraint
@@ -115,28 +114,20 @@ def _are_in_vocabulary(ids: Sequence[int], size: int) -> bool:
     return not ids or 0 <= min(ids) <= max(ids) < size
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedWorker:
-    """The results of a load."""
-
-    model: LlamaModel
-    loop: StepLoop
-    threads: ThreadCounts
-    models: Sequence[LlamaModel]
-    """The model, and its draft model if it has one."""
-
-    def abort(self) -> None:
-        for model in self.models:
-            model.abort()
-
-
 class EngineWorker(threading.Thread):
     """One model's thread, from its load to its end. All public members are safe from any thread."""
 
+    # The results of the load:
+    model: LlamaModel
+    loop: StepLoop
+    threads: ThreadCounts
+
     def __init__(self, engine: LlamaEngine, progress: Callable[[float], None]) -> None:
         super().__init__(name="llama.cpp", daemon=True)
-        self.loaded: Future[LoadedWorker] = Future()
-        """The results of the load, or an EngineError."""
+        self.loaded: Future[None] = Future()
+        """Done after the load; it may have an EngineError."""
+        self._models: list[LlamaModel] = []
+        """The model, and its draft model if it has one."""
         self.loaded.set_running_or_notify_cancel()
         self._engine, self._placement = engine, engine.placement
         self._progress = progress
@@ -162,23 +153,26 @@ class EngineWorker(threading.Thread):
                         f"{self.unfinished} requests are being served: try again later."
                     )
                 self.unfinished += 1
-            loaded = self.loaded.result()
-            if loaded.loop.runs_background:
-                loaded.abort()
+            if self.loop.runs_background:
+                self._abort()
         self._inbox.put((request, stream))
 
     def interrupt(self, stream: TokenStream) -> None:
         """Abort the native call that works for `stream`, which was cancelled."""
         if stream.begun:
-            self.loaded.result().abort()
+            self._abort()
         self._inbox.put(None)
 
     def shut_down(self) -> None:
         """Cancel all generations, abort a load, free everything and end the thread."""
         self._shutting_down = True
         if self.ready:
-            self.loaded.result().abort()
+            self._abort()
         self._inbox.put(None)
+
+    def _abort(self) -> None:
+        for model in self._models:
+            model.abort()
 
     def _at_exit(self) -> None:
         self.shut_down()
@@ -187,7 +181,7 @@ class EngineWorker(threading.Thread):
 
     def run(self) -> None:
         try:
-            loaded = self._load()
+            self._load()
         except Exception as error:
             # llama.cpp's threads need memory too.
             if isinstance(error, MemoryError) or "can't start new thread" in str(error):
@@ -195,19 +189,22 @@ class EngineWorker(threading.Thread):
                 error = OutOfMemoryError(f"There is not enough memory to load {path}.")
             self.loaded.set_exception(error)
         else:
-            self.loaded.set_result(loaded)
+            self.loaded.set_result(None)
             try:
                 while not self._shutting_down:
-                    loaded.loop.run_step()
+                    self.loop.run_step()
             finally:
                 try:
-                    loaded.loop.close()
+                    self.loop.close()
                 finally:
-                    for model in loaded.models:
-                        model.close()
+                    self._close_models()
         atexit.unregister(self._at_exit)
 
-    def _load(self) -> LoadedWorker:
+    def _close_models(self) -> None:
+        for model in self._models:
+            model.close()
+
+    def _load(self) -> None:
         try:  # imported here, since this loads the native library
             from agent.engine.llama.draft_model import Drafting, DraftModel
             from agent.engine.llama.model import LlamaModel
@@ -220,8 +217,8 @@ class EngineWorker(threading.Thread):
                 f"llama.cpp cannot be loaded ({error}): install llama-cpp-python again."
             ) from error
         engine = self._engine
-        model = LlamaModel(engine.path, self._placement, self._on_progress)
-        models = [model]
+        self.model = model = LlamaModel(engine.path, self._placement, self._on_progress)
+        self._models.append(model)
         try:
             sequences = self._placement.sequences
             max_drafted = min(MAX_DRAFT_TOKENS, model.ubatch - sequences)
@@ -230,22 +227,20 @@ class EngineWorker(threading.Thread):
                 lookup = DraftPlanner(max_drafted)
             if engine.draft is not None and model.can_save_ranges:
                 draft = self._load_draft(engine.draft, model.vocabulary_size)
-                models.append(draft)
+                self._models.append(draft)
                 draft_model = DraftModel(draft, sequences, max_drafted)
             drafting = Drafting(lookup, draft_model) if lookup or draft_model else None
             disk = self._open_disk_cache() if model.can_save_ranges else None
-            loop = StepLoop(model, sequences, self._inbox, self._on_ended, disk, drafting)
-            threads = engine.threads or measure_threads(model)
-            for each in models:
+            self.loop = StepLoop(model, sequences, self._inbox, self._on_ended, disk, drafting)
+            self.threads = threads = engine.threads or measure_threads(model)
+            for each in self._models:
                 each.set_threads(threads.decode, threads.prefill)
                 if engine.threads is None and not self._placement.gpu_layers:
                     each.balance_threads(threads, usable_cores())
         except BaseException:
-            for each in models:
-                each.close()
+            self._close_models()
             raise
         log.info("%s loaded, %s", engine.path, threads)
-        return LoadedWorker(model, loop, threads, models)
 
     def _load_draft(self, path: Path, vocabulary_size: int) -> LlamaModel:
         from agent.engine.llama.model import LlamaModel

@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.disk_cache import DiskCache
 from agent.engine.llama.draft_model import Drafting
-from agent.engine.llama.model import DecodeOutcome, LlamaModel
+from agent.engine.llama.model import BatchSpan, DecodeOutcome, LlamaModel
 from agent.engine.llama.prefix_cache import PrefixCache
 from agent.engine.llama.sampler import Sampler
 from agent.engine.llama.scheduler import GenerationJob, Scheduler, StepShare

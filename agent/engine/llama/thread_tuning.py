@@ -5,8 +5,7 @@ import statistics
 import time
 from threading import Timer
 
-from agent.engine.llama.batch import BatchSpan
-from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.model import BatchSpan, LlamaModel
 from agent.engine.llama.processor import performance_cores, usable_cores
 from agent.engine.placement.placement import ThreadCounts
 

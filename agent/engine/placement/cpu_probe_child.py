@@ -16,9 +16,8 @@ from typing import Any
 import gguf
 import numpy as np
 
-from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.bindings import ggml_function
-from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.model import BatchSpan, LlamaModel
 from agent.engine.placement.cpu_probe import Speed
 from agent.engine.placement.placement import Placement
 from agent.util.temporary_folders import process_folder

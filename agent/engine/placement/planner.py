@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, zip_longest
 from typing import TYPE_CHECKING
 
-from agent.engine.placement.memory_estimate import ModelSizes
+from agent.engine.placement.memory_estimate import LayerSizes, ModelSizes
 from agent.engine.placement.placement import DEFAULT_SEQUENCES, KvType, Placement, Speculation
 from agent.engine.protocol import EngineError
 
@@ -136,10 +136,7 @@ def work_bytes(sizes: ModelSizes, placement: Placement) -> int:
 
 
 def kv_cache_bytes(sizes: ModelSizes, placement: Placement) -> int:
-    return sum(
-        _kv_bytes(layer.kv_bytes_per_token, layer.sliding_window, placement)
-        for layer in sizes.layers
-    )
+    return sum(_kv_bytes(layer, placement) for layer in sizes.layers)
 
 
 def _layer_loads(sizes: ModelSizes, placement: Placement) -> tuple[list[int], int]:
@@ -149,7 +146,7 @@ def _layer_loads(sizes: ModelSizes, placement: Placement) -> tuple[list[int], in
     loads, rest = [], sizes.embedding
     for number, layer in enumerate(sizes.layers):
         experts_stay = number < placement.cpu_experts
-        dense = layer.weights + _kv_bytes(layer.kv_bytes_per_token, layer.sliding_window, placement)
+        dense = layer.weights + _kv_bytes(layer, placement)
         if number >= first:
             loads.append(dense + (0 if experts_stay else layer.experts))
             rest += layer.experts if experts_stay else 0
@@ -162,12 +159,12 @@ def _layer_loads(sizes: ModelSizes, placement: Placement) -> tuple[list[int], in
     return loads, rest
 
 
-def _kv_bytes(bytes_per_token: int, window: int, placement: Placement) -> int:
+def _kv_bytes(layer: LayerSizes, placement: Placement) -> int:
     cells = placement.context
-    if window:
-        sliding = window * placement.kv_sequences + placement.ubatch
+    if layer.sliding_window:
+        sliding = layer.sliding_window * placement.kv_sequences + placement.ubatch
         cells = min(cells, (sliding + KV_PAD_CELLS - 1) // KV_PAD_CELLS * KV_PAD_CELLS)
-    return int(cells * bytes_per_token * _KV_SIZE_RATIO[placement.kv_type])
+    return int(cells * layer.kv_bytes_per_token * _KV_SIZE_RATIO[placement.kv_type])
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +343,72 @@ def _reasons(
         yield f"{placement.context:,} tokens of context: the model was trained for no more"
     if placement.kv_type != "f16" and request.kv_type is None:
         yield f"KV cache {placement.kv_type}, because f16 does not fit"
+
+
+# --- with a draft model ---
+
+
+def plan_with_draft(
+    names: tuple[str, str],
+    sizes: tuple[ModelSizes, ModelSizes],
+    memory: int,
+    devices: list[Device],
+    request: PlacementRequest,
+) -> PlacementPlan:
+    """As `plan_placement`, of a model and its small draft model, which goes first: onto a GPU where the
+    model's layers there stay the same, else into memory. Its context is as long as the model's."""
+    (name, draft_name), (model_sizes, draft_sizes) = names, sizes
+    alone = plan_placement(name, model_sizes, memory, devices, request)
+    gpus = usable_gpus(devices)
+    context = alone.placement.context
+    while True:
+        for draft, reason in _draft_placements(draft_sizes, alone.placement, context, gpus):
+            use = memory_use(draft_sizes, draft, gpus)
+            use = MemoryUse(use.memory - PROGRAM_BYTES, use.devices)
+            taken = use.devices or (0,) * len(gpus)
+            left = [
+                replace(gpu, free=gpu.free - size) for gpu, size in zip(gpus, taken, strict=True)
+            ]
+            limited = replace(request, context=min(request.context or context, context))
+            try:
+                plan = plan_placement(name, model_sizes, memory - use.memory, left, limited)
+            except ModelTooLargeError:
+                continue
+            if draft.gpu_layers and _layout(plan) != _layout(alone):
+                continue
+            draft = replace(draft, context=plan.placement.context)
+            on_gpus = zip_longest(plan.memory_use.devices, use.devices, fillvalue=0)
+            return PlacementPlan(
+                replace(plan.placement, draft=draft),
+                MemoryUse(plan.memory_use.memory + use.memory, tuple(map(sum, on_gpus))),
+                (*plan.reasons, f"draft model {draft_name} {reason}"),
+                plan.weight_types | draft_sizes.weight_types,
+            )
+        if request.required_context or context // 2 < MIN_CONTEXT_TOKENS:
+            raise ModelTooLargeError(
+                f"{name} fits, but not with its draft model {draft_name}"
+                f" ({format_bytes(draft_sizes.weights)}): remove draft from its entry in"
+                " models.toml, name a smaller one, or ask for a shorter context."
+            )
+        context //= 2
+
+
+def _layout(plan: PlacementPlan) -> tuple[int, int]:
+    return plan.placement.gpu_layers, plan.placement.cpu_experts
+
+
+def _draft_placements(
+    sizes: ModelSizes, model: Placement, context: int, gpus: list[Device]
+) -> Iterator[tuple[Placement, str]]:
+    """Yield where the draft model may go, the best first, each with a reason."""
+    on_cpu = Placement(context, model.sequences, model.ubatch, extra_buffers=model.extra_buffers)
+    layers = len(sizes.layers) + 1
+    if gpus and model.gpu_layers:
+        best = max(range(len(gpus)), key=lambda number: gpus[number].free)
+        split = tuple(layers if number == best else 0 for number in range(len(gpus)))
+        on_gpu = replace(on_cpu, gpu_layers=layers, tensor_split=split if len(gpus) > 1 else ())
+        yield on_gpu, f"on {gpus[best].name}"
+    yield on_cpu, "on the CPU"
 
 
 def format_bytes(size: int) -> str:

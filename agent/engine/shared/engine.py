@@ -1,10 +1,14 @@
-"""The engine of another program of the same person, used as if it were this one's."""
+"""The engine of another program of the same person, used as if it were this one's; one program at
+a time loads a model that others may use."""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +24,7 @@ from agent.engine.protocol import (
     Waiting,
 )
 from agent.engine.shared import wire
+from agent.util import private_files
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +32,9 @@ LoadEngine = Callable[[], Coroutine[Any, Any, Engine]]
 """Creates an engine and loads it. Raises EngineError."""
 ANSWER_SECONDS = 2.0
 """Timeout of another program's answer to a connection."""
+LOCK_POLL_SECONDS = 0.05
+MAX_LOCK_WAIT_SECONDS = 600.0
+"""Upper limit of the wait for another's load: a large model takes minutes from a slow disk."""
 OWNER_ENDED = "The program that ran the model ended in the middle of the answer: try again."
 
 
@@ -222,3 +230,54 @@ class SharedGeneration:
             self._items.put_nowait(event)
             if isinstance(event, Finished):
                 return
+
+
+# --- the lock ---
+
+
+@asynccontextmanager
+async def load_lock(socket: Path, serves: bool) -> AsyncIterator[None]:
+    """Wait while another program loads a socket's model, then lock it; without ``serves`` the lock is
+    not taken. The kernel releases it with the process. A suspended program is not waited for."""
+    try:
+        private_files.make_folder(socket.parent)
+        flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        lock = os.open(socket.with_suffix(".lock"), flags, 0o600)
+    except OSError as error:
+        log.info("no lock for loading the model: %s", error)
+        yield
+        return
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MAX_LOCK_WAIT_SECONDS):
+                # Another process holds it: no event tells.
+                while not (_try(lock, serves) or _is_holder_suspended(lock)):  # noqa: ASYNC110
+                    await asyncio.sleep(LOCK_POLL_SECONDS)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _try(lock: int, serves: bool) -> bool:
+    """Take the lock, unless another program has it; without ``serves`` it is released at once."""
+    try:
+        fcntl.flock(lock, (fcntl.LOCK_EX if serves else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        if serves:
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, str(os.getpid()).encode(), 0)
+        else:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+    except BlockingIOError:
+        return False
+    except OSError as error:  # a file system without locks
+        log.info("no lock for loading the model: %s", error)
+    return True
+
+
+def _is_holder_suspended(lock: int) -> bool:
+    import psutil  # most programs need not wait
+
+    with suppress(OSError, ValueError, psutil.Error):
+        status = psutil.Process(int(os.pread(lock, 20, 0))).status()
+        return status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    return False

@@ -15,11 +15,10 @@ from agent.util import private_files
 
 log = logging.getLogger(__name__)
 
-MakeConstraint = Callable[[dict[str, Any]], Constraint]
+WatchedConstraint = tuple[Constraint, Callable[[], dict[str, str]]]
+"""A constraint, and a function that returns new reasons, by tool, why it is not enforced in full."""
+MakeConstraint = Callable[[dict[str, Any]], WatchedConstraint]
 """Makes the constraint of a spec (`agent.engine.protocol.Request.constraint_spec`)."""
-
-WatchGaps = Callable[[dict[str, Any]], Callable[[], dict[str, str]]]
-"""Makes a function that returns new reasons, by tool, why a spec is not enforced in full."""
 
 
 class EngineServer:
@@ -31,10 +30,8 @@ class EngineServer:
         engine: Engine,
         make_constraint: MakeConstraint,
         on_use: Callable[[bool], None] = lambda _: None,
-        watch_gaps: WatchGaps = lambda _: dict,
     ) -> None:
         """``on_use`` is called when a generation for another program begins (True) and ends (False)."""
-        self._watch_gaps = watch_gaps
         self._engine, self._make_constraint, self._on_use = engine, make_constraint, on_use
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
@@ -128,13 +125,12 @@ class EngineServer:
     async def _generate(
         self, message: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        spec = message["constraint_spec"]
-        # Making a constraint may wait for grammars that are being compiled.
-        constraint = None
-        if spec is not None:
-            constraint = await asyncio.to_thread(self._make_constraint, spec)
+        constraint: Constraint | None = None
+        new_gaps: Callable[[], dict[str, str]] = dict
+        if (spec := message["constraint_spec"]) is not None:
+            # Making a constraint may wait for grammars that are being compiled.
+            constraint, new_gaps = await asyncio.to_thread(self._make_constraint, spec)
         request = wire.request_of(message, constraint)
-        new_gaps = self._watch_gaps(spec) if spec is not None else dict
         if self._stopping:
             return
         generation = self._engine.generate(request)

@@ -19,6 +19,7 @@ from agent.engine.protocol import (
     Tokens,
 )
 from agent.engine.scripted import HOLD_POLL_SECONDS, ScriptEngine
+from agent.formats.harmony.format import HarmonyFormat
 from tests.support.engines import read_generation
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ async def load_script(
     path: Path, encoding: HarmonyEncoding, *lines: Any, context: int | None = None
 ) -> ScriptEngine:
     path.write_text("\n\n".join(json.dumps(line) for line in lines))
-    engine = ScriptEngine(path, encoding, context=context)
+    engine = ScriptEngine(path, HarmonyFormat(encoding).encode_markup, context=context)
     await engine.load()
     return engine
 
@@ -198,12 +199,12 @@ async def test_load_invalid_script_raises(
 ) -> None:
     path.write_text(text)
     with pytest.raises(EngineError, match=reason):
-        await ScriptEngine(path, encoding).load()
+        await ScriptEngine(path, HarmonyFormat(encoding).encode_markup).load()
 
 
 async def test_load_unreadable_script_raises(path: Path, encoding: HarmonyEncoding) -> None:
     with pytest.raises(EngineError, match="cannot be read"):
-        await ScriptEngine(path, encoding).load()
+        await ScriptEngine(path, HarmonyFormat(encoding).encode_markup).load()
     path.write_bytes(b"\xff")
     with pytest.raises(EngineError, match="UTF-8"):
-        await ScriptEngine(path, encoding).load()
+        await ScriptEngine(path, HarmonyFormat(encoding).encode_markup).load()

@@ -242,7 +242,7 @@ async def test_load_that_fails_lets_the_next_program_load(
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
-from agent.engine.shared.load_lock import load_lock
+from agent.engine.shared.engine import load_lock
 async def hold():
     async with load_lock(Path(sys.argv[1]), True):
         print("held", flush=True)

@@ -9,7 +9,6 @@ import pytest
 from openai_harmony import Conversation, Message, Role, SystemContent
 
 from agent.engine.llama import disk_cache
-from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.disk_cache import (
     SEGMENT_TOKENS,
     DiskCache,
@@ -17,7 +16,7 @@ from agent.engine.llama.disk_cache import (
     MissingSegment,
 )
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.model import BatchSpan, LlamaModel
 from agent.engine.llama.prefix_cache import MAX_CHECKPOINTS, PrefixCache
 from agent.engine.placement.placement import Placement, ThreadCounts
 from agent.engine.protocol import Finished, Prefill, Request, Sampling, Tokens
@@ -76,7 +75,7 @@ def process(
             replies = [await generate(engine, prompt, **fields) for prompt in prompts]
             # At its end it writes for a time only, however busy this machine is.
             assert engine._worker is not None
-            cache = engine._worker.loaded.result().loop._cache
+            cache = engine._worker.loop._cache
             await wait_until(lambda: not cache.unsaved)
             return replies
         finally:

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.engine.llama import model as native
-from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.model import BatchSpan, LlamaModel
 from agent.engine.llama.prefix_cache import AcquiredSequence, PrefixCache
 from agent.engine.llama.scheduler import GenerationJob, Scheduler
 from agent.engine.placement.placement import Placement, ThreadCounts

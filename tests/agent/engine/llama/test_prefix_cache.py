@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.engine.llama.batch import BatchSpan
-from agent.engine.llama.model import LlamaModel, Logits
+from agent.engine.llama.model import BatchSpan, LlamaModel, Logits
 from agent.engine.llama.prefix_cache import (
     DRAFT_REWIND_LIMIT_TOKENS,
     MAX_CHECKPOINTS,

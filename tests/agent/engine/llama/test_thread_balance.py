@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.engine.llama.batch import BatchSpan
-from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.model import BatchSpan, LlamaModel
 from agent.engine.llama.thread_balance import (
     LAST_WAIT,
     TRIAL_LIMIT,

@@ -4,7 +4,6 @@ import pytest
 
 from agent.engine.placement import memory_estimate, planner
 from agent.engine.placement.devices import Device
-from agent.engine.placement.draft_placement import plan_with_draft
 from agent.engine.placement.memory_estimate import ModelSizes
 from agent.engine.placement.placement import MAX_DRAFT_TOKENS
 from agent.engine.placement.planner import ModelTooLargeError, PlacementPlan, PlacementRequest
@@ -30,7 +29,7 @@ def plan(
         Device(f"CUDA{n}", "a card", "gpu", int(size * GB), int(size * GB))
         for n, size in enumerate(gpus)
     ]
-    plan = plan_with_draft(
+    plan = planner.plan_with_draft(
         ("large", "small"), sizes, int(memory * GB), cards, PlacementRequest(**request)
     )
     assert plan.memory_use.memory <= memory * GB

@@ -52,7 +52,7 @@ class Owner:
 
     def __init__(self, path: Path, folder: Path) -> None:
         self.engine = local_engine(path)
-        self.server = EngineServer(self.engine, lambda spec: constraint_of(form(), spec))
+        self.server = EngineServer(self.engine, lambda spec: (constraint_of(form(), spec), dict))
         self.socket = wire.socket_path(folder / "engines", str(path))
 
     async def find(
@@ -250,7 +250,7 @@ async def test_engine_is_not_shared(gguf: Path, tmp_path: Path) -> None:
     async with owner_of(gguf, tmp_path) as owner:
         assert await owner.find(context=2049) is None, "its context is too short"
         assert await owner.find(context=2048) is not None
-        second = EngineServer(owner.engine, lambda spec: constraint_of(form(), spec))
+        second = EngineServer(owner.engine, lambda spec: (constraint_of(form(), spec), dict))
         assert not await second.start(owner.socket), "one is enough"
         await second.close()
         assert await owner.find() is not None

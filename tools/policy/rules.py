@@ -53,10 +53,6 @@ def check_characters(text: str) -> None:
         raise OnceOnlyError(f"it has the character {match[0]!a}")
 
 
-def host_rule(host: str) -> str:
-    return f"open {host}"
-
-
 def reach_requirements(host: str, commands: Iterable[str]) -> tuple[Requirement, ...]:
     """Return what commands (rules ``run …``) need to reach a host; none: one that no rule covers."""
     parents = host.split(".")[1:-1] if host[0] != "*" else ()

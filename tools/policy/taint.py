@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tools.config.servers import ServerConfig
-from tools.policy.rules import host_rule
 from tools.types import Tool
 
 _ADDRESS = re.compile(
@@ -83,7 +82,7 @@ def find_leak(
     if host is None or host in exposure.hosts:
         return None
     reason = f"it {read}: neither you nor a link named this address of {host}"
-    return reason, (host_rule(host),)
+    return reason, (f"open {host}",)
 
 
 def describe_read(exposure: Exposure, except_for: str = "") -> str:

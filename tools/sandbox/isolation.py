@@ -21,7 +21,6 @@ from typing import Any
 from agent.util.programs import require_program
 from agent.util.temporary_folders import process_folder
 from tools.sandbox.protection import Protection
-from tools.sandbox.toolchains import find_toolchains
 
 SANDBOX_FOLDER = Path(__file__).parent
 PROBE_TIMEOUT_SECONDS = 15.0
@@ -171,6 +170,63 @@ def environment(work_folder: Path, *, programs: bool = False) -> dict[str, str]:
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
     }
+
+
+TOOLCHAIN_FOLDERS = (
+    *(".cargo/bin", ".rustup", ".nvm/versions", ".local/share/fnm", ".volta/bin", ".volta/tools"),
+    *(".pyenv", ".local/share/uv/python", ".local/share/uv/tools", ".local/bin", ".rbenv"),
+    *(
+        ".local/share/mise/installs",
+        ".asdf",
+        ".sdkman/candidates",
+        ".bun/bin",
+        ".deno/bin",
+        "go/bin",
+    ),
+)
+"""Where rustup, nvm, pyenv and others put programs, relative to the home folder; commands read these
+folders, and nothing else there. None of them holds credentials; the folders around some of them do."""
+TOOLCHAIN_VARIABLES = {
+    "RUSTUP_HOME": ".rustup",
+    "PYENV_ROOT": ".pyenv",
+    "RBENV_ROOT": ".rbenv",
+    "VOLTA_HOME": ".volta",
+    "ASDF_DATA_DIR": ".asdf",
+}
+"""Variables by which programs find their folder where HOME is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchains:
+    """The paths and variables with which commands run the compilers and interpreters of the user."""
+
+    readable: tuple[str, ...]
+    """Folders, absolute; of those that are links also what they lead to."""
+    path: tuple[str, ...]
+    """The entries of PATH that are in them."""
+    variables: dict[str, str]
+
+
+def find_toolchains() -> Toolchains:
+    try:
+        home = Path.home()
+    except RuntimeError:  # no home folder
+        return Toolchains((), (), {})
+    folders = [home / name for name in TOOLCHAIN_FOLDERS if (home / name).is_dir()]
+    readable = dict.fromkeys(
+        path for each in folders for path in (str(each), os.path.realpath(each))
+    )
+    path = [
+        entry
+        for entry in os.environ.get("PATH", "").split(os.pathsep)
+        if any(Path(entry).is_relative_to(folder) for folder in readable) and Path(entry).is_dir()
+    ]
+    variables = {
+        name: os.environ.get(name, str(home / folder))
+        for name, folder in TOOLCHAIN_VARIABLES.items()
+        if (home / folder).is_dir()
+    }
+    return Toolchains(tuple(readable), tuple(path), variables)
 
 
 def certificate_variables() -> dict[str, str]:

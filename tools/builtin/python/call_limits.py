@@ -78,8 +78,9 @@ class WorkerWatch:
         next_measure, free = 0.0, self._free_bytes
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            if reason := self._threads_problem():
-                return reason
+            threads = _thread_count(Path(f"/proc/{self.pid}")) if sys.platform == "linux" else 0
+            if threads > self._limits.threads:
+                return f"had more than {self._limits.threads} threads"
             now = time.monotonic()
             if now >= next_measure or _free_bytes(self._folder) < free - MEASURE_BYTES:
                 free = _free_bytes(self._folder)
@@ -121,11 +122,6 @@ class WorkerWatch:
             return self._folder.stat().st_ctime_ns
         except OSError:
             return sys.maxsize  # nothing counts as new
-
-    def _threads_problem(self) -> str:
-        most = self._limits.threads
-        threads = _thread_count(Path(f"/proc/{self.pid}")) if sys.platform == "linux" else 0
-        return f"had more than {most} threads" if threads > most else ""
 
 
 def _confined_pid(pid: int) -> int:

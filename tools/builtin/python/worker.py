@@ -332,8 +332,7 @@ def main() -> None:
     builtins.input = _no_input
     warnings.filterwarnings("ignore", message=".*non-interactive")  # plt.show(): see _save_figures
     sys.path.append("")
-    if hasattr(sys, "set_int_max_str_digits"):
-        sys.set_int_max_str_digits(100_000)
+    sys.set_int_max_str_digits(100_000)
     jobs: deque[dict[str, Any]] = deque()
     more = threading.Semaphore(0)
     threading.Thread(target=read_requests, args=(lines, runner, jobs, more), daemon=True).start()

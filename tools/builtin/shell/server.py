@@ -13,8 +13,7 @@ from typing import Any
 from tools.audit import AuditLog
 from tools.builtin.files.patch import rebase_paths
 from tools.builtin.files.server import FilesServer
-from tools.builtin.shell.background import BackgroundCommand, BackgroundCommands
-from tools.builtin.shell.process import SandboxedCommand
+from tools.builtin.shell.process import BackgroundCommand, BackgroundCommands, SandboxedCommand
 from tools.builtin_server import (
     BuiltinServer,
     ExtraPermission,

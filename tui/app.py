@@ -9,11 +9,12 @@ import contextlib
 import logging
 import os
 import time
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.worker import WorkerFailed
@@ -23,7 +24,7 @@ from agent.errors import AgentError
 from agent.util import gc_tuning
 from agent.util.programs import open_in_browser
 from tui import theme as themes
-from tui.commands.context import CommandContext, palette_commands
+from tui.commands.context import CommandContext
 from tui.controllers.appearance import Appearance
 from tui.controllers.chat import ChatController
 from tui.controllers.idle_work import DraftPrefill, TitleWriter
@@ -38,7 +39,7 @@ from tui.keymap import bind
 from tui.live_display import LiveDisplay
 from tui.main_screen import MainScreen
 from tui.session import Session
-from tui.state.command import Commands
+from tui.state.command import Command, Commands
 from tui.state.own_turn import OwnTurn, PromptQueue
 from tui.state.prompt_history import PromptHistory
 from tui.terminal.driver import CONTROL_CHAR_FILTER, TerminalDriver
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rich.console import RenderableType
-    from textual.app import SystemCommand
     from textual.filter import LineFilter
     from textual.screen import Screen
 
@@ -170,7 +170,7 @@ class AgentApp(Guarded, CommandContext):
         from tui.commands import compare, conversation, navigation, settings, view
 
         modules = (conversation, compare, settings, navigation, view)
-        return Commands(command for module in modules for command in module.commands(self))
+        return Commands(each.bind(self) for module in modules for each in module.COMMANDS)
 
     def on_text_area_changed(self) -> None:
         self.draft_prefill.restart_timer()
@@ -270,7 +270,18 @@ class AgentApp(Guarded, CommandContext):
         return themes.DEFAULT_VARIABLES
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        return palette_commands(self)
+        """The commands of Textual's palette (Ctrl-P): the slash commands."""
+        for command in self.commands.all():
+            # The palette searches the title alone, so the summary is part of it.
+            title = f"/{command.name}: {command.summary}"
+            yield SystemCommand(title, "", partial(self._choose_command, command))
+
+    def _choose_command(self, command: Command) -> None:
+        """Run a command; one that needs an argument is put into the prompt instead."""
+        if command.arguments and not command.arguments.startswith("["):
+            self.prompt.replace_with(f"/{command.name} ")
+        else:
+            self.run_worker(self.chat.submit(f"/{command.name}"))
 
     def action_fold(self) -> None:
         self.live.visible_transcript.toggle_folds()

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import UserError
-from tui.commands.context import CommandContext, app_command
+from tui.commands.context import CommandContext
 from tui.commands.navigation import runnable_models
 from tui.commands.settings import EFFORTS, SAMPLING_VALUES, change_sampling, choose
 from tui.state.command import Command, CompletionItem
@@ -22,7 +22,7 @@ async def compare(app: CommandContext, values: str) -> None:
     """Answer the last prompt once more with other settings, and show both answers. ``values``: a model,
     ``effort=LEVEL``, what ``/sampling`` takes; empty: offer efforts. Raises UserError."""
     from agent.store.conversations import StoreError
-    from tui.screens.compare import ComparedAnswer, CompareScreen
+    from tui.screens.compare import CompareScreen
 
     session = app.session
     if not app.transcript.own_turns:
@@ -42,7 +42,7 @@ async def compare(app: CommandContext, values: str) -> None:
             "This conversation is stored with its next answer; until then there is nothing to compare"
             " with."
         ) from error
-    left = ComparedAnswer("as it was", app.transcript.own_turns[-1])
+    left = "as it was", app.transcript.own_turns[-1]
     if model:
         await app.navigator.switch_model(model)
         await app.startup.show_conversation()  # in its own tokens
@@ -53,15 +53,15 @@ async def compare(app: CommandContext, values: str) -> None:
         await app.chat.resubmit(message, message.raw_prompt)
     finally:
         session.options = switched if model else options_before
-    assert app.own_turn.view is not None
-    right = ComparedAnswer(values, app.own_turn.view)
+    turn = app.own_turn.view
+    assert turn is not None
 
     async def on_close(taken: Taken | None) -> None:
         if taken == "left":
             await app.chat.work.run(go_back())
 
     async def go_back() -> None:
-        if app.chat.editing is right.turn:  # it failed before it began
+        if app.chat.editing is turn:  # it failed before it began
             app.chat.stop()
         if app.turn is not None:
             app.chat.stop()
@@ -71,7 +71,7 @@ async def compare(app: CommandContext, values: str) -> None:
         await session.open(before)
         await app.startup.show_conversation()
 
-    app.push_screen(CompareScreen(left, right), on_close)
+    app.push_screen(CompareScreen(left, (values, turn)), on_close)
 
 
 def _parse(values: str, options: TurnOptions) -> tuple[str, TurnOptions]:
@@ -107,15 +107,13 @@ def settings(app: CommandContext, written: str) -> Iterable[CompletionItem]:
         yield CompletionItem(f"{before} {name}=".strip(), meaning)
 
 
-def commands(app: CommandContext) -> tuple[Command, ...]:
-    command = partial(app_command, app)
-    return (
-        command(
-            "compare [MODEL] [effort=…] [NAME=VALUE …]",
-            "answer the last prompt again with other settings, next to the first answer",
-            compare,
-            settings,
-            runnable_models,
-            waits_for_turn=True,
-        ),
-    )
+COMMANDS = (
+    Command(
+        "compare [MODEL] [effort=…] [NAME=VALUE …]",
+        "answer the last prompt again with other settings, next to the first answer",
+        compare,
+        settings,
+        runnable_models,
+        waits_for_turn=True,
+    ),
+)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import UserError
 from agent.util import private_files
-from tui.commands.context import CommandContext, app_command
+from tui.commands.context import CommandContext
 from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
@@ -272,31 +272,25 @@ def export_formats(app: CommandContext, written: str) -> Iterable[CompletionItem
     return (CompletionItem(name, purpose) for name, purpose in FORMATS.items())
 
 
-def commands(app: CommandContext) -> tuple[Command, ...]:
-    command = partial(app_command, app)
-    after_turn = partial(command, waits_for_turn=True)
-    return (
-        after_turn("new", "start a new conversation; this one is kept", new_conversation),
-        after_turn("clear", "the same as /new", new_conversation),
-        command("rename [TITLE]", "change this conversation's title", rename),
-        after_turn("compact", "replace earlier turns by a summary", compact),
-        after_turn("retry [N]", "answer a message once more", retry, message_numbers),
-        after_turn("edit [N]", "edit and resend a message", edit, message_numbers),
-        after_turn(
-            "thought [N]", "edit what the model wrote and let it continue", thought, message_numbers
-        ),
-        after_turn(
-            "times [N]", "show where a turn's time went, or hide it", times, message_numbers
-        ),
-        after_turn(
-            "probs [N|SCALE]",
-            "colour texts by the probability of their tokens, or no longer",
-            probs,
-            probs_arguments,
-        ),
-        after_turn("branch [N]", "branch here, or before message N", branch),
-        command("copy [N|code|all]", "copy an answer, by default the last", copy, copy_arguments),
-        command(
-            "export [FORMAT] [FILE]", "write the conversation to a file", export, export_formats
-        ),
-    )
+_after_turn = partial(Command, waits_for_turn=True)
+COMMANDS = (
+    _after_turn("new", "start a new conversation; this one is kept", new_conversation),
+    _after_turn("clear", "the same as /new", new_conversation),
+    Command("rename [TITLE]", "change this conversation's title", rename),
+    _after_turn("compact", "replace earlier turns by a summary", compact),
+    _after_turn("retry [N]", "answer a message once more", retry, message_numbers),
+    _after_turn("edit [N]", "edit and resend a message", edit, message_numbers),
+    _after_turn(
+        "thought [N]", "edit what the model wrote and let it continue", thought, message_numbers
+    ),
+    _after_turn("times [N]", "show where a turn's time went, or hide it", times, message_numbers),
+    _after_turn(
+        "probs [N|SCALE]",
+        "colour texts by the probability of their tokens, or no longer",
+        probs,
+        probs_arguments,
+    ),
+    _after_turn("branch [N]", "branch here, or before message N", branch),
+    Command("copy [N|code|all]", "copy an answer, by default the last", copy, copy_arguments),
+    Command("export [FORMAT] [FILE]", "write the conversation to a file", export, export_formats),
+)

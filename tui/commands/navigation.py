@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from agent.errors import UserError
-from tui.commands.context import CommandContext, app_command
+from tui.commands.context import CommandContext
 from tui.state.command import Command, CompletionItem
 
 SCREENS = {
@@ -102,24 +102,20 @@ async def pull(app: CommandContext, name: str) -> None:
     app.navigator.pull(name)
 
 
-def commands(app: CommandContext) -> tuple[Command, ...]:
-    command = partial(app_command, app)
-    after_turn = partial(command, waits_for_turn=True)
-    return (
-        *(
-            command(name, summary, partial(open_screen, screen))
-            for name, (screen, summary) in SCREENS.items()
-        ),
-        command("safety [reach HOST]", "show what the model can do here, and has done", safety),
-        command("ps [stop ID]", "list or stop commands in the background", background, running_ids),
-        after_turn("model [NAME|PATH]", "switch the model", model, read_choices=runnable_models),
-        command(
-            "pull [NAME|OWNER/REPO]",
-            "download a model in the background",
-            pull,
-            read_choices=partial(listed_models, runnable=False),
-        ),
-        after_turn(
-            "resume [ID]", "open an earlier conversation", resume, read_choices=conversations
-        ),
-    )
+_after_turn = partial(Command, waits_for_turn=True)
+COMMANDS = (
+    *(
+        Command(name, summary, partial(open_screen, screen))
+        for name, (screen, summary) in SCREENS.items()
+    ),
+    Command("safety [reach HOST]", "show what the model can do here, and has done", safety),
+    Command("ps [stop ID]", "list or stop commands in the background", background, running_ids),
+    _after_turn("model [NAME|PATH]", "switch the model", model, read_choices=runnable_models),
+    Command(
+        "pull [NAME|OWNER/REPO]",
+        "download a model in the background",
+        pull,
+        read_choices=partial(listed_models, runnable=False),
+    ),
+    _after_turn("resume [ID]", "open an earlier conversation", resume, read_choices=conversations),
+)

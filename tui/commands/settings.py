@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from agent.errors import UserError
-from tui.commands.context import CommandContext, app_command
+from tui.commands.context import CommandContext
 from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
@@ -144,18 +144,16 @@ def tool_names(app: CommandContext, written: str) -> Iterable[CompletionItem]:
         yield CompletionItem(f"{before},{server}" if before else server)
 
 
-def commands(app: CommandContext) -> tuple[Command, ...]:
-    command = partial(app_command, app)
-    return (
-        command("effort [low|medium|high]", "set how long the model thinks", effort, efforts),
-        command(
-            "sampling [NAME=VALUE …]",
-            "set temperature, top_p, top_k, min_p or seed, or show them",
-            sampling,
-            sampling_values,
-        ),
-        command(
-            "tools [all|none|NAME,…]", "choose the tools that the model may use", tools, tool_names
-        ),
-        command("system [TEXT|@FILE|off]", "set or show the system instructions", system),
-    )
+COMMANDS = (
+    Command("effort [low|medium|high]", "set how long the model thinks", effort, efforts),
+    Command(
+        "sampling [NAME=VALUE …]",
+        "set temperature, top_p, top_k, min_p or seed, or show them",
+        sampling,
+        sampling_values,
+    ),
+    Command(
+        "tools [all|none|NAME,…]", "choose the tools that the model may use", tools, tool_names
+    ),
+    Command("system [TEXT|@FILE|off]", "set or show the system instructions", system),
+)

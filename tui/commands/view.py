@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import UserError
-from tui.commands.context import CommandContext, app_command
+from tui.commands.context import CommandContext
 from tui.commands.settings import choose
 from tui.state.command import Command, CompletionItem
 
@@ -128,27 +128,25 @@ def _shorten(instructions: str) -> str:
     return f"{line[:MAX_INSTRUCTION_CHARACTERS]} … (/system shows all)"
 
 
-def commands(app: CommandContext) -> tuple[Command, ...]:
-    command = partial(app_command, app)
-    for_tab = partial(command, for_visible_tab=True)
-    return (
-        for_tab("theme [NAME]", "change the theme", theme, themes),
-        for_tab(
-            "view",
-            "switch between live panes and conversation",
-            lambda app, _: app.appearance.toggle_view(),
-        ),
-        for_tab("fold", "open or fold all reasoning and results", fold),
-        for_tab(
-            "raw",
-            "show the tokens that the model reads and writes",
-            lambda app, _: app.tokens.toggle_view(),
-        ),
-        for_tab("served [N]", "next API client tab, or tab N", served, tabs),
-        for_tab("close", "close this API client's tab", lambda app, _: app.served_tabs.close()),
-        for_tab("answer", "end the reasoning in this tab and have the answer now", answer),
-        for_tab("stop", "stop the turn in this tab", stop),
-        command("status", "show model, context, options, tools and servers", show_status),
-        command("quit", "quit; the conversation is kept", leave),
-        command("exit", "the same as /quit", leave),
-    )
+_for_tab = partial(Command, for_visible_tab=True)
+COMMANDS = (
+    _for_tab("theme [NAME]", "change the theme", theme, themes),
+    _for_tab(
+        "view",
+        "switch between live panes and conversation",
+        lambda app, _: app.appearance.toggle_view(),
+    ),
+    _for_tab("fold", "open or fold all reasoning and results", fold),
+    _for_tab(
+        "raw",
+        "show the tokens that the model reads and writes",
+        lambda app, _: app.tokens.toggle_view(),
+    ),
+    _for_tab("served [N]", "next API client tab, or tab N", served, tabs),
+    _for_tab("close", "close this API client's tab", lambda app, _: app.served_tabs.close()),
+    _for_tab("answer", "end the reasoning in this tab and have the answer now", answer),
+    _for_tab("stop", "stop the turn in this tab", stop),
+    Command("status", "show model, context, options, tools and servers", show_status),
+    Command("quit", "quit; the conversation is kept", leave),
+    Command("exit", "the same as /quit", leave),
+)

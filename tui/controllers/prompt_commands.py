@@ -135,7 +135,8 @@ def add_custom_commands(
         origin = "your own" if file.own else "this project's"
         summary = f"{file.description} ({origin})"
         run = partial(_send, chat, file)
-        added[file.name] = Command(file.name, summary, run, file.argument_hint, waits_for_turn=True)
+        usage = f"{file.name} {file.argument_hint}".strip()
+        added[file.name] = Command(usage, summary, run, waits_for_turn=True)
     commands.replace("", added.values())
 
 
@@ -181,7 +182,8 @@ def _command(app: AppContext, chat: ChatController, server: str, prompt: Prompt)
     name = ":".join(re.sub(r"[^\w.-]", "_", part) for part in (server, prompt.name))
     summary = prompt.description or f"a prompt of {server}"
     run = partial(_send_prompt, app, chat, name, server, prompt)
-    return Command(name, summary.splitlines()[0], run, " ".join(arguments), waits_for_turn=True)
+    usage = " ".join([name, *arguments])
+    return Command(usage, summary.splitlines()[0], run, waits_for_turn=True)
 
 
 async def _send_prompt(

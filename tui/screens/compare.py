@@ -2,7 +2,6 @@
 
 import difflib
 import re
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
@@ -26,12 +25,8 @@ _WORD = re.compile(r"\s*\S+\s*\Z|\s*\S+")
 Taken = Literal["left", "right"]
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedAnswer:
-    """A column: a turn, and what it was asked with."""
-
-    title: str
-    turn: TurnView
+ComparedAnswer = tuple[str, TurnView]
+"""A column: what the turn was asked with, and the turn."""
 
 
 class CompareScreen(GuardedDialog[Taken]):
@@ -68,9 +63,9 @@ class CompareScreen(GuardedDialog[Taken]):
 
     def compose(self) -> ComposeResult:
         with Horizontal():
-            for number, answer in enumerate(self._answers, 1):
+            for number, (title, _) in enumerate(self._answers, 1):
                 with VerticalScroll(can_focus=False) as column:
-                    column.border_title = Content(f"{number} · {answer.title}")
+                    column.border_title = Content(f"{number} · {title}")
                     yield Static("", markup=False)
         yield Static(self.KEY_HINT, classes="keys", markup=False)
 
@@ -79,7 +74,7 @@ class CompareScreen(GuardedDialog[Taken]):
         self.set_interval(FOLLOW_SECONDS, self._follow)
 
     def _follow(self) -> None:
-        turns = [answer.turn for answer in self._answers]
+        turns = [turn for _, turn in self._answers]
         seen = [(turn.status, turn.tokens, sum(len(i.text) for i in turn.items)) for turn in turns]
         if seen == self._seen:
             return

@@ -1,11 +1,14 @@
 """The slash commands by name, and how a line of the prompt is parsed into one. To add a command, write
-an ``async def`` that takes ``CommandContext`` and argument, and list it in ``commands()`` of its
-module, for ``AgentApp.commands``; those of MCP servers and files come later."""
+an ``async def`` that takes ``CommandContext`` and argument, and list it in ``COMMANDS`` of its module,
+for ``AgentApp.commands``; those of MCP servers and files come later."""
+
+from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 _LINE = re.compile(r"/(?P<name>[\w.-]+(?::[\w.-]+)?)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
@@ -22,23 +25,35 @@ class CompletionItem:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A slash command: ``/name argument``."""
+    """A slash command: ``/name argument``. Its functions get the app first, until it is bound."""
 
-    name: str
+    usage: str
+    """Its name and, behind a blank, that of its argument, as ``effort low|medium|high``."""
     summary: str
     """One line, for the completion menu and F1."""
-    run: Callable[[str], Coroutine[Any, Any, None]]
+    run: Callable[..., Coroutine[Any, Any, None]]
     """Executes the command with the text behind its name. Raises UserError."""
-    arguments: str = ""
-    """The usage of the argument, as ``low|medium|high`` or ``[FILE]``; empty if it takes none."""
-    choices: Callable[[str], Iterable[CompletionItem]] | None = None
+    choices: Callable[..., Iterable[CompletionItem]] | None = None
     """Lists values for the argument typed so far; the completion filters and sorts them."""
-    read_choices: Callable[[], Iterable[CompletionItem]] | None = None
+    read_choices: Callable[..., Iterable[CompletionItem]] | None = None
     """The same where it may block: called in a thread. Together with ``choices``: for the last word."""
     waits_for_turn: bool = False
     """Whether it is queued, like a prompt, until no turn runs."""
     for_visible_tab: bool = False
     """Whether it acts on the visible tab; any other command first shows the own conversation."""
+
+    @property
+    def name(self) -> str:
+        return self.usage.partition(" ")[0]
+
+    @property
+    def arguments(self) -> str:
+        """The usage of the argument, as ``low|medium|high`` or ``[FILE]``; empty if it takes none."""
+        return self.usage.partition(" ")[2]
+
+    def bind(self, app: object) -> Command:
+        choices, read = (each and partial(each, app) for each in (self.choices, self.read_choices))
+        return replace(self, run=partial(self.run, app), choices=choices, read_choices=read)
 
 
 class Commands:

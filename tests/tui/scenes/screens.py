@@ -36,7 +36,7 @@ from tools.config.importers import ClientServers
 from tools.config.servers import ServerConfig
 from tools.policy.approvals import Policy
 from tools.types import Answer, ServerState, Tool
-from tui.screens.compare import ComparedAnswer, CompareScreen
+from tui.screens.compare import CompareScreen
 from tui.screens.dialogs import ConfirmDialog
 from tui.screens.models import ModelsScreen
 from tui.screens.welcome import WelcomeScreen, welcome_offers
@@ -365,7 +365,7 @@ async def compared(driver: AppDriver) -> None:
         emit_message(turn, answer).close(True)
         await end_turn(driver, turn)
     left, right = driver.app.transcript.own_turns
-    answers = ComparedAnswer("as it was", left), ComparedAnswer("effort=high", right)
+    answers = ("as it was", left), ("effort=high", right)
     await driver.app.push_screen(CompareScreen(*answers))
 
 

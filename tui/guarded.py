@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from textual.await_complete import AwaitComplete
+from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 from textual.message import Message
 from textual.message_pump import MessagePump
@@ -38,6 +39,9 @@ class GuardedScreen(Guarded, Screen[Result]):
 
 class GuardedDialog(GuardedScreen[Result], ModalScreen[Result]):
     """A `GuardedScreen` over the one below, which stays visible."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Back", show=False)]
+    DEFAULT_CSS = "GuardedDialog { align: center middle; }"
 
 
 def run_latest(

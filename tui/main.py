@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from agent.config.launch import LaunchOptions
     from agent.config.paths import Paths
     from agent.config.settings import Settings
-
-log = logging.getLogger(__name__)
 
 HANGUP_SECONDS = 4.0
 """Time that the app has to end in order once its terminal is gone."""

@@ -68,11 +68,11 @@ class MainScreen(BaseScreen):
             await self._owner.served_tabs.show_tab(None)
         await self._owner.chat.submit(message.text)
 
-    def on_prompt_input_recalled(self) -> None:
+    def action_recall(self) -> None:
         if (text := self._owner.chat.recall()) is not None:
             self._owner.prompt.put_before(text)
 
-    async def on_prompt_input_closed(self) -> None:
+    async def action_close_tab(self) -> None:
         await self._owner.served_tabs.close()
 
     def on_prompt_examples_taken(self, message: PromptExamples.Taken) -> None:
@@ -113,23 +113,19 @@ class MainScreen(BaseScreen):
         """Give the prompt the focus where a letter is pressed on the tokens: before the next key."""
         from textual.widgets import Input
 
-        if not self._is_in_tokens or event.is_forwarded:
+        view = self._owner.live.token_view
+        if view is None or not view.has_focus_within or event.is_forwarded:
             return
         if isinstance(self.focused, Input) or event.key in self.active_bindings:
             return
         if event.is_printable and not self._owner.chat.cards.takes_letters:
             self.set_focus(self._owner.prompt)
 
-    @property
-    def _is_in_tokens(self) -> bool:
-        view = self._owner.live.token_view
-        return view is not None and view.has_focus_within
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave the key of the search to one-line inputs and to the tokens (extends Textual's)."""
+        """Leave the key of the search to one-line inputs (extends Textual's)."""
         from textual.widgets import Input
 
-        if action == "search" and (self._is_in_tokens or isinstance(self.focused, Input)):
+        if action == "search" and isinstance(self.focused, Input):
             return False
         return super().check_action(action, parameters)
 
@@ -156,10 +152,13 @@ class MainScreen(BaseScreen):
             self.set_focus(owner.prompt)  # at once, before the next key
 
     async def action_search(self) -> None:
+        """Search the tokens, where the focus is in them, or else the conversation."""
         from tui.widgets.search import SearchBar
 
-        transcript = self._owner.live.visible_transcript
-        if bars := self.query(SearchBar):
+        transcript, tokens = self._owner.live.visible_transcript, self._owner.live.token_view
+        if tokens is not None and tokens.has_focus_within:
+            await tokens.open_search()
+        elif bars := self.query(SearchBar):
             bars.first().enter()
         elif transcript.newest_exchange is not None:
             await self.mount(SearchBar(transcript), before=self._queue_bar)

@@ -30,17 +30,14 @@ class ToolSelection:
     def __init__(self) -> None:
         self.only: frozenset[str] | None = None
         """The selected names; None selects everything."""
-        self.disabled: set[str] = set()
-        """``server.tool`` of single tools that are switched off."""
 
     def includes(self, tool: Tool) -> bool:
-        name = f"{tool.server}.{tool.name}"
-        selected = self.only is None or not self.only.isdisjoint((tool.server, name))
-        return selected and name not in self.disabled
+        names = (tool.server, f"{tool.server}.{tool.name}")
+        return self.only is None or not self.only.isdisjoint(names)
 
     def selected(self, tools: Sequence[Tool]) -> tuple[Tool, ...] | None:
         """The selected tools; None for all, including those of servers that connect later."""
-        if self.only is None and not self.disabled:
+        if self.only is None:
             return None
         return tuple(tool for tool in tools if self.includes(tool))
 
@@ -52,7 +49,6 @@ class ToolSelection:
             unknown = min(names - known - {"all", "none"})
             raise UserError(f"There is no tool {unknown} here; what there is: /tools")
         self.only = None if "all" in names else names - {"none"}
-        self.disabled.clear()
 
 
 @dataclass(eq=False)

@@ -18,7 +18,6 @@ from tui.session_storage import SessionStorage
 if TYPE_CHECKING:
     from agent.config.launch import LaunchOptions
     from agent.conversation.conversation import Conversation
-    from agent.events import Terminal
     from agent.runtime.runtime import Runtime
     from agent.turn.constraints import TurnSettings
     from agent.turn.continuation import Begin
@@ -196,10 +195,7 @@ class Session:
             self.runtime, self.conversation, [User(prompt)], options, interface=APP, begin=begin
         )
 
-        def remember_settings(_: Terminal) -> None:
-            self.turn_settings[turn.response.id] = turn.settings
-
-        turn.log.before_end(remember_settings)
+        turn.log.before_end(lambda _: self.turn_settings.update({turn.response.id: turn.settings}))
         if self.storage.recorder is not None:
             self.storage.recorder.record(turn, prompt)
         return turn.start()

@@ -23,7 +23,7 @@ from tests.support.fake_app import ScreenDriver
 from tests.tui.film import film
 from tests.tui.scenes.screens import COMPARED
 from tui.app import AgentApp
-from tui.screens.text_editor import EditorArea
+from tui.screens.dialogs import EditorArea
 from tui.session import Session
 from tui.widgets.approval_card import ApprovalCard
 

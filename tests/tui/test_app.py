@@ -25,8 +25,7 @@ from tests.support.fake_app import (
 )
 from tools.types import ServerState
 from tui.widgets.approval_card import ApprovalCard
-from tui.widgets.pane import Pane
-from tui.widgets.panes import AnswerPane
+from tui.widgets.panes import AnswerPane, Pane
 from tui.widgets.reasoning_block import FoldToggle
 from tui.widgets.search import SearchBar
 from tui.widgets.tabs import TabBar

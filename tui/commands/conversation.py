@@ -121,7 +121,7 @@ def edit_written(
     app: CommandContext, turn: TurnView, written: WrittenTurn, message: WrittenMessage
 ) -> None:
     """Open what the model wrote in an editor; what is saved there is its own words from then on."""
-    from tui.screens.text_editor import TextEditor
+    from tui.screens.dialogs import TextEditor
 
     def accept(text: str) -> Continuation:
         if not app.chat.idle:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.errors import UserError
+from tui.util.format import display_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -134,10 +135,50 @@ class Navigator:
         await app.push_screen(HelpScreen(app.commands.all(), app.key_bindings, names))
 
     async def import_servers(self) -> None:
-        """Offer to import the MCP servers of other programs. Raises UserError."""
-        from tui.controllers.server_import import offer_import
+        """Show which MCP servers of other programs would be added, ask, add and connect them. Raises
+        UserError."""
+        from pathlib import Path
 
-        await offer_import(self._app)
+        from tools.config.importers import plan_import
+        from tools.config.servers import ConfigError
+        from tui.screens.dialogs import ConfirmDialog
+
+        app = self._app
+        try:
+            plan = plan_import(Path.home(), app.session.runtime.paths.mcp_json)
+        except ConfigError as error:
+            raise UserError(f"{error}.") from error
+        if not plan.entries:
+            app.notify("No other MCP servers were found.")
+            return
+
+        def on_close(confirmed: bool | None) -> None:
+            if confirmed:
+                self._add_servers(plan.entries)
+
+        lines = "\n".join([*plan.lines, *plan.problems])
+        question = f"Add these MCP servers to yours? Their calls ask before they run.\n\n{lines}"
+        await app.push_screen(ConfirmDialog(display_text(question), "add them"), on_close)
+
+    def _add_servers(self, entries: dict[str, Any]) -> None:
+        from tools.config import edit
+        from tools.config.file import folder_environment, own_servers, read_file
+        from tools.config.servers import ConfigError
+
+        app, path = self._app, self._app.session.runtime.paths.mcp_json
+        environment = folder_environment(app.session.launch.root.expanduser().resolve())
+        try:
+            edit.add(path, entries)
+            file = read_file(path, environment)
+            servers = [server for server in own_servers(file) if server.name in entries]
+            app.session.runtime.host.add_servers(servers)
+        except ConfigError as error:
+            app.notify(f"{error}.", severity="error", markup=False)
+            return
+        key = app.key_bindings.label("mcp")
+        app.transcript.add_notice(
+            f"Added to {path}: {', '.join(entries)}. {key} shows their state."
+        )
 
     async def servers(self) -> None:
         from tui.screens.servers import ServersScreen

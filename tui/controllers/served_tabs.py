@@ -77,7 +77,10 @@ class ServedTabs:
 
     async def _evict(self) -> None:
         """Close tabs and drop turns beyond the limits, the ones that ended first before others."""
-        while self._exceeds_limits() and len(ended := self._evictable()) > 1:
+        while (
+            len(self.tabs) > self.max_tabs
+            or sum(len(tab.turn_views) for tab in self.tabs) > self.max_turn_views
+        ) and len(ended := self._evictable()) > 1:
             await self.close(ended[0])
         remaining = self.max_ended_events
         for tab in reversed(self._evictable()):
@@ -85,10 +88,6 @@ class ServedTabs:
             if remaining < 0:
                 tab.turn = None
         self.update_bar()
-
-    def _exceeds_limits(self) -> bool:
-        turn_views = sum(len(tab.turn_views) for tab in self.tabs)
-        return len(self.tabs) > self.max_tabs or turn_views > self.max_turn_views
 
     def _evictable(self) -> list[ServedConversation]:
         ended = [

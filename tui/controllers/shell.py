@@ -59,7 +59,12 @@ class ShellCommands:
             self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._group is not None and not _signal_group(self._group, number):
+        try:
+            if self._group is not None:
+                os.killpg(self._group, number)
+        except ProcessLookupError:
+            pass
+        except PermissionError:
             self._app.notify("It cannot be stopped: it runs as another user.", severity="warning")
 
     def take_outputs(self) -> str:
@@ -88,9 +93,9 @@ class ShellCommands:
     async def _run(self, entries: ShellEntries) -> None:
         run = entries.run
         try:
-            run.end(await self._run_process(entries))
+            run.outcome = await self._run_process(entries)
         except OSError as error:
-            run.end(f"could not be started: {error.strerror}")
+            run.outcome = f"could not be started: {error.strerror}"
         if self._running is entries:
             self._running = None
             self._waiting.append(entries)
@@ -120,10 +125,10 @@ class ShellCommands:
         reading = asyncio.create_task(self._read(reader, entries))
         try:
             code = await process.wait()
-            _signal_group(process.pid, signal.SIGKILL)  # what it left in the background
+            process_groups.kill(process.pid)  # what it left in the background
             await asyncio.wait([reading], timeout=DRAIN_SECONDS)
         finally:
-            _signal_group(process.pid, signal.SIGKILL)
+            process_groups.kill(process.pid)
             process_groups.active_groups.discard(process.pid)
             if self._group == process.pid:
                 self._group = None
@@ -138,14 +143,3 @@ class ShellCommands:
             entries.run.add(data)
             entries.follow()
             await asyncio.sleep(READ_PAUSE_SECONDS)
-
-
-def _signal_group(group: int, number: signal.Signals) -> bool:
-    """Send a signal to a process group; return False where all of it is another user's."""
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        pass
-    except PermissionError:
-        return False
-    return True

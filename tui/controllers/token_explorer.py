@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from math import exp
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from agent.errors import AgentError, UserError
 from tui.guarded import run_latest
@@ -23,16 +23,10 @@ if TYPE_CHECKING:
     from tui.widgets.token_view import TokenPosition
     from tui.written_turn import WrittenTurn
 
+    WrittenToken = tuple[TurnView, WrittenTurn, int, int]
+    """A token that the model wrote: its turn, the number of its generation, its index in that."""
+
 log = logging.getLogger(__name__)
-
-
-class WrittenToken(NamedTuple):
-    """A token that the model wrote in one of the conversation's turns."""
-
-    view: TurnView
-    turn: WrittenTurn
-    generation: int
-    position: int
 
 
 class TokenExplorer:
@@ -52,9 +46,9 @@ class TokenExplorer:
         written = await self._find_written(position)
         if written is None:
             return await self._choices_in_log(position)
-        turn, index = written.turn, written.position
-        generation = turn.generations[written.generation]
-        sampling, constraint = await turn.settings(written.generation)
+        _, turn, number, index = written
+        generation = turn.generations[number]
+        sampling, constraint = await turn.settings(number)
         if index < len(generation.logprobs) and (recorded := generation.logprobs[index]):
             logprob = sampled_logprob(generation.ids[index], recorded)
             return await describe_choices(logprob, generation.ids[:index], constraint)
@@ -96,11 +90,12 @@ class TokenExplorer:
         if (written := await self._find_written(position)) is None:
             raise UserError("Only what the model wrote in your own conversation can change.")
         self._require_idle()
-        begun = written.turn.continue_with_token(written.generation, written.position, token)
+        view, turn, generation, index = written
+        begun = turn.continue_with_token(generation, index, token)
         if self._app.live.token_view is not None:
             # Its prompt may be longer than that in which the token was: it has the turn's reasoning.
             self._app.live.token_view.await_turn(begun.ids)
-        await self._chat.continue_from(written.view, begun)
+        await self._chat.continue_from(view, begun)
 
     async def _find_written(self, position: TokenPosition) -> WrittenToken | None:
         """Find a token in its turn; None: no model wrote it in this conversation. Raises UserError."""
@@ -122,7 +117,7 @@ class TokenExplorer:
         if number < position.generation:
             return None
         kept = len(written.generations[number].ids) - tokens.count
-        return WrittenToken(view, written, number, kept + position.number - tokens.start)
+        return view, written, number, kept + position.number - tokens.start
 
     async def _find_in_prompt(self, position: TokenPosition) -> WrittenToken | None:
         """Find a token of the open conversation's prompt in the turn that wrote it, where that can be
@@ -160,7 +155,7 @@ class TokenExplorer:
         except UserError:
             return None
         found = turn.locate(index - starts[-1], left)
-        return None if found is None else WrittenToken(view, turn, *found)
+        return None if found is None else (view, turn, *found)
 
     def _require_idle(self) -> None:
         if not self._chat.idle:

@@ -281,17 +281,16 @@ def _break_lines(cell: Text, code: Style) -> Text:
         match.span()
         for match in _LINE_BREAK.finditer(cell.plain)
         if not any(
-            span.start <= match.start() < span.end and code and _has_colours(span.style, code)
+            span.start <= match.start() < span.end
+            and code
+            and isinstance(span.style, Style)
+            and (span.style.color, span.style.bgcolor) == (code.color, code.bgcolor)
             for span in cell.spans
         )
     ]
     if not breaks:
         return cell
     return Text("\n").join(cell.divide([at for span in breaks for at in span])[::2])
-
-
-def _has_colours(style: str | Style, code: Style) -> bool:
-    return isinstance(style, Style) and (style.color, style.bgcolor) == (code.color, code.bgcolor)
 
 
 class _Document(Markdown):

@@ -15,7 +15,8 @@ from tui.util.format import display_text
 
 
 class ApprovalsScreen(ListScreen[None]):
-    """Lists approvals of this session and the stored ones; a revoked one asks at the next call."""
+    """Lists approvals of this session and the stored ones, which can only be revoked; a revoked one
+    asks at the next call."""
 
     HEADING = "Approvals"
     KEY_HINT = "Ctrl-D revoke · Esc back"
@@ -43,9 +44,6 @@ class ApprovalsScreen(ListScreen[None]):
         approval = self._approvals[row_id]
         parts = (approval.title, approval.explanation, f"Folder: {approval.folder}")
         return Content("\n\n".join(map(display_text, parts)))
-
-    def choose_row(self, row_id: str) -> None:
-        """Do nothing: an approval can only be revoked."""
 
     async def action_revoke(self) -> None:
         if (approval := self._approvals.get(self.highlighted_id or "")) is None:

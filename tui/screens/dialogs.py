@@ -1,7 +1,7 @@
-"""The small dialogs: a question, one line of text, the values of a setting."""
+"""The dialogs: a question, one line of text, a text of several lines, the values of a setting."""
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -10,9 +10,14 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from agent.errors import UserError
 from tui.guarded import GuardedDialog
+from tui.keymap import KeymapApp, bind
 from tui.state.command import CompletionItem
 from tui.util.format import display_text
+from tui.widgets.folding_area import WrappedArea
+
+Result = TypeVar("Result")
 
 
 class ConfirmDialog(GuardedDialog[bool]):
@@ -24,7 +29,6 @@ class ConfirmDialog(GuardedDialog[bool]):
     ]
     DEFAULT_CSS = """
     ConfirmDialog {
-        align: center middle;
         & > Vertical {
             width: 60; max-width: 100%; height: auto; padding: 0 2; border: round $warning;
             background: $background;
@@ -48,10 +52,8 @@ class ConfirmDialog(GuardedDialog[bool]):
 class TextDialog(GuardedDialog[str | None]):
     """An input; its result is what was written, None where that is nothing or Esc was pressed."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", show=False)]
     DEFAULT_CSS = """
     TextDialog {
-        align: center middle;
         & > Input {
             width: 70; max-width: 100%; padding: 0 1; border: round $accent;
             background: $background; border-title-color: $accent;
@@ -75,13 +77,83 @@ class TextDialog(GuardedDialog[str | None]):
         self.dismiss(event.value.strip() or None)
 
 
-class ListDialog(GuardedDialog[str]):
-    """Offers options; its result is the id of the chosen one, empty if the person chose none."""
+class EditorArea(WrappedArea):
+    """The text; Enter is the screen's."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "screen.save", show=False, priority=True),
+        bind("newline", "insert_newline", priority=True),
+        bind("scroll_top", "move_to_start"),
+        bind("scroll_bottom", "move_to_end"),
+    ]
+
+    def action_insert_newline(self) -> None:
+        self.insert("\n")
+        self.scroll_cursor_visible()
+
+    def action_move_to_start(self) -> None:
+        self.move_cursor((0, 0))
+
+    def action_move_to_end(self) -> None:
+        self.move_cursor(self.document.end)
+
+
+class TextEditor(GuardedDialog[Result | None]):
+    """A text area with the cursor at its end; its result is made of the text, None after Esc."""
+
+    DEFAULT_CSS = """
+    TextEditor {
+        & > Vertical { width: 100; max-width: 100%; height: auto; max-height: 100%; }
+        & .problem {
+            height: auto; padding: 0 2; display: none; background: $background; color: $text-warning;
+        }
+        & EditorArea {
+            height: auto; min-height: 8; max-height: 80vh;
+            padding: 0 1; border: round $accent; background: $background;
+            border-title-color: $accent; border-subtitle-color: $text-muted;
+            scrollbar-size-vertical: 1;
+            &:focus { border: round $accent; }
+            & .text-area--cursor-line { background: $background; }
+        }
+    }
+    """
+
+    def __init__(self, title: str, text: str, action: str, accept: Callable[[str], Result]) -> None:
+        """``action``: Enter's action, in a word or two. ``accept``: makes the result of the text; if it
+        raises UserError, that is shown and the editor stays open."""
+        super().__init__()
+        self._title, self._text, self._action, self._accept = title, text, action, accept
+
+    def compose(self) -> ComposeResult:
+        area = EditorArea(soft_wrap=True, show_line_numbers=False, highlight_cursor_line=False)
+        area.border_title = Content(self._title)
+        assert isinstance(self.app, KeymapApp)
+        newline = self.app.key_bindings.label("newline")
+        area.border_subtitle = f"Enter {self._action} · {newline} new line · Esc back"
+        area.load_text(self._text)
+        with Vertical():
+            yield area
+            yield Static("", classes="problem", markup=False)
+
+    def on_mount(self) -> None:
+        area = self.query_one(EditorArea)
+        area.move_cursor(area.document.end)
+        area.focus()
+
+    def action_save(self) -> None:
+        try:
+            self.dismiss(self._accept(self.query_one(EditorArea).text))
+        except UserError as error:
+            problem = self.query_one(".problem", Static)
+            problem.update(display_text(str(error)))
+            problem.display = True
+
+
+class ListDialog(GuardedDialog[str]):
+    """Offers options; its result is the id of the chosen one."""
+
     DEFAULT_CSS = """
     ListDialog {
-        align: center middle;
         & > Vertical {
             width: 60; max-width: 100%; height: auto; max-height: 80%; padding: 0 1;
             border: round $accent; background: $background;

@@ -86,8 +86,7 @@ class ListScreen(GuardedScreen[Result]):
         raise NotImplementedError
 
     def choose_row(self, row_id: str) -> None:
-        """Do what Enter does on a row."""
-        raise NotImplementedError
+        """Do what Enter does on a row; by default nothing."""
 
     # --- content ---
 

@@ -97,7 +97,8 @@ class ModelsScreen(ListScreen[ModelAction]):
         if row.path:
             lines.append(Content(display_text(row.path)).stylize("$text-muted"))
         if facts := self._facts.get(row):
-            lines.append(Content("\n").join(_fact_line(*fact) for fact in facts))
+            rows = [((f"{label:13} ", "$text-muted"), display_text(text)) for label, text in facts]
+            lines.append(Content("\n").join(Content.assemble(*row) for row in rows))
         lines.append(Content(self._action_text(row)))
         return Content("\n\n").join(line for line in lines if line)
 
@@ -155,10 +156,6 @@ class ModelsScreen(ListScreen[ModelAction]):
         if row is not None and row.runnable:
             self._on_action(("default", row.name))
             self.run_worker(self._list_again())
-
-
-def _fact_line(label: str, text: str) -> Content:
-    return Content.assemble((f"{label:13} ", "$text-muted"), display_text(text))
 
 
 def format_progress(download: Download) -> str:

@@ -23,12 +23,9 @@ from tui.util.format import display_text
 class PageScreen(GuardedDialog[None]):
     """Shows a text in a frame; Esc goes back."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter", "dismiss", "Back", show=False)
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q,enter", "dismiss", "Back", show=False)]
     DEFAULT_CSS = """
     PageScreen {
-        align: center middle;
         & > VerticalScroll {
             width: 84; max-width: 100%; height: auto; max-height: 100%; scrollbar-size-vertical: 1;
             padding: 0 2; border: round $accent; background: $background;

@@ -121,7 +121,11 @@ class SessionsScreen(ListScreen[str]):
     def row_details(self, row_id: str, search: str) -> Content:
         turns = self._turns
         if search:
-            turns = [turn for turn in turns if _matches(turn, search)] or turns
+            texts = [f"{turn.prompt}\n{turn.response.output_text}".lower() for turn in turns]
+            found = [
+                turn for turn, text in zip(turns, texts, strict=True) if search.lower() in text
+            ]
+            turns = found or turns
         parts: list[Content] = []
         if len(turns) > PREVIEW_TURNS:
             parts.append(
@@ -178,10 +182,6 @@ class SessionsScreen(ListScreen[str]):
         turns = f"{summary.turns} turn{'' if summary.turns == 1 else 's'}"
         question = f"Delete “{display_text(summary.title)}” ({turns}) for good?"
         await self.app.push_screen(ConfirmDialog(question, "delete"), delete)
-
-
-def _matches(turn: StoredTurn, search: str) -> bool:
-    return search.lower() in f"{turn.prompt}\n{turn.response.output_text}".lower()
 
 
 def _excerpt(text: str, search: str) -> str:

@@ -1,7 +1,6 @@
 """The dialog of the first start: which model answers, and what else could."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -29,15 +28,13 @@ INTRODUCTION = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WelcomeOffer:
-    """One choice of the dialog."""
-
-    id: str
-    """``ask PROMPT``, ``run NAME``, ``pull NAME``, ``models``, ``import``; empty: change nothing."""
-    text: str
-    details: str = ""
-    """Its costs, shown below that line."""
+def _offer(id: str, text: str, details: str = "") -> Option:
+    """One choice of the dialog. ``id``: ``ask PROMPT``, ``run NAME``, ``pull NAME``, ``models``,
+    ``import``; empty: change nothing. ``details``: its costs, shown below that line."""
+    label = Content(display_text(text))
+    if details:
+        label = Content.assemble(label, "\n", (display_text(details), "$text-muted"))
+    return Option(label, id)
 
 
 def welcome_offers(
@@ -47,13 +44,13 @@ def welcome_offers(
     importable: Sequence[ClientServers],
     machine: Machine,
     disk: int,
-) -> list[WelcomeOffer]:
+) -> list[Option]:
     """Choose what to offer; what costs nothing comes first. ``model``: the loaded one. ``examples``:
     prompts for it. ``importable``: MCP servers. ``disk``: free bytes."""
-    offers = [WelcomeOffer("", f"Continue with {model}")]
-    offers += [WelcomeOffer(f"ask {example}", f"Try: {example}") for example in examples]
+    offers = [_offer("", f"Continue with {model}")]
+    offers += [_offer(f"ask {example}", f"Try: {example}") for example in examples]
     offers += [
-        WelcomeOffer(
+        _offer(
             f"run {row.name}",
             f"Switch to {row.name}, from {row.source} ({format_bytes(row.size or 0)})",
         )
@@ -61,22 +58,20 @@ def welcome_offers(
         if row.runnable and row.source not in ("embedded", "file")
     ][:MAX_LOCAL_MODELS]
     offers += _download_offers(rows, machine, disk)
-    offers.append(WelcomeOffer("models", "See all models"))
+    offers.append(_offer("models", "See all models"))
     if servers := {name for source in importable for name in source.entries}:
         clients = ", ".join(sorted({source.client for source in importable if source.entries}))
-        offers.append(WelcomeOffer("import", f"Import MCP servers from {clients} ({len(servers)})"))
+        offers.append(_offer("import", f"Import MCP servers from {clients} ({len(servers)})"))
     return offers
 
 
-def _download_offers(
-    rows: Sequence[ModelRow], machine: Machine, disk: int
-) -> Iterator[WelcomeOffer]:
+def _download_offers(rows: Sequence[ModelRow], machine: Machine, disk: int) -> Iterator[Option]:
     """Offer the first download of the catalog that fits in memory; if none does, the first one."""
     sized = [(row, row.download_size) for row in rows if row.source == "hub" and row.download_size]
     estimates = [(row, size, estimate_fit(row.name, size, machine)) for row, size in sized]
     fitting = [estimate for estimate in estimates if estimate[2].fits]
     for row, size, fit in (fitting or estimates)[:1]:
-        yield WelcomeOffer(
+        yield _offer(
             f"pull {row.name}",
             f"Download {row.name} …",
             f"  Size {format_bytes(size)}; {format_bytes(disk)} of disk free\n"
@@ -100,12 +95,11 @@ class WelcomeScreen(ListDialog):
     }
     """
 
-    def __init__(self, model: str, offers: Sequence[WelcomeOffer]) -> None:
+    def __init__(self, model: str, offers: Sequence[Option]) -> None:
         # In the list, with which it scrolls where rows are short.
         introduction = Content.assemble((model, "bold $accent"), f" {INTRODUCTION}\n")
-        options = [Option(_option_text(offer), offer.id) for offer in offers]
         hint = "↑ ↓ Enter · Esc, or start typing"
-        super().__init__("Welcome", hint, [Option(introduction, disabled=True), *options], 1)
+        super().__init__("Welcome", hint, [Option(introduction, disabled=True), *offers], 1)
         self._is_closed = False
         self._opened_at = 0.0
         """Monotonic time at which it was mounted."""
@@ -137,10 +131,3 @@ class WelcomeScreen(ListDialog):
         if not self._is_closed:
             self._is_closed = True
             self.dismiss(offer_id)
-
-
-def _option_text(offer: WelcomeOffer) -> Content:
-    text = Content(display_text(offer.text))
-    if not offer.details:
-        return text
-    return Content.assemble(text, "\n", (display_text(offer.details), "$text-muted"))

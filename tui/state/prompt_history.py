@@ -1,5 +1,6 @@
 """The prompts that were sent, also in earlier sessions: a file with one JSON string per line."""
 
+import json
 import os
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class PromptHistory:
         self.add_unsent()
         if not entries or entries[-1] != text:
             entries.append(text)
-            self._append(text)
+            self._write("a", json.dumps(text) + "\n")
         self._index = len(entries)
 
     def add_unsent(self, text: str = "") -> None:
@@ -57,8 +58,6 @@ class PromptHistory:
         return self._edits.get(index, entries[index] if index < len(entries) else "")
 
     def _read(self) -> list[str]:
-        import json
-
         if self._path is None:
             return []
         try:
@@ -74,11 +73,6 @@ class PromptHistory:
         if len(lines) > 2 * MAX_PROMPTS:
             self._write("w", "".join(f"{json.dumps(entry)}\n" for entry in entries))
         return entries
-
-    def _append(self, text: str) -> None:
-        import json
-
-        self._write("a", json.dumps(text) + "\n")
 
     def _write(self, mode: str, text: str) -> None:
         if self._path is None:

@@ -29,7 +29,7 @@ class ShellRun:
         run = cls(attachment.source)
         text, _, outcome = attachment.text.rpartition("\n")
         run.add(text.encode())
-        run.end(outcome.strip("[]"))
+        run.outcome = outcome.strip("[]")
         run.delivery = "sent"
         return run
 
@@ -43,9 +43,6 @@ class ShellRun:
         tail = self._tail + data[room:] if room < len(data) else self._tail
         self._tail = tail[-MAX_TAIL_BYTES:]
         self._dropped += len(tail) - len(self._tail)
-
-    def end(self, outcome: str) -> None:
-        self.outcome = outcome
 
     @property
     def text(self) -> str:

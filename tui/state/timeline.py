@@ -152,12 +152,14 @@ class _Fold:
             self._phase = None
 
     def _open_item(self, at: float, item: ev.Item) -> None:
-        name, kind = getattr(item, "name", ""), _kind(item)
+        kind: SpanKind = "answer" if isinstance(item, ev.MessageItem) else "arguments"
+        if isinstance(item, ev.ReasoningItem):
+            kind = "reasoning"
         began = at
         if self._phase is not None and self._phase.kind == "prefill":
             began = self._phase.ended  # its header was written until now
         self._end_phase(at)
-        self._open[item.id] = span = TimeSpan(kind, began, at, name)
+        self._open[item.id] = span = TimeSpan(kind, began, at, getattr(item, "name", ""))
         self.spans.append(span)
 
     def _next_part(self, key: str, kind: SpanKind, at: float) -> None:
@@ -172,13 +174,3 @@ class _Fold:
     def _close(self, key: str, at: float) -> None:
         if (span := self._open.pop(key, None)) is not None:
             span.ended = self._idle_since = at
-
-
-def _kind(item: ev.Item) -> SpanKind:
-    match item:
-        case ev.ReasoningItem():
-            return "reasoning"
-        case ev.MessageItem():
-            return "answer"
-        case _:
-            return "arguments"

@@ -1,14 +1,73 @@
-"""Which pieces of a turn's texts are coloured how, by the probabilities of their tokens."""
+"""Renders tokens as readable text: markup is styled, neighbouring tokens alternate in style; and which
+pieces of a turn's texts are coloured how, by the probabilities of their tokens."""
 
 import codecs
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agent import events as ev
+from agent.formats.protocol import Format
 from tui.util.format import StyledRun, display_text
-from tui.util.token_text import SURPRISING_PROBABILITY, probability_style
+
+PROBABILITY_STEPS = (0.9, 0.5, 0.1, 0.01)
+"""A token less likely than each of them is coloured one step stronger; the likelier ones are plain."""
+SURPRISING_PROBABILITY = 0.1
+
+
+def probability_style(probability: float) -> str:
+    step = sum(probability < bound for bound in PROBABILITY_STEPS)
+    return f"chance{step}" if step else ""
+
+
+class TokenRun(NamedTuple):
+    """A piece of text and its style: all of a token's text, or with ``is_token`` False of none."""
+
+    text: str
+    style: str
+    is_token: bool = True
+
+
+class TokenTextRenderer:
+    """Renders one sequence of token ids, which may come in several pieces."""
+
+    def __init__(self, form: Format, *, generated: bool) -> None:
+        """``generated``: the model wrote these tokens; otherwise they are its prompt, shown faint."""
+        self._format = form
+        self._styles = ("", "odd") if generated else ("faint", "faint")
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._index = 0
+        self._after_markup = False
+
+    def runs(
+        self,
+        ids: Iterable[int],
+        repairs: Mapping[int, Sequence[str]] | None = None,
+        probabilities: Mapping[int, float] | None = None,
+    ) -> Iterator[TokenRun]:
+        """Render the next ids. ``repairs`` (names of rules), ``probabilities``: by token index."""
+        for token in ids:
+            for rule in (repairs or {}).get(self._index, ()):
+                yield TokenRun(f" {rule} ", "repair", is_token=False)
+            yield from self._token(token, (probabilities or {}).get(self._index))
+            self._index += 1
+
+    def _token(self, token: int, probability: float | None) -> Iterator[TokenRun]:
+        raw = self._format.token_bytes(token)
+        markup = self._format.is_markup(token)
+        style = "mark" if markup else self._styles[self._index % 2]
+        if probability is not None:
+            style = f"{style} {probability_style(probability)}".strip()
+        if markup:
+            # Two markup tokens in a row: a message ends and the next begins, on a line of its own.
+            pending = self._decoder.decode(b"", True) + "\n" * self._after_markup
+            yield TokenRun(pending, "", is_token=False)
+            yield TokenRun(display_text(raw.decode("utf-8", "replace")), style)
+        else:
+            yield TokenRun(display_text(self._decoder.decode(raw)), style)
+        self._after_markup = markup
 
 
 @dataclass(slots=True)
@@ -85,8 +144,6 @@ def _texts_of(item: ev.Item) -> list[bytes]:
             texts = [code or ""]
         case ev.CustomToolCallItem(input=text):
             texts = [text]
-        case _:
-            pass
     return [text.encode("utf-8", "replace") for text in texts if text]
 
 

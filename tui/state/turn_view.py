@@ -144,7 +144,10 @@ class TurnView:
                 self._by_id[key].progress = display_text(f"{done:g}{of} {message or ''}".strip())
             case ev.AgentApprovalRequested(item_id=key, preview=preview):
                 self._by_id[key].state = "waiting"
-                self._by_id[key].card_has_arguments = _shows_all_arguments(preview)
+                # The card shows them as they are, or as a diff.
+                is_diff = preview is not None and preview.startswith("--- ")
+                is_complete = is_diff and not str(preview).endswith(" more lines ...]")
+                self._by_id[key].card_has_arguments = preview is None or is_complete
                 self.activity = "waiting for approval"
             case ev.AgentApprovalResolved(item_id=key):
                 self._start_tool(key)
@@ -154,8 +157,6 @@ class TurnView:
                 if self.notices and self.notices[-1].endswith("…"):
                     del self.notices[-1]  # the activity has ended
                 self.notices.append(display_text(message))
-            case _:
-                pass
 
     def _add_steering(self, text: str) -> None:
         now = self.clock()
@@ -231,10 +232,3 @@ class TurnView:
                 item_view.began, item_view.ended = times.began, times.ended or times.began
                 item_view.tool_started, item_view.tokens = times.tool_started, times.tokens
         return view
-
-
-def _shows_all_arguments(preview: str | None) -> bool:
-    """Whether an approval card with this preview shows all arguments, as they are or as a diff."""
-    if preview is None:
-        return True
-    return preview.startswith("--- ") and not preview.endswith(" more lines ...]")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from textual import events
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -161,12 +161,8 @@ class ApprovalCard(Guarded, Vertical):
         self._update_hint()
         self._choices.scroll_to_highlight()
 
-    def on_descendant_focus(self) -> None:
-        self._update_hint()
-
-    def on_descendant_blur(self) -> None:
-        self._update_hint()
-
+    @on(events.DescendantFocus)
+    @on(events.DescendantBlur)
     def _update_hint(self) -> None:
         more = self._stream.max_scroll_y + self._call.max_scroll_y
         scroll = f"{more} more lines: PgUp PgDn" if more else ""

@@ -9,13 +9,13 @@ from textual.widgets import Static
 from tui.state.item_view import ItemView, reasoning_seconds
 from tui.state.turn_view import TurnView
 from tui.util.format import format_seconds, format_tokens
-from tui.util.virtual_list import VirtualEntry
 from tui.widgets.assistant_message import AssistantMessage
 from tui.widgets.panes import TurnPanes
 from tui.widgets.reasoning_block import ReasoningBlock
 from tui.widgets.text_stream import TextStream
 from tui.widgets.tool_call_card import FOLDED_LINES, ToolCallCard
 from tui.widgets.user_message import MAX_PROMPT_LINES, SteeringMessage, UserMessage
+from tui.widgets.virtual_scroll import VirtualEntry
 
 STATUS_COLOURS = {
     "failed": "$text-error",
@@ -40,7 +40,8 @@ class ExchangeEntries:
         self._footer = VirtualEntry(lambda: TurnFooter(turn, below_panes=self.shows_panes), 2)
         self.times: VirtualEntry | None = None
         """Where the turn's time went, once the person asked for it."""
-        self._items: dict[ItemView, VirtualEntry] = {}
+        self.items: dict[ItemView, VirtualEntry] = {}
+        """The entries of its items, in the view without panes."""
         self._growing: list[ItemView] = []
         self._rendered: dict[ItemView, AssistantMessage] = {}
         """The messages of panes that were removed, for the widgets that take their place."""
@@ -49,7 +50,7 @@ class ExchangeEntries:
     @property
     def entries(self) -> list[VirtualEntry]:
         """The entries in the present view, from the top down: first the prompt, which both have."""
-        content = [self._panes] if self.shows_panes else self._items.values()
+        content = [self._panes] if self.shows_panes else self.items.values()
         return [self._prompt, *content, self._footer, *([self.times] if self.times else [])]
 
     @property
@@ -72,19 +73,15 @@ class ExchangeEntries:
         if self._prompt.widget is not None:
             self._prompt.widget.set_class(panes, "-live")
 
-    @property
-    def item_entries(self) -> list[VirtualEntry]:
-        return list(self._items.values())
-
     def entry_of(self, item: ItemView | None) -> VirtualEntry:
         """Return the entry of an item, or with None of the prompt, in the view without panes."""
-        return self._prompt if item is None else self._items[item]
+        return self._prompt if item is None else self.items[item]
 
     def follow(self) -> None:
-        for item in self.turn.items[len(self._items) :]:
-            self._items[item] = VirtualEntry(partial(self._item_widget, item))
+        for item in self.turn.items[len(self.items) :]:
+            self.items[item] = VirtualEntry(partial(self._item_widget, item))
             self._growing.append(item)
-        growing = [(item, self._items[item]) for item in self._growing]
+        growing = [(item, self.items[item]) for item in self._growing]
         for item, entry in growing:
             match entry.widget:
                 case None:

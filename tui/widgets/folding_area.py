@@ -1,11 +1,13 @@
-"""A text area that folds long texts into placeholders, which are units."""
+"""Text areas: one that is painted well after a resize, and one that also folds long texts into
+placeholders, which are units."""
 
 import re
 
 from textual.document._document import EditResult, Location, Selection
 from textual.document._edit import Edit
-
-from tui.widgets.wrapped_area import WrappedArea
+from textual.geometry import Offset
+from textual.strip import Strip
+from textual.widgets import TextArea
 
 MAX_PASTE_LINES, MAX_PASTE_CHARACTERS = 40, 4000
 _PLACEHOLDER = re.compile(r"\[pasted #\d+:\xa0[\d,]+\xa0(?:lines|characters)\]")
@@ -17,6 +19,26 @@ class FoldedText(str):
 
     folded = ""
     """The text with placeholders."""
+
+
+class WrappedArea(TextArea):
+    """Is painted again after every resize, where Textual does so only if the number of rows changes:
+    text and cursor would be elsewhere."""
+
+    def on_resize(self) -> None:
+        """Paint the text as it is wrapped now, and keep the cursor in sight (extends Textual's)."""
+        self.refresh()
+        self.call_after_refresh(self.scroll_cursor_visible)
+
+    def scroll_cursor_visible(self, center: bool = False, animate: bool = False) -> Offset:
+        """Leave out a cursor behind the text, where Textual puts it for a moment of an undo."""
+        row, _ = self.cursor_location
+        is_in_text = row < min(self.document.line_count, self.wrapped_document.height)
+        return super().scroll_cursor_visible(center, animate) if is_in_text else Offset()
+
+    def render_line(self, y: int) -> Strip:
+        """Paint nothing where there is no room, which Textual cannot wrap a placeholder for."""
+        return super().render_line(y) if self.content_size.width > 0 else Strip.blank(0)
 
 
 class FoldingArea(WrappedArea):

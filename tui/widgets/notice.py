@@ -7,7 +7,7 @@ from textual.geometry import Size
 from textual.widget import Widget
 
 from tui.util.format import display_text, wrap_line
-from tui.util.virtual_list import VirtualEntry
+from tui.widgets.virtual_scroll import VirtualEntry
 
 
 class NoticeEntries:

@@ -5,17 +5,18 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import Reactive
 from textual.widget import Widget
+from textual.widgets import Static
 
 from tui.markdown.highlight import format_arguments
 from tui.state.item_view import ItemView, duration, reasoning_seconds
 from tui.state.turn_view import TurnView
 from tui.util.format import format_seconds, format_tokens
 from tui.widgets.assistant_message import AssistantMessage
-from tui.widgets.pane import Pane
 from tui.widgets.text_stream import TextStream
 from tui.widgets.user_message import SteeringMessage
 
@@ -28,6 +29,53 @@ MIN_ROOM_ROWS, MIN_PANE_ROWS = 5, 3
 
 FOLDED_SHARE = 5
 """The panes above a long answer keep one of this many rows."""
+
+
+class PaneTitle(Static):
+    """The rule above a pane, with its title; a CSS class on the pane would restyle all in it."""
+
+    DEFAULT_CSS = """
+    PaneTitle {
+        height: 1; border-top: solid $rule;
+        border-title-color: $text-muted; border-title-style: none;
+        &.-active {
+            border-top: solid $accent; border-title-color: $accent; border-title-style: bold;
+        }
+    }
+    """
+
+
+class Pane(Vertical):
+    """A titled container of one widget."""
+
+    DEFAULT_CSS = """
+    Pane {
+        & > * { padding: 0 1; }
+        & > PaneTitle { padding: 0; }
+        &:focus-within > PaneTitle { border-top: heavy $accent; }
+    }
+    """
+
+    def __init__(self, label: str, content: Widget, *, id: str) -> None:
+        super().__init__(id=id)
+        self._label, self._content = label, content
+        self._title_bar = PaneTitle()
+        self._title = ""
+        self.set_title("", active=False)
+
+    def compose(self) -> ComposeResult:
+        yield self._title_bar
+        yield self._content
+
+    def set_title(self, state: str, *, active: bool) -> None:
+        """Show ``state`` after the pane's name; ``active``: something streams into it right now."""
+        mark = "● " if active else ""
+        title = f"{mark}{self._label}{' · ' if state else ''}{state}"
+        if title != self._title:
+            self._title = title
+            # As Content: a str would be read as markup.
+            self._title_bar.border_title = Content(title)
+        self._title_bar.set_class(active, "-active")
 
 
 class AnswerPane(VerticalScroll):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,22 +14,86 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
+from textual.widgets import Static
 
 from agent.config.keys import KeyBindings
 from agent.util.images import CANNOT_SEE, is_pasted_image
 from tui.guarded import Guarded
 from tui.keymap import bind
 from tui.state.prompt_history import PromptHistory
-from tui.util.format import clean_text
-from tui.widgets.completion_menu import CompletionMenu
+from tui.util.format import clean_text, display_text
 from tui.widgets.folding_area import FoldingArea
 
 if TYPE_CHECKING:
+    from tui.state.command import CompletionItem
     from tui.state.completion import PromptCompleter, Suggestions
 
 log = logging.getLogger(__name__)
 BURST_SECONDS = 0.03
 """Keys that follow each other faster were not pressed: they come from a paste."""
+VISIBLE_ROWS = 8
+
+
+class CompletionMenu(Static):
+    """Shows completions over the widgets above the prompt, without moving them."""
+
+    DEFAULT_CSS = """
+    CompletionMenu {
+        overlay: screen; constrain: inside inside; height: auto; width: auto; max-width: 100%;
+        min-width: 30; padding: 0 1; border: round $rule; background: $background; display: none;
+        border-subtitle-color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis;
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__("", markup=False)
+        self._choices: Sequence[CompletionItem] = ()
+        self._highlighted = 0
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._choices)
+
+    @property
+    def highlighted(self) -> CompletionItem:
+        """The highlighted choice; only while the menu is open."""
+        return self._choices[self._highlighted]
+
+    def show_choices(self, choices: Sequence[CompletionItem]) -> None:
+        """Show these choices, the first highlighted; close the menu where there are none."""
+        if choices != self._choices:
+            self._choices, self._highlighted = choices, 0
+            self._update()
+
+    def move(self, by: int) -> None:
+        self._highlighted = (self._highlighted + by) % len(self._choices)
+        self._update()
+
+    def _update(self) -> None:
+        self.display = self.is_open
+        first = max(
+            0, min(self._highlighted - VISIBLE_ROWS // 2, len(self._choices) - VISIBLE_ROWS)
+        )
+        seen = self._choices[first : first + VISIBLE_ROWS]
+        width = max((len(choice.text) for choice in seen), default=0)
+        rows = [
+            Content.assemble(
+                (f"{display_text(choice.text):{width}}", "bold $accent" if here else ""),
+                (
+                    f"  {display_text(choice.description)}" if choice.description else "",
+                    "$text-muted",
+                ),
+            )
+            for choice in seen
+            for here in (choice is self._choices[self._highlighted],)
+        ]
+        self.update(Content("\n").join(rows))
+        more = len(self._choices) - len(seen)
+        self.border_subtitle = Content(
+            f"{self._highlighted + 1} of {len(self._choices)}" if more else ""
+        )
+        # Its lower edge on the prompt's upper one, whatever it has to offer.
+        self.styles.offset = (0, -len(seen) - 2)
 
 
 class PromptHints:
@@ -113,12 +177,6 @@ class PromptInput(Guarded, FoldingArea):
 
         text: str
 
-    class Recalled(Message):
-        """Posted when the person wants the latest queued prompt back."""
-
-    class Closed(Message):
-        """Posted when the person closes the visible tab."""
-
     def __init__(
         self,
         history: PromptHistory,
@@ -177,12 +235,12 @@ class PromptInput(Guarded, FoldingArea):
         self.load_text("")  # what was sent comes back from the history, not by undoing
         return text
 
-    def action_delete_word_or_close(self) -> None:
+    async def action_delete_word_or_close(self) -> None:
         """Delete the word before the cursor; in an empty prompt close the tab, as in browsers."""
         if self.text:
             self.action_delete_word_left()
         else:
-            self.post_message(self.Closed())
+            await self.run_action("screen.close_tab")
 
     async def action_delete_right_or_leave(self) -> None:
         """Delete the character behind the cursor; in an empty prompt leave the app."""
@@ -267,12 +325,12 @@ class PromptInput(Guarded, FoldingArea):
 
     # --- history ---
 
-    def action_earlier(self) -> None:
-        """Move the cursor up; on the first line, go back in what was sent."""
+    async def action_earlier(self) -> None:
+        """Move the cursor up; on the first line, go back in what was sent, first in what is queued."""
         if self.cursor_location[0] > 0 and self.text:
             self.action_cursor_up()
         elif not self.text and self._has_queued():
-            self.post_message(self.Recalled())
+            await self.run_action("screen.recall")
         elif (text := self.prompt_history.go(-1, self.draft)) is not None:
             self.replace_with(text)
 

@@ -12,12 +12,7 @@ MAX_VISIBLE_PROMPTS = 3
 class QueueBar(Static):
     """Shows the queued prompts, and the steering messages that wait."""
 
-    DEFAULT_CSS = """
-    QueueBar {
-        height: auto; padding: 0 2; color: $text-muted; display: none;
-        &.-visible { display: block; }
-    }
-    """
+    DEFAULT_CSS = "QueueBar { height: auto; padding: 0 2; color: $text-muted; display: none; }"
 
     def __init__(self, queue: PromptQueue) -> None:
         super().__init__("", markup=False)
@@ -37,4 +32,4 @@ class QueueBar(Static):
         if lines != self._lines:
             self._lines = lines
             self.update(Content("\n".join(lines)))
-            self.set_class(bool(lines), "-visible")
+            self.display = bool(lines)

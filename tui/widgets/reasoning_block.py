@@ -11,8 +11,8 @@ from textual.widgets import Static
 from tui.guarded import Guarded
 from tui.state.item_view import ItemView, duration
 from tui.util.format import format_seconds, format_tokens
-from tui.util.virtual_list import Foldable
 from tui.widgets.text_stream import TextStream
+from tui.widgets.virtual_scroll import Foldable
 
 
 class FoldToggle(Static, can_focus=True):

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -31,15 +30,9 @@ from tui.widgets.user_message import UserMessage, prompt_content
 NO_STYLES = dict.fromkeys(MARKDOWN_STYLES, Style.null())
 
 
-@dataclass(frozen=True, eq=False)
-class SearchHit:
-    """One occurrence of the query."""
-
-    turn: TurnView
-    item: ItemView | None
-    """The item that has it; None: the prompt."""
-    index_in_item: int
-    """Its number among the hits in that item or prompt, from 0."""
+SearchHit = tuple[TurnView, ItemView | None, int]
+"""An occurrence of the query: its turn, its item (None: the prompt), and its number among the hits in
+that, from 0."""
 
 
 class BaseSearchBar(Guarded, Horizontal):
@@ -142,7 +135,7 @@ class SearchBar(BaseSearchBar):
         for turn in self._transcript.turns:
             for item in (None, *turn.items):
                 found = find_folded(await self._text_of(turn, item), query.casefold())
-                hits += [SearchHit(turn, item, index) for index, _ in enumerate(found)]
+                hits += [(turn, item, index) for index, _ in enumerate(found)]
         return hits
 
     async def _text_of(self, turn: TurnView, item: ItemView | None) -> str:
@@ -170,10 +163,10 @@ class SearchBar(BaseSearchBar):
         return self._rendered.get(item, ("", ""))[1]
 
     async def show_hit(self, hit: SearchHit, query: str) -> None:
-        if hit.turn not in self._transcript.turns:
-            return
-        widgets = await self._transcript.reveal(hit.turn, hit.item)
-        self.call_after_refresh(self._select_hit, widgets, query, hit.index_in_item)
+        turn, item, index = hit
+        if turn in self._transcript.turns:
+            widgets = await self._transcript.reveal(turn, item)
+            self.call_after_refresh(self._select_hit, widgets, query, index)
 
     def leave(self) -> None:
         self.screen.query("PromptInput").focus()

@@ -25,10 +25,8 @@ class ServedConversation:
         """The first prompt, on one line."""
         self._streaming: list[TurnView] = []
         """Turns whose widgets are not up to date yet."""
-        self._mounted_count = 0
-        """Number of ``turn_views`` that have widgets."""
-        self._restarted = False
-        """Whether the widgets are of turns that were dropped by ``add_turn(restart=True)``."""
+        self._mounted: list[TurnView] = []
+        """The turns that have widgets, also where ``add_turn(restart=True)`` has dropped them."""
         self._mount_lock = asyncio.Lock()
 
     @property
@@ -58,8 +56,7 @@ class ServedConversation:
         """Add a turn that begins. ``restart``: drop the turns before it."""
         self.turn, self.conversation = turn, turn.conversation
         if restart:
-            self.turn_views, self._streaming, self._mounted_count = [], [], 0
-            self._restarted = True
+            self.turn_views, self._streaming = [], []
         self.turn_views.append(view)
         self._streaming.append(view)
         words = " ".join(view.prompt[:TITLE_SOURCE_CHARACTERS].split())
@@ -71,15 +68,14 @@ class ServedConversation:
             if not self.in_view.is_set():
                 return
             # Copied before the first await: more turns may begin meanwhile.
-            views, restarted = self.turn_views[:], self._restarted
-            new = views[self._mounted_count :]
-            self._mounted_count, self._restarted = len(views), False
-            if restarted or len(new) > 1:
+            before, self._mounted = self._mounted, self.turn_views[:]
+            *earlier, newest = self._mounted
+            if before not in (earlier, self._mounted):
                 await self.transcript.clear()
-            if len(new) > 1:
-                await self.transcript.add_stored_turns(views[:-1])
-            if new:
-                await self.transcript.add_turn(new[-1])
+                if earlier:
+                    await self.transcript.add_stored_turns(earlier)
+            if before != self._mounted:
+                await self.transcript.add_turn(newest)
         self.update()
 
     def update(self) -> None:

@@ -11,9 +11,9 @@ from agent.conversation.attachments import split_attachments
 from tui.keymap import KeymapApp
 from tui.state.shell_run import ShellRun
 from tui.util.format import display_text
-from tui.util.virtual_list import Foldable
 from tui.widgets.notice import NoticeEntries
 from tui.widgets.text_stream import TextStream
+from tui.widgets.virtual_scroll import Foldable
 
 FOLDED_LINES = 10
 """Lines of output that are shown: the last while it runs, afterwards the first until it is opened."""

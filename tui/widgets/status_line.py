@@ -66,9 +66,6 @@ class StatusLine(Static):
         super().__init__("", markup=False)
         self.status = StatusFields(tab_key=tab_key)
 
-    def on_mount(self) -> None:
-        self.update_line()
-
     def on_resize(self) -> None:
         self.update_line()
 

@@ -2,7 +2,6 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import ClassVar, Literal
 
@@ -15,8 +14,8 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tui.keymap import bind
+from tui.state.token_colours import TokenRun
 from tui.util.text_search import find_folded
-from tui.util.token_text import TokenRun
 from tui.widgets.text_stream import MarkedSpan, TextStream
 
 Step = Literal[
@@ -35,29 +34,16 @@ class TokenBrowser(TextStream):
             Binding(key, f"move_cursor('{key}')", show=False)
             for key in ("left", "right", "up", "down", "home", "end")
         ),
-        Binding("enter", "request('alternatives')", show=False),
-        Binding("escape", "request('leave')", show=False),
         # With priority: letters are for the prompt.
         Binding("p", "screen.colour_tokens", show=False, priority=True),
-        bind("search", "request('search')", priority=True),
         bind("scroll_up", "move_cursor('page_up')"),
         bind("scroll_down", "move_cursor('page_down')"),
         bind("scroll_top", "move_cursor('first')"),
         bind("scroll_bottom", "move_cursor('last')"),
     ]
 
-    @dataclass
     class Moved(Message):
         """Posted when the cursor is on another token than before, or on none any more."""
-
-        number: int | None
-
-    @dataclass
-    class Requested(Message):
-        """Posted when the person wants to choose another token at the cursor's position, to search the
-        tokens, or to leave them."""
-
-        request: Literal["alternatives", "search", "leave"]
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +112,7 @@ class TokenBrowser(TextStream):
         self._refresh_cursor()
         self.cursor = number
         self._refresh_cursor()
-        self.post_message(self.Moved(number))
+        self.post_message(self.Moved())
 
     def _refresh_cursor(self) -> None:
         if self.cursor is not None and self.cursor < len(self._tokens) and self._rows:
@@ -195,7 +181,9 @@ class TokenBrowser(TextStream):
         assert self.cursor is not None
         if not self._rows:
             return
-        goal = self._goal if self._goal is not None else self._cell_of_cursor(row)
+        if (goal := self._goal) is None:
+            (line, column), _ = self._tokens[self.cursor]
+            goal = cell_len(self.lines[line].text[self._rows[row][1] : column])
         target = max(0, min(row + by, len(self._rows) - 1))
         step, last = (1, len(self._rows) - 1) if by > 0 else (-1, 0)
         number = self._token_in_row(target, goal)
@@ -204,12 +192,6 @@ class TokenBrowser(TextStream):
             number = self._token_in_row(target, goal)
         self.move_cursor_to(number)
         self._goal = goal
-
-    def _cell_of_cursor(self, row: int) -> int:
-        assert self.cursor is not None
-        (line, column), _ = self._tokens[self.cursor]
-        _, start, _ = self._rows[row]
-        return cell_len(self.lines[line].text[start:column])
 
     def _token_in_row(self, row: int, cell: int | None) -> int:
         """The token in a cell of a row; the last one for None, or where the row ends before it; that
@@ -239,9 +221,6 @@ class TokenBrowser(TextStream):
         offset = event.get_content_offset(self)
         if offset is not None and (row := offset.y + self.scroll_offset.y) < len(self._rows):
             self.move_cursor_to(self._token_in_row(row, offset.x))
-
-    def action_request(self, request: Literal["alternatives", "search", "leave"]) -> None:
-        self.post_message(self.Requested(request))
 
     # --- searching ---
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import exp
 from typing import ClassVar
 
@@ -19,7 +18,7 @@ from textual.widgets.option_list import Option
 from agent.turn.token_choices import TokenChoice, TokenChoices
 from tui.guarded import Guarded
 from tui.util.format import display_text
-from tui.widgets.pane import PaneTitle
+from tui.widgets.panes import PaneTitle
 
 MAX_BYTES = 16
 """Bytes of a token that are listed; few have more."""
@@ -39,17 +38,6 @@ SMALL_ORDER = ("text", "sampled", "model", "rank", "grammar", "id", "bytes")
 GRAMMAR_WORDS = {"forced": "forced: nothing else fits", "forbidden": "forbidden", "free": "allowed"}
 
 
-@dataclass(frozen=True, slots=True)
-class TokenFacts:
-    """Facts of a token that need no further computation."""
-
-    token: int
-    raw: bytes
-    number: int
-    """Its number from the beginning of all that the model has read, from 0."""
-    is_generated: bool
-
-
 class AlternativeList(OptionList):
     """The likeliest other tokens."""
 
@@ -66,7 +54,6 @@ class TokenPanel(Guarded, Container):
     rows."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", show=False),
         Binding("p", "screen.colour_tokens", show=False, priority=True),
     ]
     DEFAULT_CSS = """
@@ -93,22 +80,15 @@ class TokenPanel(Guarded, Container):
     }
     """
 
-    @dataclass
-    class Taken(Message):
-        """Posted when the person takes another token."""
-
-        token: int
-
-    class Back(Message):
-        """Posted when the person goes back to the token."""
-
     def __init__(self) -> None:
         super().__init__()
         self._title_bar = PaneTitle()
         self._facts_text = Static("", classes="facts", markup=False)
         self._head = Static("", classes="head", markup=False)
         self.alternatives = AlternativeList(markup=False)
-        self._facts: TokenFacts | None = None
+        self._title = self._kind = ""
+        self._facts: dict[str, str] = {}
+        """What is known of the token without its probabilities."""
         self.choices: TokenChoices | None = None
         self._state = ""
         """Why the probabilities are not known."""
@@ -127,9 +107,11 @@ class TokenPanel(Guarded, Container):
     def has_alternatives(self) -> bool:
         return self.choices is not None and bool(self.choices.alternatives)
 
-    def show_token(self, facts: TokenFacts, state: str) -> None:
-        """Show a token as long as its probabilities are not known. ``state``: why they are not."""
-        self._facts, self.choices = facts, None
+    def show_token(self, token: int, raw: bytes, number: int, kind: str, state: str) -> None:
+        """Show a token as long as its probabilities are not known. ``number``: of all that the model
+        has read, from 0. ``kind``: generated or prompt. ``state``: why they are not known."""
+        self._title, self._kind, self.choices = f"Token {number + 1:,}", kind, None
+        self._facts = {"id": f"{token}", "text": quoted(raw), "bytes": listed_bytes(raw)}
         self.show_state(state)
         if self.alternatives.option_count:  # clearing lays the screen out again
             self._head.update("", layout=False)
@@ -160,34 +142,27 @@ class TokenPanel(Guarded, Container):
 
     def show_state(self, state: str) -> None:
         """Show the token, and why the probabilities are not known; empty: they are."""
-        facts, self._state = self._facts, state
-        if facts is None:
+        rows, self._state = dict(self._facts), state
+        if not rows:
             return
-        rows = [
-            ("id", f"{facts.token}"),
-            ("text", quoted(facts.raw)),
-            ("bytes", listed_bytes(facts.raw)),
-        ]
         if (choices := self.choices) is not None:
             chosen = choices.chosen
-            rows += [
-                ("sampled", format_probability(chosen.probability)),
-                ("model", format_probability(own_probability(chosen))),
-                ("rank", "not known" if chosen.rank is None else f"{chosen.rank:,}"),
-            ]
+            rows |= {
+                "sampled": format_probability(chosen.probability),
+                "model": format_probability(own_probability(chosen)),
+                "rank": "not known" if chosen.rank is None else f"{chosen.rank:,}",
+            }
             if chosen.grammar is not None:
-                rows.append(("grammar", GRAMMAR_WORDS[chosen.grammar]))
-        title = f"Token {facts.number + 1:,}"
+                rows["grammar"] = GRAMMAR_WORDS[chosen.grammar]
         if self._is_small:
-            self._show_few_rows(title, dict(rows), state)
+            self._show_few_rows(self._title, rows, state)
             return
-        kind = "generated" if facts.is_generated else "prompt"
-        self._title_bar.border_title = Content(f"{title} · {kind}")
+        self._title_bar.border_title = Content(f"{self._title} · {self._kind}")
         self._set_rows(None)
         width = self._facts_text.scrollable_content_region.width or 80
         lines = [
             Content.assemble((f"{name:8}", "$text-muted"), value).truncate(width, ellipsis=True)
-            for name, value in rows
+            for name, value in rows.items()
         ]
         if state:
             lines.append(Content.styled(state, "$text-muted"))
@@ -247,14 +222,6 @@ class TokenPanel(Guarded, Container):
         return Content.assemble(
             cell, numbers, " ", (mark, "$text-warning" if forbidden else "$accent")
         )
-
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        event.stop()
-        if event.option.id is not None:
-            self.post_message(self.Taken(int(event.option.id)))
-
-    def action_back(self) -> None:
-        self.post_message(self.Back())
 
 
 def own_probability(choice: TokenChoice) -> float:

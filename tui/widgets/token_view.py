@@ -5,13 +5,16 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.timer import Timer
+from textual.widgets import OptionList
 
 from agent.conversation.conversation import Conversation
 from agent.errors import AgentError
@@ -21,10 +24,10 @@ from agent.turn.context import RunningTurn
 from agent.turn.token_choices import TokenChoices
 from tui.guarded import Guarded, run_latest
 from tui.util.format import format_count
-from tui.widgets.pane import PaneTitle
+from tui.widgets.panes import PaneTitle
 from tui.widgets.search import BaseSearchBar
 from tui.widgets.token_browser import TokenBrowser
-from tui.widgets.token_panel import TokenFacts, TokenPanel
+from tui.widgets.token_panel import TokenPanel
 from tui.widgets.token_writer import TokenLog, TokenWriter
 
 log = logging.getLogger(__name__)
@@ -77,6 +80,10 @@ class TokenSearchBar(BaseSearchBar):
 class TokenView(Guarded, Vertical):
     """Shows the tokens of a turn and of its prompt; costs nothing while it is not displayed."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "show_alternatives", show=False),
+        Binding("escape", "leave", show=False),
+    ]
     DEFAULT_CSS = """
     TokenView {
         height: 1fr; display: none;
@@ -229,10 +236,10 @@ class TokenView(Guarded, Vertical):
             self.post_message(self.Inspected(has_cursor))
         if position is None or form is None:
             return
-        is_generated = position.generation is not None
-        raw = form.token_bytes(position.token)
-        facts = TokenFacts(position.token, raw, position.number, is_generated)
-        self._panel.show_token(facts, "" if position.number else "The first token follows nothing.")
+        number, raw = position.number, form.token_bytes(position.token)
+        kind = "prompt" if position.generation is None else "generated"
+        state = "" if number else "The first token follows nothing."
+        self._panel.show_token(position.token, raw, number, kind, state)
         if position.number:
             self._rest_timer = self.set_timer(
                 REST_SECONDS, partial(run_latest, self, "choices", self._show_choices)
@@ -261,32 +268,29 @@ class TokenView(Guarded, Vertical):
             texts = {choice.token: form.token_bytes(choice.token) for choice in listed}
             self._panel.show_choices(choices, texts)
 
-    async def on_token_browser_requested(self, message: TokenBrowser.Requested) -> None:
-        message.stop()
-        match message.request:
-            case "alternatives" if self._panel.has_alternatives:
-                self._panel.alternatives.focus()
-            case "search":
-                await self._open_search()
-            case "leave":
-                self.close_panel()
-                self.post_message(self.Left())
+    def action_show_alternatives(self) -> None:
+        if self._panel.has_alternatives:
+            self._panel.alternatives.focus()
 
-    async def _open_search(self) -> None:
+    def action_leave(self) -> None:
+        """Go back from the alternatives to the tokens, or leave these."""
+        if self._panel.has_focus_within:
+            self._stream.focus()
+        else:
+            self.close_panel()
+            self.post_message(self.Left())
+
+    async def open_search(self) -> None:
         if bars := self.query(TokenSearchBar):
             bars.first().enter()
         else:
             await self.mount(TokenSearchBar(self._stream))
 
-    def on_token_panel_back(self, message: TokenPanel.Back) -> None:
-        message.stop()
-        self._stream.focus()
-
-    def on_token_panel_taken(self, message: TokenPanel.Taken) -> None:
-        message.stop()
-        if (position := self.position) is not None:
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if (position := self.position) is not None and event.option_id is not None:
             self._stream.focus()
-            self.post_message(self.Taken(position, message.token))
+            self.post_message(self.Taken(position, int(event.option_id)))
 
     def close_panel(self) -> None:
         self._awaited = None

@@ -10,7 +10,7 @@ from agent.conversation.conversation import Conversation
 from agent.events import AgentPrompt, AgentRepair, AgentTokens, Event
 from agent.formats.protocol import Format, SingleMessageFormat
 from agent.turn.context import RunningTurn
-from tui.util.token_text import TokenRun, TokenTextRenderer
+from tui.state.token_colours import TokenRun, TokenTextRenderer
 from tui.widgets.token_browser import TokenBrowser
 
 MAX_EARLIER_TOKENS = 20_000
@@ -143,8 +143,6 @@ class TokenWriter:
                     self._repairs[index].append(rule)
                     if index < written.count:
                         self._rewrite_generation(form)
-                case _:
-                    pass
         self._write_tokens(new)
 
     def _rewrite_generation(self, form: Format) -> None:
@@ -207,6 +205,4 @@ def _count_tokens(turn: RunningTurn) -> list[int]:
                 counts.append(0)
             case AgentTokens(ids=ids) if counts:
                 counts[-1] += len(ids)
-            case _:
-                pass
     return [count for count in counts if count]

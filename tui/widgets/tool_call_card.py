@@ -9,8 +9,8 @@ from tui.guarded import Guarded
 from tui.keymap import KeymapApp
 from tui.markdown.highlight import format_arguments
 from tui.state.item_view import ItemView, duration
-from tui.util.virtual_list import Foldable
 from tui.widgets.text_stream import TextStream
+from tui.widgets.virtual_scroll import Foldable
 
 FOLDED_LINES = 12
 """Lines of a result that are shown while it is collapsed: the first, of a failure the last."""

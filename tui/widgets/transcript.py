@@ -10,9 +10,8 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui.util.virtual_list import Foldable, VirtualEntry
 from tui.widgets.notice import NoticeEntries
-from tui.widgets.virtual_scroll import VirtualScroll
+from tui.widgets.virtual_scroll import Foldable, VirtualEntry, VirtualScroll
 
 if TYPE_CHECKING:
     from tui.state.item_view import ItemView
@@ -160,7 +159,7 @@ class Transcript(VirtualScroll):
             if exchange not in self._sections:
                 return
             with self.app.batch_update():
-                await self.unmount_entries(exchange.item_entries)
+                await self.unmount_entries(exchange.items.values())
                 await self.fill()
         exchange.follow()
 

@@ -18,7 +18,7 @@ from tui.state.turn_view import TurnView
 from tui.util.attachments import attached_files, without_attachments
 from tui.util.format import wrap_line
 from tui.util.text_search import find_folded
-from tui.util.virtual_list import Foldable
+from tui.widgets.virtual_scroll import Foldable
 
 MAX_PROMPT_LINES, MAX_PROMPT_CHARACTERS = 6, 2000
 """The longest prompt that the transcript repeats as a whole; the rest is folded."""

@@ -25,6 +25,14 @@ Three things happen, each of which leads to the next:
    read would jump. So ``arrange``, which Textual calls for a layout and before it paints, scrolls
    along: the widget at the top of the viewport stays in its row.
 
+``visible_range`` says which range to mount next. It grows by at most ``max_new`` entries a call, so
+that mounting never blocks a paint for long; the caller calls again until nothing changes::
+
+        entries   0 1 2 3 4 5 6 7 8 9 …
+                        ├─────────┤             mounted entries within KEEP_SCREENS stay
+                      ├───────┤                 the viewport and AHEAD_SCREENS on each side are wanted
+                          ▓▓▓                   the viewport
+
 For example, row 40 is at the top of the viewport, the third row of a card that begins in row 38:
 ``_top_anchor`` is ``(card, 2)``. An entry above it was estimated at 4 rows, is mounted, and has 7.
 The card is now in row 41, so ``arrange`` sets ``scroll_y`` to 43, and the person sees no change.
@@ -38,7 +46,10 @@ and sets ``scroll_y`` without its watchers, as Textual does for an anchor (pypro
 """
 
 import asyncio
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 
 from textual.containers import VerticalScroll
 from textual.geometry import Region, Size
@@ -48,10 +59,75 @@ from textual.widget import Widget
 
 from tui.base_screen import BaseScreen
 from tui.guarded import Guarded
-from tui.util.virtual_list import VirtualEntry, visible_range
 
 MOUNT_BATCH = 4
 """Entries that get widgets at a time, so that no paint waits long."""
+AHEAD_SCREENS = 1
+"""Screens above and below the viewport whose entries are mounted, ready to be scrolled to."""
+KEEP_SCREENS = 4
+"""Screens above and below the viewport beyond which an entry's widget is removed."""
+
+
+class Foldable:
+    """A base of widgets that show a part of their text until the person expands them."""
+
+    expanded = False
+
+    def set_expanded(self, expanded: bool) -> None:
+        """Show all of the text, or the part again."""
+        if expanded != self.expanded:
+            self.expanded = expanded
+            self.update_fold()
+
+    def update_fold(self) -> None:
+        """Show all, or a part: ``expanded`` has changed."""
+        raise NotImplementedError
+
+
+@dataclass(eq=False)
+class VirtualEntry:
+    """A response item, prompt or notice in the transcript; without a widget while it is far away."""
+
+    create: Callable[[], Widget]
+    height: int = 1
+    """Rows, as it was last laid out; before that, an estimate."""
+    widget: Widget | None = None
+    expanded: bool = False
+    """Whether the reasoning or the result was expanded when its widget was removed."""
+
+    @property
+    def foldable(self) -> Foldable | None:
+        return self.widget if isinstance(self.widget, Foldable) else None
+
+
+def visible_range(
+    heights: Sequence[int], mounted: range, top: float, viewport_height: int, max_new: int = 1
+) -> range:
+    """The indexes of the entries to mount next. ``heights``: rows of each. ``mounted``: those with
+    widgets. ``top``: first row of the viewport. At most ``max_new`` are added; after a jump the range
+    starts again at the viewport."""
+    ends = list(accumulate(heights))
+
+    def at(row: float) -> int:
+        """Return the index of the entry on that row, or of the nearest one."""
+        return min(bisect_right(ends, row), len(ends) - 1)
+
+    if not ends:
+        return range(0)
+    first, last = (
+        at(top - AHEAD_SCREENS * viewport_height),
+        at(top + (1 + AHEAD_SCREENS) * viewport_height - 1),
+    )
+    near = range(
+        max(mounted.start, at(top - KEEP_SCREENS * viewport_height)),
+        min(mounted.stop, at(top + (1 + KEEP_SCREENS) * viewport_height - 1) + 1),
+    )
+    if not near or near.stop < first or near.start > last + 1:
+        start = at(top)
+        near = range(start, start)
+    stop = min(max(near.stop, last + 1), near.stop + max_new)
+    start = max(min(near.start, first), near.start - (max_new - (stop - near.stop)))
+    return range(start, stop)
 
 
 class Spacer(Widget):

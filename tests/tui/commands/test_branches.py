@@ -12,7 +12,7 @@ from agent.config.launch import LaunchOptions
 from agent.engine.protocol import EngineBusyError
 from tests.support.fake_app import drive_app, emit_message, screen_text, wait_until
 from tui.app import AgentApp
-from tui.screens.text_editor import EditorArea, TextEditor
+from tui.screens.dialogs import EditorArea, TextEditor
 from tui.session import Session
 from tui.widgets.user_message import UserMessage
 

@@ -19,9 +19,9 @@ from tests.tui.scenes import Scene
 from tests.tui.scenes.screens import AllStatesHost, harmony, raw
 from tests.tui.scenes.turns import end_turn
 from tui.screens.context import ContextScreen, read_row_state
-from tui.screens.text_editor import EditorArea, TextEditor
+from tui.screens.dialogs import EditorArea, TextEditor
 from tui.state.timeline import Timeline, TimeSpan
-from tui.util.token_text import probability_style
+from tui.state.token_colours import probability_style
 from tui.widgets.token_browser import TokenBrowser
 from tui.widgets.token_view import TokenPosition
 

@@ -12,7 +12,7 @@ from agent.formats.protocol import Format
 from tests.support.fake_app import screen_text
 from tui import theme
 from tui.base_screen import BaseScreen
-from tui.util.token_text import TokenTextRenderer
+from tui.state.token_colours import TokenTextRenderer
 from tui.widgets.token_browser import TokenBrowser
 
 MARK = "<|end|>"

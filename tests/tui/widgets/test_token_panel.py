@@ -7,7 +7,7 @@ from agent.turn.token_choices import TokenChoice, TokenChoices
 from tests.support.fake_app import drive_app, screen_text
 from tests.tui.scenes.tokens import token, token_searched
 from tui import theme
-from tui.widgets.token_panel import TokenFacts, TokenPanel
+from tui.widgets.token_panel import TokenPanel
 
 SIZES = [(80, 24), (200, 17), (60, 15), (40, 12), (130, 10), (80, 10), (80, 8), (60, 6), (80, 5)]
 
@@ -36,7 +36,7 @@ async def test_bar_of_a_sure_token_ends_before_the_scrollbar(width: int) -> None
         options = panel.alternatives
         for columns in (width, width + 7):
             await pilot.resize_terminal(columns, 12)
-            panel.show_token(TokenFacts(0, b"fox", 5, True), "")
+            panel.show_token(0, b"fox", 5, "generated", "")
             await pilot.pause()
             assert not options.show_vertical_scrollbar
             panel.show_choices(TokenChoices(chosen, tuple(others)), {})

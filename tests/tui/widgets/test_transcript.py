@@ -18,11 +18,11 @@ from tests.support.fake_app import (
     emit_reasoning,
     screen_text,
 )
-from tui.util.virtual_list import visible_range
 from tui.widgets.panes import AnswerPane, TurnPanes, share_rows
 from tui.widgets.text_stream import TextStream
 from tui.widgets.tool_call_card import ToolCallCard
 from tui.widgets.user_message import UserMessage
+from tui.widgets.virtual_scroll import visible_range
 
 TURNS = 16
 CALLS = 60

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.support.fake_app import AppDriver, drive_app, screen_strips
-from tui.screens.text_editor import EditorArea, TextEditor
-from tui.widgets.wrapped_area import WrappedArea
+from tui.screens.dialogs import EditorArea, TextEditor
+from tui.widgets.folding_area import WrappedArea
 
 SCROLLBAR = " ▁▂▃▄▅▆▇█"
 TEXT = "\n".join(

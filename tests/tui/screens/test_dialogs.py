@@ -10,7 +10,7 @@ from agent import events as ev
 from tests.support.fake_app import ScreenDriver, screen_text
 from tests.support.scripts import call, final, hold, python, thought
 from tests.support.turns import write_script
-from tui.screens.text_editor import EditorArea
+from tui.screens.dialogs import EditorArea
 
 
 def launch(folder: Path, *replies: str, **more: Any) -> dict[str, Any]:

@@ -81,7 +81,7 @@ SLOW = (
     "tools/mcp/test_hostile_servers.py", "tools/mcp/test_http.py", "tools/mcp/test_negotiation.py",
     "tools/mcp/test_real_servers.py", "tools/mcp/test_sandboxed.py", "tools/policy/test_safety.py",
     "tools/policy/test_taint.py", "tools/test_folder_limits.py", "tui/commands/",
-    "tui/controllers/", "tui/markdown/test_open_block.py", "tui/screens/", "tui/terminal/",
+    "tui/controllers/", "tui/markdown/test_streaming.py", "tui/screens/", "tui/terminal/",
     "tui/test_app.py", "tui/test_guarded.py", "tui/test_pictures.py", "tui/test_snapshots.py",
     "tui/test_theme.py", "tui/test_wide.py", "tui/widgets/",
 )  # fmt: skip

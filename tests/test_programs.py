@@ -24,7 +24,7 @@ INSIDE = {
     ("tools/sandbox/supervise.py", "main"),
     # Their callers pass a line of isolation.shell_command, isolation.script_command, find_program.
     ("tools/builtin/shell/process.py", "start"),
-    ("tools/builtin/python/worker_process.py", "start"),
+    ("tools/builtin/python/session.py", "start"),
     ("tools/builtin/files/reading.py", "_ripgrep"),
     # Their caller passes what find_program has found.
     ("agent/cli/launch.py", "_add_catalog"),

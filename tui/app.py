@@ -231,7 +231,7 @@ class AgentApp(Guarded, CommandContext):
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copy to the terminal's clipboard (OSC 52) and to the desktop's."""
-        from tui.terminal.clipboard import copy_to_desktop
+        from tui.terminal.own_programs import copy_to_desktop
 
         super().copy_to_clipboard(text)
         self.run_worker(asyncio.to_thread(copy_to_desktop, text))

@@ -11,8 +11,7 @@ from textual.binding import Binding, BindingType
 from agent.errors import UserError
 from tui.base_screen import BaseScreen
 from tui.keymap import bind
-from tui.widgets.prompt import PromptInput
-from tui.widgets.queue_bar import QueueBar
+from tui.widgets.prompt import PromptInput, QueueBar
 from tui.widgets.tabs import TabBar
 from tui.widgets.transcript import Transcript
 from tui.widgets.welcome import PromptExamples, WelcomeBanner
@@ -165,17 +164,12 @@ class MainScreen(BaseScreen):
 
     def action_move(self, target: Literal["page_up", "page_down", "home", "end"]) -> None:
         transcript: Transcript = self._owner.live.visible_transcript
-        match target:
-            case "page_up":
-                transcript.scroll_page_up(animate=False)
-            case "page_down" if transcript.is_vertical_scroll_end:
-                transcript.scroll_end(animate=False)  # keeps following it
-            case "page_down":
-                transcript.scroll_page_down(animate=False)
-            case "home":
-                transcript.scroll_home(animate=False)
-            case "end":
-                transcript.scroll_to_live_end()
+        if target == "end":
+            transcript.scroll_to_live_end()
+        elif target == "page_down" and transcript.is_vertical_scroll_end:
+            transcript.scroll_end(animate=False)  # keeps following it
+        else:
+            getattr(transcript, f"scroll_{target}")(animate=False)
 
     async def action_pick(self) -> None:
         await self._owner.message_picker.pick_latest()
@@ -191,7 +185,7 @@ class MainScreen(BaseScreen):
             await owner.tokens.toggle_colours(turns[-1])
 
     async def action_edit_outside(self) -> None:
-        from tui.terminal.editor import edit_text
+        from tui.terminal.own_programs import edit_text
 
         prompt = self._owner.prompt
         try:

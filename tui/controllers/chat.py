@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from agent.turn.continuation import Begin, Continuation
     from tui.app_context import AppContext
     from tui.controllers.prompts import PromptCards
-    from tui.state.completion import PromptCompleter
     from tui.state.turn_view import TurnView
 
 SHELL_MARK = "!"
@@ -97,12 +96,6 @@ class ChatController:
         self.shell = ShellCommands(app)
         self.work = BackgroundWork(app, self.send_queued)
         """Commands, and the reading of files, which may take long."""
-
-    def make_completion(self) -> PromptCompleter:
-        from tui.state.completion import PromptCompleter
-        from tui.util.file_index import FileIndex
-
-        return PromptCompleter(self._app.commands, FileIndex(self._app.session.launch.root))
 
     @property
     def idle(self) -> bool:
@@ -312,19 +305,16 @@ class ChatController:
         app.live.update_timer()
         notify_unfocused(app, view.end_message or view.answer or "The answer is complete.")
         app.live.update_status()
-        if not self._left_nothing(turn, view):
+        session, error = app.session, turn.response.error
+        is_open = session.conversation is turn.conversation
+        if view.status != "failed" or not is_open or session.next_prompt.first_entry != view.start:
             self.edited_texts.clear()
+        # Else it failed before it began: the conversation is as it was without it.
         elif view is self._first_in_branch and self.editing is None and not app.prompt.text:
             self.edit(view)
-        elif view is not self._first_in_branch and _is_refused(turn):
-            app.prompt.put_before(without_attachments(view.raw_prompt))
+        elif view is not self._first_in_branch and error and error.code == "invalid_prompt":
+            app.prompt.put_before(without_attachments(view.raw_prompt))  # too long, for example
         await self.send_queued()
-
-    def _left_nothing(self, turn: RunningTurn, view: TurnView) -> bool:
-        """Whether a turn failed before it began: the conversation is as it was without it."""
-        session = self._app.session
-        is_open = session.conversation is turn.conversation
-        return view.status == "failed" and is_open and session.next_prompt.first_entry == view.start
 
     def stop(self) -> None:
         """End the editing, or stop a shell command, or the turn with the queue back in the prompt, or a
@@ -346,9 +336,3 @@ class ChatController:
         self._app.live.update_queue()
         waiting = [*reversed(steering), *self._app.queue.take_all()]
         self._app.prompt.put_before("\n\n".join(map(without_attachments, waiting)))
-
-
-def _is_refused(turn: RunningTurn) -> bool:
-    """Whether a turn failed for its prompt, as one that is too long: the person has to change it."""
-    error = turn.response.error
-    return error is not None and error.code == "invalid_prompt"

@@ -57,8 +57,7 @@ class Startup:
         else:
             app.run_worker(self._load_model())
         app.session_ready = True
-        await self._add_custom_commands()
-        app.prompt.set_completer(self._chat.make_completion())
+        await self._add_completions()
         if app.session.choose_conversation:
             await app.action_open_screen("sessions")
         if app.session.first_start and not (app.prompt.text or app.queue.prompts):
@@ -180,15 +179,20 @@ class Startup:
                 if host.withheld and host.server_states():
                     app.transcript.add_notice(host.withheld)
 
-    async def _add_custom_commands(self) -> None:
+    async def _add_completions(self) -> None:
+        """Add the commands of files, and complete the prompt with all commands and with files."""
         from agent.config.paths import user_paths
         from tui.controllers.prompt_commands import add_custom_commands, read_command_files
+        from tui.state.completion import PromptCompleter
+        from tui.util.file_index import FileIndex
 
         app = self._app
         root = app.session.launch.root.expanduser()
         files, problems = await asyncio.to_thread(read_command_files, user_paths(), root)
         for sentence in [*problems, *add_custom_commands(app.commands, self._chat, files)]:
             app.transcript.add_notice(sentence, error=True)
+        index = FileIndex(app.session.launch.root)
+        app.prompt.set_completer(PromptCompleter(app.commands, index))
 
     def _report_failed_servers(self) -> None:
         app = self._app

@@ -3,7 +3,7 @@
 Textual's widget (``MarkdownStream`` while text comes) mounts a widget for each block, list item and
 table cell, and parses and lays out again with every piece. Here one pass of Rich's Markdown
 renderer gives rows that a single widget paints, ``tui.markdown.streaming`` renders a closed block
-only once, and ``tui.markdown.open_block`` freezes most of the open one. ``make bench GROUPS=tui``
+only once, and freezes most of the open one. ``make bench GROUPS=tui``
 compares the two at 400 tokens a second (99th percentiles, docs/performance.md; peer: Textual's widget):
 
     ========================================  =====  ==========

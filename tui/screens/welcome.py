@@ -100,7 +100,6 @@ class WelcomeScreen(ListDialog):
         introduction = Content.assemble((model, "bold $accent"), f" {INTRODUCTION}\n")
         hint = "↑ ↓ Enter · Esc, or start typing"
         super().__init__("Welcome", hint, [Option(introduction, disabled=True), *offers], 1)
-        self._is_closed = False
         self._opened_at = 0.0
         """Monotonic time at which it was mounted."""
 
@@ -114,20 +113,15 @@ class WelcomeScreen(ListDialog):
         if event.is_printable and event.character:
             event.stop()
             self.app.prompt.insert(event.character)
-            self._close_with("")
+            self.dismiss()
 
     async def on_paste(self, event: events.Paste) -> None:
         event.stop()
         await self.app.prompt._on_paste(event)
-        self._close_with("")
+        self.dismiss()
 
     def choose(self, option_id: str) -> None:
-        if self._is_closed:
+        if not self.is_current:  # it was closed before this key
             self.app.prompt.action_send()
         elif self.app.clock() - self._opened_at > ENTER_DELAY_SECONDS:
-            self._close_with(option_id)
-
-    def _close_with(self, offer_id: str) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self.dismiss(offer_id)
+            self.dismiss(option_id)

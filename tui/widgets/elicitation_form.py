@@ -113,13 +113,12 @@ class ElicitationForm(Guarded, Vertical):
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         event.stop()
-        match event.button.id:
-            case "decline":
-                self.action_decline()
-            case "accept":
-                self._decide("accept")
-            case _:
-                self.action_send()
+        if event.button.id == "decline":
+            self.action_decline()
+        elif event.button.id == "accept":
+            self._decide("accept")
+        else:
+            self.action_send()
 
     def action_scroll(self, direction: Literal["up", "down", "page_up", "page_down"]) -> None:
         getattr(self.query_one(".fields"), f"scroll_{direction}")(animate=False)
@@ -217,7 +216,7 @@ class MarkedCheckbox(Checkbox):
     """A checkbox whose mark is seen without colours too."""
 
     def render(self) -> Content:
-        self.BUTTON_INNER = _mark(self.value)
+        self.BUTTON_INNER = "X" if self.value else " "
         return super().render()
 
 
@@ -231,8 +230,4 @@ class MarkedList(SelectionList[int]):
             return strip
         left, mark, *rest = strip
         is_chosen = self.get_option_at_index(number).value in self.selected
-        return Strip([left, Segment(_mark(is_chosen), mark.style), *rest])
-
-
-def _mark(chosen: bool) -> str:
-    return "X" if chosen else " "
+        return Strip([left, Segment("X" if is_chosen else " ", mark.style), *rest])

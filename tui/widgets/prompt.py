@@ -20,7 +20,9 @@ from agent.config.keys import KeyBindings
 from agent.util.images import CANNOT_SEE, is_pasted_image
 from tui.guarded import Guarded
 from tui.keymap import bind
+from tui.state.own_turn import PromptQueue
 from tui.state.prompt_history import PromptHistory
+from tui.util.attachments import without_attachments
 from tui.util.format import clean_text, display_text
 from tui.widgets.folding_area import FoldingArea
 
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 BURST_SECONDS = 0.03
 """Keys that follow each other faster were not pressed: they come from a paste."""
-VISIBLE_ROWS = 8
+VISIBLE_ROWS, MAX_VISIBLE_PROMPTS = 8, 3
+"""Completions, and queued prompts, that are shown at a time."""
 
 
 class CompletionMenu(Static):
@@ -94,6 +97,32 @@ class CompletionMenu(Static):
         )
         # Its lower edge on the prompt's upper one, whatever it has to offer.
         self.styles.offset = (0, -len(seen) - 2)
+
+
+class QueueBar(Static):
+    """Shows the queued prompts, and the steering messages that wait."""
+
+    DEFAULT_CSS = "QueueBar { height: auto; padding: 0 2; color: $text-muted; display: none; }"
+
+    def __init__(self, queue: PromptQueue) -> None:
+        super().__init__("", markup=False)
+        self._queue, self._lines = queue, list[str]()
+        queue.on_change = self._update_lines
+
+    def _update_lines(self) -> None:
+        waiting = [("to this turn", text) for text in self._queue.steering] + [
+            ("queued", text) for text in self._queue.prompts
+        ]
+        lines = [
+            f"{when}: {' '.join(without_attachments(text).split())[:200]}"
+            for when, text in waiting[:MAX_VISIBLE_PROMPTS]
+        ]
+        if (rest := len(waiting) - MAX_VISIBLE_PROMPTS) > 0:
+            lines.append(f"… and {rest} more")
+        if lines != self._lines:
+            self._lines = lines
+            self.update(Content("\n".join(lines)))
+            self.display = bool(lines)
 
 
 class PromptHints:

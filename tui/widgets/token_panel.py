@@ -88,7 +88,7 @@ class TokenPanel(Guarded, Container):
         self.alternatives = AlternativeList(markup=False)
         self._title = self._kind = ""
         self._facts: dict[str, str] = {}
-        """What is known of the token without its probabilities."""
+        """Facts of the token that need no further computation."""
         self.choices: TokenChoices | None = None
         self._state = ""
         """Why the probabilities are not known."""

@@ -15,8 +15,7 @@ from tui import theme
 from tui.base_screen import BaseScreen
 from tui.widgets.text_stream import TextStream
 from tui.widgets.token_browser import TokenBrowser
-from tui.widgets.token_view import TokenPosition, TokenView
-from tui.widgets.token_writer import TokenWriter
+from tui.widgets.token_view import TokenPosition, TokenView, TokenWriter
 
 MARKUP = {1: "<|start|>", 2: "<|message|>", 3: "<|end|>"}
 

@@ -240,7 +240,7 @@ class Session:
         await self._read_project_instructions()
         before, after = self.conversation.id, conversation.id
         versions = await self.storage.read(
-            lambda store: [{name, *store.lineage(name)} for name in (before, after)]
+            lambda store: [{name, *store.tree.lineage(name)} for name in (before, after)]
         )
         self.runtime.host.builtins.end_conversation(
             before, None if versions[0].isdisjoint(versions[1]) else conversation.id

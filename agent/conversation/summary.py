@@ -5,14 +5,21 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from agent import events as ev
 from agent.conversation.conversation import Entry, affinity_tokens
 from agent.engine.protocol import Finished, Generation, Prefill, Request, Sampling, Tokens, Waiting
 from agent.errors import AgentError
-from agent.formats.constraints import ConstrainableFormat, GenerationConstraints
-from agent.formats.protocol import Closed, Delta, Format, Opened, ParseEvent, SegmentKind, Stop
+from agent.formats.protocol import (
+    Closed,
+    Delta,
+    Format,
+    GenerationConstraints,
+    Opened,
+    ParseEvent,
+    SegmentKind,
+    Stop,
+)
 from agent.formats.recipients import Recipients
 from agent.util.prefix import common_prefix_length
 
@@ -98,6 +105,8 @@ async def summarise(
     """
     form, length = generator.format, summary_tokens(generator.context_length)
     question = form.user_message(SUMMARY_PROMPT) + form.open_assistant()
+    # It must not call, and has to end in time.
+    constraints, nobody = GenerationConstraints("none", max_tokens=length), Recipients(())
     text, units = "", list(_units(entries))
     while units:
         before = [*head, *(render_summary(text) if text else [])]
@@ -119,21 +128,11 @@ async def summarise(
             head_tokens=len(head),
             affinity_tokens=affinity_tokens(head, entries),
             private=True,  # it does not come again
-            **_answer_constraint(form, length),
+            constraint=form.new_constraint(constraints, nobody),
+            constraint_spec=lambda: constraints.spec(nobody, ()),
         )
         text = await _generate_summary(generator, request)
     return text
-
-
-def _answer_constraint(form: Format, max_tokens: int) -> dict[str, Any]:
-    """The fields of a request that must not call and has to end in time, where the format can."""
-    if not isinstance(form, ConstrainableFormat):
-        return {}
-    constraints, nobody = GenerationConstraints("none", max_tokens=max_tokens), Recipients(())
-    return {
-        "constraint": form.new_constraint(constraints, nobody),
-        "constraint_spec": lambda: constraints.spec(nobody, ()),
-    }
 
 
 def without_penalties(sampling: Sampling) -> Sampling:

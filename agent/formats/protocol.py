@@ -17,19 +17,23 @@ A format is stateless between calls but for caches; `Format.parser` makes a pars
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from agent.events import qualified_name
 
 if TYPE_CHECKING:
-    from agent.engine.grammars import Grammar
+    from concurrent.futures import Future
+
+    from agent.engine.grammars import CompiledGrammar, Grammar, GrammarCompiler
+    from agent.engine.protocol import Constraint, LoopLimits
     from agent.formats.recipients import Recipients
 
-
 Effort = Literal["low", "medium", "high"]
+ConstraintKind = Literal["choice", "answer", "arguments"]
+"""``choice``: whether and which tools are called; ``answer``, ``arguments``: their grammars."""
 
 
 class SegmentKind(StrEnum):
@@ -169,6 +173,40 @@ class PromptHeader:
     ``container.exec``."""
 
 
+@dataclass(frozen=True, slots=True)
+class GenerationConstraints:
+    """The constraints of one generation; a grammar of arguments is compiled when a call begins."""
+
+    calls: Literal["may", "must", "none", "further"] = "may"
+    """``further``: a call without reasoning before it, or an answer."""
+    argument_grammars: Mapping[str, Grammar] = field(default_factory=dict)
+    """The grammars of calls' arguments, by the declared tool's canonical name."""
+    answer_grammar: Future[CompiledGrammar] | None = None
+    declared_tools_only: bool = False
+    """Only well-formed messages, as in the model's training, and only calls of declared tools."""
+    answer_source: Grammar | None = None
+    answer_limits: LoopLimits | None = None
+    """Limits beyond which endless parts of the answer's JSON are closed; None: none."""
+    max_tokens: int | None = None
+    """Token budget of an answer without calls and grammar; the format ends it at the last token."""
+    reasoning_until: int | None = None
+    """Generated tokens after which no more reasoning begins; None: no limit. With ``choice`` only."""
+
+    def spec(self, recipients: Recipients, prefix: Sequence[int]) -> dict[str, Any]:
+        """JSON from which `constraint_of` makes the same constraint. ``prefix``: accepted ids."""
+        return {
+            "calls": self.calls,
+            "arguments": {name: asdict(one) for name, one in self.argument_grammars.items()},
+            "answer": self.answer_source and asdict(self.answer_source),
+            "declared_tools_only": self.declared_tools_only,
+            "answer_limits": self.answer_limits and asdict(self.answer_limits),
+            "max_tokens": self.max_tokens,
+            "reasoning_until": self.reasoning_until,
+            "recipients": recipients.as_json(),
+            "prefix": list(prefix),
+        }
+
+
 class Format(Protocol):
     """A model family's prompt format: renders messages as token ids and parses generated ids."""
 
@@ -273,6 +311,19 @@ class Format(Protocol):
 
     def developer_message(self, text: str) -> list[int]:
         """Render instructions in the middle of a history."""
+
+    @property
+    def supported_constraints(self) -> frozenset[ConstraintKind]:
+        """The kinds of constraints that this format can enforce."""
+
+    @property
+    def grammars(self) -> GrammarCompiler:
+        """The grammar compiler of the model's vocabulary."""
+
+    def new_constraint(
+        self, constraints: GenerationConstraints, recipients: Recipients
+    ) -> Constraint:
+        """Make the constraint of one generation that begins after `open_assistant`."""
 
 
 @runtime_checkable

@@ -8,11 +8,16 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tools.sanitize import strip_hidden
+
 NON_TOOL_RECIPIENTS = frozenset({"assistant", "user", "all"})
 """Recipients that are not tools: a message to them is text, not a call."""
 
 PYTHON_TOOL = "python"
 """gpt-oss's own tool for code; the body of its calls is code instead of JSON."""
+TRAINED_NAMESPACES = frozenset({PYTHON_TOOL, "browser", "container"})
+"""Namespaces of gpt-oss's own tools, called in the analysis channel ("normally", by the guide); all
+others are in ``functions``."""
 BUILTIN_TOOL_SERVERS = {
     PYTHON_TOOL: ("code_interpreter", "python"),
     "container.exec": ("shell", "exec"),
@@ -38,12 +43,19 @@ _GENERAL_NAMESPACES = re.compile(r"^(?:(?:functions?|mcp|tools?|multi_tool_use)\
 _LEADING_MARKUP = re.compile(r"(?:\s*<\|\w*\|>)+\s*")
 _CHANNEL_TAIL = re.compile(r"\.+(?:analysis|commentary|final)\W*\Z")
 _SEPARATORS = re.compile(r"(?:__|[^\w-])+")
+_NOT_NAME_CHARACTER = re.compile(r"[^\w.-]")
 
 
 def without_markup(name: str) -> str:
     """Return the name without the special tokens that it spells, and without what is behind it."""
     leading = _LEADING_MARKUP.match(name)
     return name[leading.end() if leading else 0 :].partition("<|")[0].strip()
+
+
+def header_name(name: str) -> str:
+    """Make a name of a model or a client safe as one word of a header; markup behind it is cut off."""
+    name = strip_hidden(without_markup(name)).strip()
+    return _NOT_NAME_CHARACTER.sub("_", name)[:256] or "unknown"
 
 
 def plain_name(name: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.engine.protocol import Engine, EngineError, OutOfMemoryError
-from agent.formats.constraints import ArgumentGaps, ConstrainableFormat, constraint_of
+from agent.formats.constraints import ArgumentGaps, constraint_of
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
 from agent.models.loader import ModelLoader
@@ -171,7 +171,7 @@ class EngineProvider:
         def make_constraint(spec: Mapping[str, Any]) -> WatchedConstraint:
             if SPEC_FIELD in spec:
                 return ForcedTokens([*map(index, spec[SPEC_FIELD])]), dict
-            assert isinstance(form, ConstrainableFormat)
+            assert form is not None
             return constraint_of(form, spec), ArgumentGaps(form, spec).new
 
         def on_use(begins: bool) -> None:

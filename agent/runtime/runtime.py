@@ -19,7 +19,6 @@ from agent.conversation.conversation import Conversation
 from agent.conversation.summary import SummaryCache
 from agent.engine.grammars import ANY_OBJECT
 from agent.engine.protocol import Engine, EngineError, Generation, Request
-from agent.formats.constraints import ConstrainableFormat
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
 from agent.models.loader import ModelLoader
@@ -291,7 +290,7 @@ class Runtime:
         """Prepare in the background what the first tool call would wait for."""
         for builtin in self.host.builtins:
             self.host.connect(builtin.name)
-        if self.script is None and isinstance(self.format, ConstrainableFormat):
+        if self.script is None and self.format is not None:
             self.format.grammars.submit(ANY_OBJECT)
 
     # --- the model ---

@@ -20,7 +20,6 @@ from agent.config.settings import load_settings
 from agent.engine.grammars import ANY_OBJECT
 from agent.engine.protocol import EngineError
 from agent.errors import UserError, user_errors
-from agent.formats.constraints import ConstrainableFormat
 from agent.models.catalog import Model
 from agent.models.resolve import resolve_model
 from agent.observability.logging import open_log_file
@@ -179,7 +178,7 @@ async def _wait_ready(runtime: Runtime, server: HttpServer) -> int:
         return EXIT_FAILED
     if runtime.host.withheld and runtime.host.server_states():
         echo(f"agent: {runtime.host.withheld}", file=sys.stderr)
-    if runtime.script is None and isinstance(runtime.format, ConstrainableFormat):
+    if runtime.script is None and runtime.format is not None:
         # The first grammar holds the GIL for 0.45 s: at the start, not in a client's request.
         await runtime.format.grammars.wait_compiled(ANY_OBJECT)
     missing = [s for s in runtime.host.server_states() if s.required and s.status != "ready"]

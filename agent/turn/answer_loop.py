@@ -50,7 +50,6 @@ class AnswerLoop:
             await context.until_stopped(constraints.compile())
         except UnenforceableSchemaError as error:
             raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
-        constraints.warn_answer_form()
         calls.add_approved(context.options.approved_calls)
         if calls.pending or context.options.compact:
             context.accepted.set()
@@ -87,7 +86,8 @@ class AnswerLoop:
                     self._prepared.constraints.warn_closed(last.ids[span.start : span.end])
                 self._check_answer()
                 return False
-            if context.options.ends_at_cut_call and calls.has_cut_client_call:
+            is_cut = any(call.cut and call.writer.runs_on_client for call in calls.pending)
+            if context.options.ends_at_cut_call and is_cut:
                 self._warn_cut_off(EndReason.CUT_CALL)
                 return True
             context.awaits_client = calls.awaits_client

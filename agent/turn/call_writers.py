@@ -296,13 +296,11 @@ class SearchWriter(CallWriter):
 
 
 class ApprovalRequestWriter(CallWriter):
-    """Writes an ``mcp_approval_request`` item, or the ``mcp_call`` of a call that cannot run anyway."""
+    """Writes an ``mcp_approval_request`` item, unless the call cannot run anyway."""
 
     def __init__(self, output: Output, server: str, name: str) -> None:
         self._output, self.server, self.name = output, server, name
         self.id, self.arguments = new_id("mcpr"), "{}"
-        self._call: McpCallWriter
-        """Made when the arguments are complete, unless approval is requested."""
 
     def request_approval(self, arguments: str) -> None:
         """Write the approval request; the client's next request answers it."""
@@ -311,19 +309,6 @@ class ApprovalRequestWriter(CallWriter):
             id=self.id, server_label=self.server, name=self.name, arguments=arguments
         )
         self._output.close(self._output.open(item), item)
-
-    def arguments_done(self, arguments: str) -> None:
-        """Open an mcp_call instead: the call fails without a question."""
-        self.arguments = arguments
-        self._call = McpCallWriter(self._output, self.server, self.name)
-        self._call.delta(arguments)
-        self._call.arguments_done(arguments)
-
-    def completed(self, output: str) -> None:
-        self._call.completed(output)
-
-    def failed(self, error: ev.McpError) -> None:
-        self._call.failed(error)
 
 
 class ToolSearchWriter(CallWriter):

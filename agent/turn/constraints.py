@@ -19,13 +19,8 @@ from agent.engine.grammars import (
 )
 from agent.engine.protocol import Constraint
 from agent.errors import AgentError
-from agent.formats.constraints import (
-    ConstrainableFormat,
-    ConstraintKind,
-    GenerationConstraints,
-    argument_gap,
-)
-from agent.formats.protocol import Format
+from agent.formats.constraints import argument_gap
+from agent.formats.protocol import ConstraintKind, Format, GenerationConstraints
 from agent.formats.recipients import Recipients
 from agent.turn.options import AnswerForm, DeclaredTools, TurnOptions
 from agent.turn.output import Emit
@@ -75,9 +70,8 @@ class TurnConstraints:
         ``begun_ids``: what the first generation begins with, as if the model had written it."""
         self._options, self._format, self._emit = options, form, emit
         self.applied, self._begun_ids = applied, list(begun_ids)
-        self._constrainable = form if isinstance(form, ConstrainableFormat) and applied else None
         self.supported: frozenset[ConstraintKind] = (
-            self._constrainable.supported_constraints if self._constrainable else frozenset()
+            form.supported_constraints if applied else frozenset()
         )
         self._schemas: dict[str, Mapping[str, Any]] = {}
         """Schemas of the arguments that are validated too, by recipient."""
@@ -105,7 +99,8 @@ class TurnConstraints:
     # --- before and while it generates ---
 
     async def compile(self) -> None:
-        """Compile grammars. Raises UnenforceableSchemaError, EngineBusyError where too many wait."""
+        """Compile grammars; warn of an answer that none enforces. Raises UnenforceableSchemaError,
+        EngineBusyError where too many wait."""
         if not self.applied:
             return
         if (answer := self._options.answer_form) is not None:
@@ -123,13 +118,14 @@ class TurnConstraints:
                 _, gap = await self._compile(function.name, make_grammar)
                 if gap is not None:
                     raise UnenforceableSchemaError(function.name, gap)
+        if self._answer_gap is not None:
+            self._warn_once(ANSWER_SUBJECT, self._answer_gap, checked=True)
 
     async def _compile(
         self, subject: str, make_grammar: Callable[[], Grammar]
     ) -> tuple[Future[CompiledGrammar] | None, str | None]:
         """The grammar and what it leaves unenforced. Raises UnenforceableSchemaError: no text fits."""
-        assert self._constrainable is not None
-        grammars = self._constrainable.grammars
+        grammars = self._format.grammars
         try:
             grammar = make_grammar()
             compiled = await grammars.wait_compiled(grammar)
@@ -138,11 +134,6 @@ class TurnConstraints:
             raise UnenforceableSchemaError(subject, str(error)) from None
         except GrammarError as error:
             return None, str(error)
-
-    def warn_answer_form(self) -> None:
-        answer = self._options.answer_form
-        if self._answer_gap is not None and answer is not None:
-            self._warn_once(ANSWER_SUBJECT, self._answer_gap, checked=True)
 
     @property
     def bounds_answer(self) -> bool:
@@ -180,9 +171,7 @@ class TurnConstraints:
         constraints = self._next_constraints(stage)
         if constraints is None:
             return None
-        assert self._constrainable is not None
-        recipients = self._recipients(further=stage.further)
-        return self._constrainable.new_constraint(constraints, recipients)
+        return self._format.new_constraint(constraints, self._recipients(further=stage.further))
 
     def spec(self, stage: GenerationStage, prefix: Sequence[int]) -> dict[str, Any] | None:
         """Return JSON from which another process makes `next_constraint`."""
@@ -195,7 +184,9 @@ class TurnConstraints:
         return self._declared.client_recipients if further else self._declared.recipients
 
     def _next_constraints(self, stage: GenerationStage) -> GenerationConstraints | None:
-        if stage.further and self._constrainable is not None:
+        if not self.applied:
+            return None
+        if stage.further:
             return GenerationConstraints("further", self._grammars, declared_tools_only=True)
         options, choice = self._options, self._options.tool_choice
         if not self._declared.recipients.declared:
@@ -205,7 +196,7 @@ class TurnConstraints:
         declared_only = options.declared_tools_only or any(f.strict for f in options.functions)
         has_grammars = bool(self._grammars) or self._answer_grammar is not None
         is_free = choice == "may" and stage.reasoning_until is None and not declared_only
-        if self._constrainable is None or (is_free and not has_grammars):
+        if is_free and not has_grammars:
             return None
         return GenerationConstraints(
             choice,
@@ -237,9 +228,9 @@ class TurnConstraints:
 
     def warn_unenforced(self, recipient: str) -> None:
         """Emit a notice, once, of what was not enforced of a called tool's arguments."""
-        if self._constrainable is None or (grammar := self._grammars.get(recipient)) is None:
+        if not self.applied or (grammar := self._grammars.get(recipient)) is None:
             return
-        why = argument_gap(self._constrainable.grammars, grammar)
+        why = argument_gap(self._format.grammars, grammar)
         if (why := why or self._reported_gaps.get(recipient)) is not None:
             self._warn_once(recipient, why, checked=recipient in self._schemas)
 

@@ -1,7 +1,7 @@
 """Turns the ids of one generation into items: ids → parser → writers → events.
 
 A plain request needs only these. Each option of a request is an object of its own, made for that
-request alone: `TokenEvents`, `LogprobBuffer`, `Hedge`, `LoopGuard`, `StopSequences`."""
+request alone: `LogprobBuffer`, `Hedge`, `LoopGuard`, `StopSequences`."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from agent.engine.protocol import Logprob, LoopLimits
 from agent.formats import protocol
 from agent.turn.context import TurnContext
 from agent.turn.logprobs import LogprobBuffer, part_logprobs, recorded_logprob
-from agent.turn.output import Emit, MessageWriter, ReasoningWriter
+from agent.turn.output import MessageWriter, ReasoningWriter
 from agent.turn.stop_sequences import StopSequences
 from agent.turn.tool_calls import ToolCall
 
@@ -40,25 +40,6 @@ class Hedge:
     def watch(self, logprobs: Sequence[Logprob | None]) -> None:
         if not self.is_unsure:
             self.is_unsure = any(row and row.logprob < self._below for row in logprobs)
-
-
-class TokenEvents:
-    """Emits ``agent.tokens`` for one generation, before the events that its ids become."""
-
-    def __init__(self, emit: Emit, entry: int, *, probabilities: bool) -> None:
-        """``entry``: how many messages the turn has. ``probabilities``: emit these too."""
-        self._emit, self._entry, self._probabilities = emit, entry, probabilities
-
-    def emit(
-        self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None, *, first: bool
-    ) -> None:
-        """Emit the next ids; ``first``: they are the generation's first ones."""
-        rows: list[ev.TokenProbability | None] | None = None
-        if self._probabilities:
-            rows = [*map(recorded_logprob, logprobs or [None] * len(ids))]
-        entry = self._entry if first else None
-        # Ours: nothing to validate.
-        self._emit(ev.AgentTokens.model_construct(ids=list(ids), logprobs=rows, entry=entry))
 
 
 def is_code_or_table(text: str) -> bool:
@@ -103,16 +84,17 @@ class GenerationDecoder:
         parser: protocol.Parser,
         open_call: Callable[[protocol.Opened], ToolCall],
         *,
-        token_events: TokenEvents | None = None,
+        token_entry: int | None = None,
         hedge: Hedge | None = None,
         hedges_answer: bool = False,
         answer_is_bounded: bool = False,
     ) -> None:
-        """``hedge``: watches the turn's tokens. ``hedges_answer``: an answer ends with `HEDGE` if
-        the model was unsure. ``answer_is_bounded``: the grammar ends an answer that repeats itself."""
+        """``token_entry``: where ``agent.tokens`` comes before the events of its ids, the number of the
+        turn's messages. ``hedge``: watches the turn's tokens. ``hedges_answer``: an answer ends with
+        `HEDGE` if the model was unsure. ``answer_is_bounded``: the grammar ends endless ones."""
         self._context, self._parser, self._open_call = context, parser, open_call
         self._format, options = context.format, context.options
-        self._token_events, self._hedge, self._hedges_answer = token_events, hedge, hedges_answer
+        self._token_entry, self._hedge, self._hedges_answer = token_entry, hedge, hedges_answer
         self._answer_is_bounded = answer_is_bounded
         self.ids: list[int] = []
         """The generated ids, up to where the message stopped."""
@@ -171,8 +153,8 @@ class GenerationDecoder:
         if self.stopped:
             return
         self.ids += ids
-        if self._token_events is not None and ids:
-            self._token_events.emit(ids, logprobs, first=len(self.ids) == len(ids))
+        if self._token_entry is not None and ids:
+            self._emit_tokens(ids, logprobs, self._token_entry)
         for event in self._parser.feed(ids):
             self._on_event(event)
             if self._stop_sequences is not None and self.is_cut:
@@ -180,6 +162,17 @@ class GenerationDecoder:
         if (guard := self._loop_guard) is not None and len(self.ids) >= guard.next_check:
             guard.next_check = len(self.ids) + _CHECK_INTERVAL_TOKENS
             self.looped = self.looped or self._loops(guard)
+
+    def _emit_tokens(
+        self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None, entry: int
+    ) -> None:
+        rows: list[ev.TokenProbability | None] | None = None
+        if self._context.options.token_probabilities:
+            rows = [*map(recorded_logprob, logprobs or [None] * len(ids))]
+        first = entry if len(self.ids) == len(ids) else None
+        # Ours: nothing to validate.
+        event = ev.AgentTokens.model_construct(ids=list(ids), logprobs=rows, entry=first)
+        self._context.emit(event)
 
     def _loops(self, guard: LoopGuard) -> bool:
         """Whether the open message repeats itself, or is longer than its grammar would let it be."""

@@ -13,7 +13,7 @@ from agent.formats.protocol import EditableFormat, SegmentKind, SingleMessageFor
 from agent.turn.constraints import BegunTextError, GenerationStage, TurnConstraints
 from agent.turn.context import TurnContext
 from agent.turn.context_usage import explain_overflow
-from agent.turn.decoder import GenerationDecoder, Hedge, TokenEvents
+from agent.turn.decoder import GenerationDecoder, Hedge
 from agent.turn.endings import EndReason, TurnFailedError
 from agent.turn.further_calls import MAX_CALLS_IN_A_ROW, FurtherCall
 from agent.turn.options import TurnOptions
@@ -28,13 +28,6 @@ def _alternatives(options: TurnOptions, hedge: Hedge | None) -> int | None:
     if not options.token_probabilities:
         return 0 if options.logprobs is None and hedge is not None else options.logprobs
     return max(OTHER_CHOICES + 1, options.logprobs or 0)
-
-
-def _hedge(options: TurnOptions) -> Hedge | None:
-    """Return the turn's hedge; None where a schema or a stop sequence of the client ends the answer."""
-    if not options.hedge_below or options.answer_form is not None or options.stop:
-        return None
-    return Hedge(options.hedge_below)
 
 
 class GenerationRunner:
@@ -57,7 +50,10 @@ class GenerationRunner:
         """Number of finished messages from which on open reasoning cancels it; None: it never does."""
         self.first_unread_entry = first_entry
         """Index of the conversation's first entry that no generation has read."""
-        self._hedge = _hedge(context.options)
+        options = context.options
+        free = options.answer_form is None and not options.stop
+        self._hedge = Hedge(options.hedge_below) if options.hedge_below and free else None
+        """None also where a schema or a stop sequence of the client ends the answer."""
 
     async def run(self, further: FurtherCall | None = None) -> EndReason:
         """Run one generation and decode it as it comes; why it ended. ``further``: output that is not a
@@ -246,17 +242,13 @@ class GenerationRunner:
     def _new_decoder(self) -> GenerationDecoder:
         """The decoder of the next generation, with the optional stages that the request needs."""
         context, entries = self._context, self._context.conversation.entries
-        events = None
-        if self._token_events:
-            entry, shown = len(entries) - self._first_entry, context.options.token_probabilities
-            events = TokenEvents(context.emit, entry, probabilities=shown)
         # After a result, of this turn or of the client's.
         follows_call = bool(self.decoders) or bool(entries and entries[-1].role == "result")
         decoder = GenerationDecoder(
             context,
             next_format(context.format, entries).parser(self._calls.declared.recipients),
             self._calls.open,
-            token_events=events,
+            token_entry=len(entries) - self._first_entry if self._token_events else None,
             hedge=self._hedge,
             hedges_answer=follows_call,
             answer_is_bounded=self._constraints.bounds_answer,

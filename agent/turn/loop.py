@@ -123,8 +123,10 @@ class Turn(TurnContext):
         if prepared is not None and (running := prepared.generations.running) is not None:
             ending.add_generated(self.format, running.ids, running.spans_if_interrupted())
         elif prepared is not None:
-            for recipient, text in prepared.calls.pending_results("the program ended"):
-                ending.add_result(self.format, recipient, text)
+            for call in prepared.calls.pending:
+                if not call.runs_on_client:
+                    why = call.abort_text("the program ended")
+                    ending.add_result(self.format, call.recipient, why)
         entries = (*self.conversation.entries, *ending.entries)
         return [entry for entry in entries if not entry.reasoning]
 
@@ -172,14 +174,11 @@ class Turn(TurnContext):
             self.accepted.set()
             self.runtime.end_turn()
             try:
-                self._prefetch_next_turn()
+                is_over = bool(self.generations) and not self.awaits_client
+                if self.prefetches or (is_over and self.interface.prefetches):
+                    self.runtime.prefetch(self.conversation, private=self.options.private)
             finally:
                 self.log.close()
-
-    def _prefetch_next_turn(self) -> None:
-        is_over = bool(self.generations) and not self.awaits_client
-        if self.prefetches or (is_over and self.interface.prefetches):
-            self.runtime.prefetch(self.conversation, private=self.options.private)
 
     async def _end(self, status: ev.Status, error: ev.ResponseError | None = None) -> None:
         prepared, conversation = self._prepared, self.conversation
@@ -258,7 +257,10 @@ class Turn(TurnContext):
                 reported = per_mille
                 self.emit(ev.AgentLoad(done=per_mille, total=1000))
 
-        warm_up = self.options.needs_grammars(self.host.tools())
+        options = self.options
+        offered = self.host.tools() if options.tools is None else options.tools
+        # Output that may have to fit a grammar.
+        warm_up = bool(options.answer_form or options.functions or offered)
         await self.until_stopped(self.runtime.load(report, warm_up=warm_up))
         self.host.withheld = self.runtime.host.withheld
         offered = self.host.all_tools() if self.options.tools is None else self.options.tools

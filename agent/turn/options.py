@@ -221,11 +221,6 @@ class TurnOptions:
         bare = form.prompt_header(self.prompt_header([]))
         return len(form.prompt_header(self.prompt_header(tools))) - len(bare)
 
-    def needs_grammars(self, tools: Collection[Tool]) -> bool:
-        """Whether the model's output may have to fit a grammar; ``tools``: all of the host's."""
-        offered = tools if self.tools is None else self.tools
-        return bool(self.answer_form or self.functions or offered)
-
     def initial_response(self, model: str) -> ev.Response:
         return ev.Response(
             id=new_id("resp"),

@@ -246,25 +246,27 @@ class ToolCall:
             self.writer.repair(self.recipient, self.body, at)
         if isinstance(self.writer, FunctionCallWriter):
             # The client gets it in any case; what its own check says goes to the model.
-            if complete and self.error is None:
-                self._report_unfit(at)
+            check = self._constraints.validate_strict_arguments
+            if complete and self.error is None and (why := check(self.recipient, self.arguments)):
+                repair = ev.AgentRepair(rule="arguments_unfit", at=at, text=why, item_id=self.id)
+                self._context.emit(repair)
             self.writer.close(self.arguments, complete and not self.cut)
             self._constraints.warn_unenforced(self.recipient)
         elif isinstance(self.writer, ApprovalRequestWriter) and complete and not self._is_invalid():
             self.writer.request_approval(self.arguments)
         else:  # an item has what the model wrote, where that is a JSON object
-            self.writer.arguments_done(written or self.arguments)
+            shown = written or self.arguments
+            if isinstance(
+                asks := self.writer, ApprovalRequestWriter
+            ):  # it fails without a question
+                self.writer = McpCallWriter(self._context.output, asks.server, asks.name)
+                self.writer.delta(shown)
+            self.writer.arguments_done(shown)
         if complete:
             self._calls.pending.append(self)
         elif not self.runs_on_client:
             message = "The call was cut off before it ran."
             self.writer.failed(ev.McpProtocolError(code=INTERRUPTED_CODE, message=message))
-
-    def _report_unfit(self, at: int) -> None:
-        why = self._constraints.validate_strict_arguments(self.recipient, self.arguments)
-        if why is not None:
-            repair = ev.AgentRepair(rule="arguments_unfit", at=at, text=why, item_id=self.id)
-            self._context.emit(repair)
 
     def _respelled(self) -> str | None:
         if (tool := self.tool) is None or self._own_argument is None:
@@ -349,17 +351,6 @@ class ToolCallRunner:
     @property
     def awaits_client(self) -> bool:
         return any(call.runs_on_client for call in self.pending)
-
-    @property
-    def has_cut_client_call(self) -> bool:
-        return any(call.cut and call.writer.runs_on_client for call in self.pending)
-
-    def pending_results(self, why: str) -> list[tuple[str, str]]:
-        return [
-            (call.recipient, call.abort_text(why))
-            for call in self.pending
-            if not call.runs_on_client
-        ]
 
     async def run(self) -> bool:
         """Run the pending calls in order, read-only ones side by side; true when they end the turn."""

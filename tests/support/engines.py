@@ -32,7 +32,6 @@ from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.engine import RemoteEngine
 from agent.formats.harmony import encoding as vocabulary
 from agent.formats.harmony.format import HarmonyFormat
-from agent.formats.harmony.renderer import HarmonyRenderer
 from agent.tiny import vocabulary as tiny
 from tests.support import random_gguf
 from tests.support.fake_vllm import FakeVllm
@@ -67,8 +66,8 @@ def encoding(tmp_path_factory: pytest.TempPathFactory) -> HarmonyEncoding:
 
 
 @pytest.fixture(scope="session")
-def renderer(encoding: HarmonyEncoding) -> HarmonyRenderer:
-    return HarmonyRenderer(encoding)
+def renderer(encoding: HarmonyEncoding) -> HarmonyFormat:
+    return HarmonyFormat(encoding)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -27,12 +27,10 @@ from agent.engine.grammars import (
     Matcher,
 )
 from agent.engine.protocol import EngineBusyError
-from agent.formats.constraints import GenerationConstraints
 from agent.formats.harmony import token_ids
 from agent.formats.harmony.parser import HarmonyParser
-from agent.formats.harmony.renderer import header_name
-from agent.formats.protocol import Opened, SegmentKind
-from agent.formats.recipients import PYTHON_TOOL, Recipients
+from agent.formats.protocol import GenerationConstraints, Opened, SegmentKind
+from agent.formats.recipients import PYTHON_TOOL, Recipients, header_name
 
 if TYPE_CHECKING:
     from agent.engine.grammars import TokenIds
@@ -48,6 +46,26 @@ _END_IDS = {
 _TYPED = f'" "? <[{token_ids.CONSTRAIN_ID}]> "json"'
 _COMMENTARY_RULE = 'channel: "commentary"'
 _CALL_RULES = ('channel: "commentary" | "analysis"', f'kind: {_TYPED} | " json" | " code"')
+
+_FINAL_ENDS = frozenset({token_ids.END_ID, token_ids.RETURN_ID})
+_TYPE_IDS = (token_ids.CONSTRAIN_ID, token_ids.JSON_ID)
+_HEADERS = {
+    (token_ids.CHANNEL_ID, *words, token_ids.MESSAGE_ID): ends
+    for words, ends in (
+        ((token_ids.ANALYSIS_ID,), frozenset({token_ids.END_ID})),
+        (token_ids.COMMENTARY_IDS, frozenset({token_ids.END_ID})),
+        ((token_ids.FINAL_ID,), _FINAL_ENDS),
+        ((token_ids.FINAL_ID, *_TYPE_IDS), _FINAL_ENDS),
+        ((token_ids.FINAL_ID, token_ids.SPACE_ID, *_TYPE_IDS), _FINAL_ENDS),
+    )
+}
+"""The headers after ``<|start|>assistant``, and the special ids that may end the message of each."""
+_NEXT_HEADERS = tuple((token_ids.START_ID, token_ids.ASSISTANT_ID, *header) for header in _HEADERS)
+_AFTER_ANSWER = ((token_ids.RETURN_ID,),)
+"""Some models end an answer as any message, and would then write the user's next one."""
+_NO_LIMIT = 2**62
+_FRAME_TOKENS = 10
+"""Tokens of an answer's header and end, at most."""
 
 
 class HarmonyConstraint:
@@ -99,19 +117,15 @@ class HarmonyConstraint:
             self._unread.clear()
             if token >= token_ids.FIRST_SPECIAL_ID:
                 self._on_special(token)
-        elif self._at_function_name():
-            self._unconstrained = False
-            self._constrain_by(self._headers.compile_function_name())
-        return True
-
-    def _at_function_name(self) -> bool:
-        """Whether a free header has just named the functions' namespace."""
-        return (
+        elif (
             self._unconstrained
             and not self._in_body
             and self._headers.has_functions
             and self._unread[-len(self._namespace_ids) :] == self._namespace_ids
-        )
+        ):  # a free header has just named the functions' namespace
+            self._unconstrained = False
+            self._constrain_by(self._headers.compile_function_name())
+        return True
 
     def _is_allowed(self, token: int) -> bool:
         """Tell whether the token may come next; the grammar's matcher consumes it."""
@@ -207,17 +221,15 @@ class _HeaderGrammars:
             f" kind? <[{token_ids.MESSAGE_ID}]>",
             *_CALL_RULES,
         ]
+        return self._submit(lines)
+
+    def _submit(self, lines: Iterable[str]) -> Future[CompiledGrammar]:
         return self._grammars.submit(Grammar("lark", "\n".join(lines), trusted=True))
 
     def compile(
-        self, started: bool, opened_kinds: Iterable[SegmentKind], *, reasons: bool
+        self, started: bool, opened_kinds: Set[SegmentKind], *, reasons: bool
     ) -> Future[CompiledGrammar]:
-        return self._grammars.submit(
-            Grammar("lark", self._lark(started, set(opened_kinds), reasons), trusted=True)
-        )
-
-    def _lark(self, started: bool, opened_kinds: set[SegmentKind], reasons: bool) -> str:
-        """Write the grammar; before a required call, one reasoning and one preamble are allowed, and
+        """Compile a header; before a required call, one reasoning and one preamble are allowed, and
         before an answer with a grammar one reasoning."""
         constraints, must = self._constraints, self._constraints.calls == "must"
         further = constraints.calls == "further"
@@ -249,4 +261,61 @@ class _HeaderGrammars:
                 f'to: " to=" ({names})',
                 *((_COMMENTARY_RULE, _CALL_RULES[1]) if further else _CALL_RULES),
             ]
-        return "\n".join(lines)
+        return self._submit(lines)
+
+
+class AnswerConstraint:
+    """The `Constraint` of one generation after ``<|start|>assistant`` that must not call. Headers are
+    compared with the few that are allowed, id by id, and bodies are free text: nothing is compiled."""
+
+    pending: None = None
+
+    def __init__(self, max_tokens: int | None = None) -> None:
+        """``max_tokens``: the budget; at most half of it precedes the answer, which ends within it."""
+        self._tokens_left = max_tokens or _NO_LIMIT
+        self._text_left = (max_tokens or 2 * _NO_LIMIT) // 2 - _FRAME_TOKENS
+        """Tokens that the texts before the answer may have, in an answer: its own."""
+        self._ends: frozenset[int] | None = None
+        """The special ids that end the body; None in a header."""
+        self._begin_header(tuple(_HEADERS))
+
+    def _begin_header(self, headers: tuple[tuple[int, ...], ...]) -> None:
+        self._written: tuple[int, ...] = ()
+        self._headers = headers
+        if self._text_left <= _FRAME_TOKENS and self._ends is not _FINAL_ENDS:
+            self._headers = tuple(header for header in headers if token_ids.FINAL_ID in header)
+        self._ends = None
+
+    def accept(self, token: int) -> bool:
+        if self._ends is None:
+            accepted = self._accept_in_header(token)
+        elif token < token_ids.FIRST_SPECIAL_ID:
+            accepted = self._text_left > 0
+            self._text_left -= accepted
+        elif accepted := token in self._ends:
+            self._begin_header(_AFTER_ANSWER if self._ends is _FINAL_ENDS else _NEXT_HEADERS)
+        self._tokens_left -= accepted
+        return accepted
+
+    def _accept_in_header(self, token: int) -> bool:
+        written = (*self._written, token)
+        if not any(header[: len(written)] == written for header in self._headers):
+            return False
+        self._written = written
+        if token == token_ids.MESSAGE_ID:
+            self._ends = _HEADERS[written[written.index(token_ids.CHANNEL_ID) :]]
+            if self._ends is _FINAL_ENDS:
+                self._text_left = self._tokens_left - _FRAME_TOKENS
+        return True
+
+    def allowed(self) -> TokenIds:
+        if self._ends is not None:
+            text = np.arange(token_ids.FIRST_SPECIAL_ID if self._text_left > 0 else 0)
+            return np.append(text, sorted(self._ends))
+        length = len(self._written)
+        following = {
+            header[length]
+            for header in self._headers
+            if header[:length] == self._written and len(header) > length
+        }
+        return np.array(sorted(following), np.intp)

@@ -1,58 +1,81 @@
-"""Harmony as a `Format`: renderer, parser and constraints with one encoding."""
+"""Harmony as a `Format`: renderer, parser and constraints with one encoding.
+
+openai-harmony renders messages, one at a time, as that alone renders entire conversations. Markup that
+a text spells stays text. Headers are cached: a message is its empty frame with the text's tokens in it.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import Literal
 
-from openai_harmony import HarmonyEncoding
+from openai_harmony import (
+    Author,
+    HarmonyEncoding,
+    Message,
+    ReasoningEffort,
+    RenderOptions,
+    Role,
+    SystemContent,
+    TextContent,
+    ToolDescription,
+    ToolNamespaceConfig,
+)
 
 from agent.engine.grammars import GrammarCompiler, TokenBytes
 from agent.engine.protocol import Constraint
-from agent.formats.constraints import ConstraintKind, GenerationConstraints
-from agent.formats.harmony.answer_constraint import AnswerConstraint
-from agent.formats.harmony.constraint import HarmonyConstraint
+from agent.formats.harmony import token_ids
+from agent.formats.harmony.constraint import AnswerConstraint, HarmonyConstraint
 from agent.formats.harmony.parser import HarmonyParser
-from agent.formats.harmony.renderer import TRAINED_NAMESPACES, HarmonyRenderer
-from agent.formats.harmony.token_ids import (
-    ANALYSIS_ID,
-    CALL_ID,
-    CHANNEL_ID,
-    COMMENTARY_IDS,
-    END_ID,
-    END_OF_TEXT_ID,
-    FINAL_ID,
-    FIRST_SPECIAL_ID,
-    LAST_ID,
-    MESSAGE_ID,
-    RETURN_ID,
-    harmony_vocabulary,
+from agent.formats.harmony.typescript import declare_function, declare_functions
+from agent.formats.protocol import (
+    ConstraintKind,
+    Effort,
+    FunctionTool,
+    GenerationConstraints,
+    Parser,
+    PromptHeader,
 )
-from agent.formats.protocol import Effort, Parser, PromptHeader
-from agent.formats.recipients import PYTHON_TOOL, Recipients, without_markup
+from agent.formats.recipients import (
+    PYTHON_TOOL,
+    TRAINED_NAMESPACES,
+    Recipients,
+    header_name,
+    without_markup,
+)
+from agent.formats.tokenizer_text import TokenisedText, replace_surrogates, tokenizer_chunks
 
 MAX_CACHED_HEADERS = 8
+MAX_CACHED_FRAMES = 1024
 
 _SPELLED_SPECIAL = re.compile(r"<\|[a-z0-9_]{1,32}\|>")
-_CHANNELS = {ANALYSIS_ID: "analysis", FINAL_ID: "final", COMMENTARY_IDS[0]: "commentary"}
+_CHANNELS = {
+    token_ids.ANALYSIS_ID: "analysis",
+    token_ids.FINAL_ID: "final",
+    token_ids.COMMENTARY_IDS[0]: "commentary",
+}
 
 
-class HarmonyFormat(HarmonyRenderer):
+class HarmonyFormat:
     """The format of gpt-oss."""
 
     name, source, parses_calls = "harmony", "built in", True
     supported_constraints: frozenset[ConstraintKind] = frozenset({"choice", "answer", "arguments"})
-    stop_ids = frozenset({RETURN_ID, CALL_ID, END_OF_TEXT_ID})
+    stop_ids = frozenset({token_ids.RETURN_ID, token_ids.CALL_ID, token_ids.END_OF_TEXT_ID})
     begin_id: int | None = None
     effort_control = True
 
     def __init__(self, encoding: HarmonyEncoding, *, keep_calls: bool = False) -> None:
         """``keep_calls``: for a model that was trained so."""
-        super().__init__(encoding)
-        self.keep_calls = keep_calls
+        self.encoding, self.keep_calls = encoding, keep_calls
+        self._cached_frames: dict[tuple[Role | str | None, ...], list[int]] = {}
+        """Messages without text, by author, channel, recipient and content type."""
         self._cached_headers: deque[tuple[PromptHeader, list[int]]] = deque(
             maxlen=MAX_CACHED_HEADERS
         )
@@ -65,15 +88,105 @@ class HarmonyFormat(HarmonyRenderer):
         """Render system and developer message, cached: that takes a millisecond or more."""
         known = next((ids for cached, ids in self._cached_headers if cached == header), None)
         if known is None:
-            known = self.system_message(
-                date=header.date,
-                effort=header.effort,
-                python=header.python,
-                builtin_tools=header.builtin_tools,
-                functions=bool(header.functions),
-            ) + self.instructions_message(header.instructions, header.functions)
+            known = self._system_message(header)
+            known += self.instructions_message(header.instructions, header.functions)
             self._cached_headers.append((header, known))
         return known
+
+    def _system_message(self, header: PromptHeader) -> list[int]:
+        content = (
+            SystemContent.new()
+            .with_conversation_start_date(header.date)
+            .with_reasoning_effort(ReasoningEffort[header.effort.upper()])
+        )
+        if header.python:
+            content = content.with_python_tool()
+        for namespace in _namespaces(header.builtin_tools):
+            content = content.with_tools(namespace)
+        message = Message.from_role_and_content(Role.SYSTEM, content)
+        options = RenderOptions(conversation_has_function_tools=bool(header.functions))
+        return list(self.encoding.render(message, options))
+
+    def instructions_message(
+        self, instructions: str | None, functions: Sequence[FunctionTool]
+    ) -> list[int]:
+        if not instructions and not functions:
+            return []
+        parts = [f"# Instructions\n\n{instructions}"] if instructions else []
+        if functions:
+            parts.append(self.describe_functions(functions))
+        return self._message(Author(role=Role.DEVELOPER), "\n\n".join(parts))
+
+    def developer_message(self, text: str) -> list[int]:
+        return self.instructions_message(text, ())
+
+    def describe_functions(self, functions: Sequence[FunctionTool]) -> str:
+        return declare_functions(
+            declare_function(header_name(tool.model_name), tool.description, tool.parameters)
+            for tool in functions
+        )
+
+    def user_message(self, text: str) -> list[int]:
+        return self._message(Author(role=Role.USER), text)
+
+    def assistant_message(
+        self, text: str, *, phase: Literal["commentary", "final_answer"]
+    ) -> list[int]:
+        channel = "commentary" if phase == "commentary" else "final"
+        return self._message(Author(role=Role.ASSISTANT), text, channel)
+
+    def reasoning_message(self, text: str) -> list[int]:
+        return self._message(Author(role=Role.ASSISTANT), text, "analysis")
+
+    def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
+        """Render a call as gpt-oss writes it, the recipient behind the channel; not ``json``: code."""
+        channel = f"{_tool_channel(recipient)} to={header_name(recipient)}"
+        kind = "<|constrain|>json" if json else "code"
+        ids = self._message(Author(role=Role.ASSISTANT), arguments, channel, content_type=kind)
+        return [*ids[:-1], token_ids.CALL_ID]
+
+    def tool_result(self, recipient: str, text: str) -> list[int]:
+        author = Author.new(Role.TOOL, header_name(recipient))
+        return self._message(author, text, _tool_channel(recipient), recipient="assistant")
+
+    def _message(
+        self,
+        author: Author,
+        text: str,
+        channel: str | None = None,
+        recipient: str | None = None,
+        content_type: str | None = None,
+    ) -> list[int]:
+        key = (author.role, author.name, channel, recipient, content_type)
+        if (empty := self._cached_frames.get(key)) is None:
+            if len(self._cached_frames) >= MAX_CACHED_FRAMES:
+                self._cached_frames.clear()
+            message = Message(
+                author=author,
+                content=[TextContent(text="")],
+                channel=channel,
+                recipient=recipient,
+                content_type=content_type,
+            )
+            empty = self._cached_frames[key] = self.encoding.render(message)
+        return [*empty[:-1], *self.encode_text(text), empty[-1]]
+
+    def encode_text(self, text: str) -> list[int]:
+        if isinstance(text, TokenisedText):
+            return text.ids
+        ids: list[int] = []
+        for part in tokenizer_chunks(replace_surrogates(text)):
+            ids += self.encoding.encode(part, disallowed_special=())
+        return ids
+
+    def _render(self, message: Message, options: RenderOptions | None = None) -> list[int]:
+        ids: list[int] = self.encoding.render(message, options)
+        return ids
+
+    # --- generation ---
+
+    def open_assistant(self) -> list[int]:
+        return [token_ids.START_ID, token_ids.ASSISTANT_ID]
 
     def open_answer(self) -> list[int]:
         empty = self.assistant_message("", phase="final_answer")
@@ -92,19 +205,23 @@ class HarmonyFormat(HarmonyRenderer):
 
     def end_reasoning(self, *, before_call: bool = False) -> list[int]:
         answer = [] if before_call else self.open_answer()
-        return [END_ID, *self.open_assistant(), *answer]
+        return [token_ids.END_ID, *self.open_assistant(), *answer]
 
     def may_be_call(self, ids: Sequence[int]) -> bool:
         """Tell whether ids may become a call's header: in the commentary channel, as is trained."""
-        channels = [after for before, after in pairwise(ids) if before == CHANNEL_ID]
-        return not channels or channels[-1] not in (ANALYSIS_ID, FINAL_ID)
+        channels = [after for before, after in pairwise(ids) if before == token_ids.CHANNEL_ID]
+        return not channels or channels[-1] not in (token_ids.ANALYSIS_ID, token_ids.FINAL_ID)
 
     def split_message(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
         """Split at the first ``<|message|>``; a message without one is all header."""
         opening, message = self.open_assistant(), list(ids)
         if message[: len(opening)] == opening:
             del message[: len(opening)]
-        at = message.index(MESSAGE_ID) + 1 if MESSAGE_ID in message else len(message)
+        at = (
+            message.index(token_ids.MESSAGE_ID) + 1
+            if token_ids.MESSAGE_ID in message
+            else len(message)
+        )
         header, body = message[:at], message[at:]
         if body and self.is_markup(body[-1]):
             body.pop()
@@ -113,19 +230,25 @@ class HarmonyFormat(HarmonyRenderer):
     def open_call(self, recipient: str | None) -> list[int]:
         """Return the header of a call to the tool or, with None, its beginning up to the recipient."""
         if recipient is None:
-            return [CHANNEL_ID, *self.encoding.encode("commentary to")]
+            return [token_ids.CHANNEL_ID, *self.encoding.encode("commentary to")]
         # A call without text, without its generation prompt and its end.
         empty = self.tool_call(recipient, "", json=recipient != PYTHON_TOOL)
         return empty[len(self.open_assistant()) : -1]
 
     def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
         """End a generated message with ``<|call|>`` or ``<|end|>``, and complete its beginning."""
-        if ids and ids[0] in (CHANNEL_ID, MESSAGE_ID):
+        if ids and ids[0] in (token_ids.CHANNEL_ID, token_ids.MESSAGE_ID):
             # The model left <|start|>assistant out; the message before may be dropped from history.
             ids = [*self.open_assistant(), *ids]
         # The Harmony guide: in a history, an answer's <|return|> becomes <|end|>.
-        body = ids[:-1] if ids and ids[-1] in (END_ID, CALL_ID, RETURN_ID, END_OF_TEXT_ID) else ids
-        return [*body, CALL_ID if call else END_ID]
+        body = (
+            ids[:-1]
+            if ids
+            and ids[-1]
+            in (token_ids.END_ID, token_ids.CALL_ID, token_ids.RETURN_ID, token_ids.END_OF_TEXT_ID)
+            else ids
+        )
+        return [*body, token_ids.CALL_ID if call else token_ids.END_ID]
 
     def encode_markup(self, text: str) -> list[int]:
         ids: list[int] = []
@@ -145,7 +268,7 @@ class HarmonyFormat(HarmonyRenderer):
     def channel(self, ids: Sequence[int]) -> str | None:
         """Return a message's channel; of several, which only a malformed header has, the last one."""
         for before, after in reversed([*pairwise(self.split_message(ids)[0])]):
-            if before == CHANNEL_ID:
+            if before == token_ids.CHANNEL_ID:
                 return _CHANNELS.get(after)
         return None
 
@@ -154,12 +277,12 @@ class HarmonyFormat(HarmonyRenderer):
 
     def token_bytes(self, token: int) -> bytes:
         """Return an id's bytes, or a special token's text; empty for an id that does not exist."""
-        vocabulary = harmony_vocabulary(self.encoding)
+        vocabulary = token_ids.harmony_vocabulary(self.encoding)
         raw = vocabulary.token_bytes(token)
         return vocabulary.special_text(token).encode() if raw is None else raw
 
     def is_markup(self, token: int) -> bool:
-        return token >= FIRST_SPECIAL_ID
+        return token >= token_ids.FIRST_SPECIAL_ID
 
     @property
     def grammars(self) -> GrammarCompiler:
@@ -172,9 +295,6 @@ class HarmonyFormat(HarmonyRenderer):
             return AnswerConstraint(constraints.max_tokens)
         return HarmonyConstraint(self.encoding, constraints, recipients, self.grammars)
 
-    def developer_message(self, text: str) -> list[int]:
-        return self.instructions_message(text, ())
-
 
 @lru_cache(maxsize=1)
 def _grammars(encoding: HarmonyEncoding) -> GrammarCompiler:
@@ -182,7 +302,29 @@ def _grammars(encoding: HarmonyEncoding) -> GrammarCompiler:
 
     def token_bytes() -> TokenBytes:
         decode = encoding._inner.decode_bytes
-        tokens = [decode([token]) for token in range(LAST_ID)]
-        return TokenBytes(tokens, frozenset(range(FIRST_SPECIAL_ID, LAST_ID)))
+        tokens = [decode([token]) for token in range(token_ids.LAST_ID)]
+        return TokenBytes(tokens, frozenset(range(token_ids.FIRST_SPECIAL_ID, token_ids.LAST_ID)))
 
     return GrammarCompiler(token_bytes)
+
+
+def _tool_channel(recipient: str) -> str:
+    return "analysis" if recipient.split(".")[0] in TRAINED_NAMESPACES else "commentary"
+
+
+def _namespaces(builtin_tools: Sequence[FunctionTool]) -> list[ToolNamespaceConfig]:
+    """Return the namespaces of the model's own tools, the browser's in the words of its training."""
+    namespaces = []
+    for name, group in itertools.groupby(builtin_tools, lambda tool: tool.name.partition(".")[0]):
+        tools = [replace(tool, name=tool.name.partition(".")[2]) for tool in group]
+        if name == "browser":
+            trained = ToolNamespaceConfig.browser()
+            offered = {tool.name for tool in tools}
+            tools_offered = [tool for tool in trained.tools if tool.name in offered]
+            namespaces.append(trained.model_copy(update={"tools": tools_offered}))
+        else:
+            described = [
+                ToolDescription.new(tool.name, tool.description, tool.parameters) for tool in tools
+            ]
+            namespaces.append(ToolNamespaceConfig(name=name, description=None, tools=described))
+    return namespaces

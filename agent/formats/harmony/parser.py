@@ -197,7 +197,7 @@ class HarmonyParser:
     def _streams(self) -> bool:
         """Tell whether tokens of text become deltas unseen."""
         body = self._body
-        return body is not None and body.is_streaming and not self._run_on.in_words
+        return body is not None and body.mode == "stream" and not self._run_on.in_words
 
     def _flush_decoder(self) -> None:
         """Add the bytes of an incomplete character, as U+FFFD."""

@@ -2,14 +2,14 @@
 
 A body is in one of three modes:
 
-``STREAM``
+``stream``
     Text becomes deltas at once: a call's arguments, and other text after its prefix.
-``PREFIX``
+``prefix``
     At the beginning of reasoning, preamble or answer, up to `_MAX_PREFIX_CHARS` are buffered while they
     may still be a repeated channel name: ``<|channel|>analysis<|message|>final<|message|>Hello`` is an
-    answer. A preamble that begins with ``{`` is buffered to its end (``BUFFER``); if ``<|call|>`` ends
+    answer. A preamble that begins with ``{`` is buffered to its end (``buffer``); if ``<|call|>`` ends
     it, it is a call without a recipient.
-``BUFFER``
+``buffer``
     The segment is opened only at the end of the body. Apart from the preamble above, this is a call
     with arguments in its header: ``to=functions.f {"a":1}<|message|>{"b":2}<|call|>``. The body's
     arguments count unless only the header's are a JSON object; the others become a repair.
@@ -20,7 +20,7 @@ Within a call, `SegmentBody.in_json_string` tells the parser whether a special t
 import json
 import re
 from dataclasses import replace
-from enum import Enum, auto
+from typing import Literal
 
 from agent.formats.harmony.header import CHANNELS
 from agent.formats.harmony.token_ids import CALL_ID
@@ -29,12 +29,6 @@ from agent.formats.protocol import Delta, Opened, ParseEvent, Repair, SegmentKin
 _MAX_PREFIX_CHARS = 32
 """Characters that may be buffered at the beginning of a body."""
 _STRING_QUOTE = re.compile(r'\\.|"', re.DOTALL)
-
-
-class _Mode(Enum):
-    PREFIX = auto()
-    STREAM = auto()
-    BUFFER = auto()
 
 
 class SegmentBody:
@@ -51,29 +45,25 @@ class SegmentBody:
         self._unscanned: list[str] = []
         self._is_json: bool | None = None
         self._in_string = False
-        self._mode = (
-            _Mode.BUFFER if header_arguments else _Mode.STREAM if self.is_call else _Mode.PREFIX
-        )
+        self.mode: Literal["prefix", "stream", "buffer"] = "stream" if self.is_call else "prefix"
+        if header_arguments:
+            self.mode = "buffer"
         self._addressed = opened.raw_recipient is not None and not self.is_call
         """It is addressed to a role: text, unless it is JSON."""
         self.may_run_on = opened.kind in (SegmentKind.REASONING, SegmentKind.PREAMBLE)
         """Whether its text may run into a call's header."""
-        if self._mode is _Mode.STREAM:
+        if self.mode == "stream":
             out.append(opened)
-
-    @property
-    def is_streaming(self) -> bool:
-        return self._mode is _Mode.STREAM
 
     def add(self, text: str, out: list[ParseEvent]) -> None:
         """Add text; the events that follow from it are appended to ``out``."""
-        if self._mode is _Mode.STREAM:
+        if self.mode == "stream":
             self.add_streamed(text, out)
             return
         if self.is_call:
             self._unscanned.append(text)
         self._buffered.append(text)
-        if self._mode is _Mode.PREFIX:
+        if self.mode == "prefix":
             self._classify_prefix(out)
 
     def add_streamed(self, text: str, out: list[ParseEvent]) -> None:
@@ -87,12 +77,12 @@ class SegmentBody:
         is_text = self.opened.kind is SegmentKind.PREAMBLE or self._addressed
         if is_text and stripped.startswith("{"):
             # If <|call|> ends it, it is a call without a recipient.
-            self._mode = _Mode.BUFFER
+            self.mode = "buffer"
         elif len(prefix) > _MAX_PREFIX_CHARS or not any(c.startswith(stripped) for c in CHANNELS):
             self._release(out)
 
     def _release(self, out: list[ParseEvent]) -> None:
-        self._mode = _Mode.STREAM
+        self.mode = "stream"
         out.append(self.opened)
         if text := "".join(self._buffered):
             out.append(Delta(text))
@@ -100,15 +90,15 @@ class SegmentBody:
 
     def repeated_channel(self) -> str | None:
         """Return the text so far if it is a channel's name, so that the header was repeated."""
-        prefix = "".join(self._buffered) if self._mode is _Mode.PREFIX else ""
+        prefix = "".join(self._buffered) if self.mode == "prefix" else ""
         return prefix if prefix.strip() in CHANNELS else None
 
     def close(self, ended: int | None, out: list[ParseEvent]) -> Repair | None:
         """End the body, by the id ``ended`` or None; a repair has text of no segment, if any."""
-        if self._mode is _Mode.STREAM:
+        if self.mode == "stream":
             return None
         if (
-            self._mode is _Mode.BUFFER
+            self.mode == "buffer"
             and not self.is_call
             and (ended == CALL_ID or (self._addressed and _is_json_object("".join(self._buffered))))
         ):

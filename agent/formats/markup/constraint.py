@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.engine.grammars import CompiledGrammar, GrammarCompiler, Matcher
-from agent.formats.constraints import GenerationConstraints
+from agent.engine.grammars import CompiledGrammar, Matcher
 from agent.formats.markup.message_grammar import MessageGrammar
-from agent.formats.markup.syntax import MessageSyntax
 from agent.formats.markup.vocabulary import MarkupVocabulary
 
 if TYPE_CHECKING:
@@ -24,25 +21,18 @@ class MarkupConstraint:
     """The `Constraint` of one generation of markup in text."""
 
     def __init__(
-        self,
-        constraints: GenerationConstraints,
-        tool_names: Iterable[str],
-        syntax: MessageSyntax,
-        grammars: GrammarCompiler,
-        vocabulary: MarkupVocabulary,
-        stop_ids: frozenset[int],
-        *,
-        thinking: bool,
+        self, grammar: MessageGrammar, vocabulary: MarkupVocabulary, *, thinking: bool
     ) -> None:
         """``thinking``: the prompt ended with the reasoning's tag."""
-        self._constraints, self._syntax, self._grammars = constraints, syntax, grammars
-        self._vocabulary, self._stop_ids = vocabulary, stop_ids
-        self._grammar = grammar = MessageGrammar(
-            syntax, vocabulary.specials, stop_ids, constraints, tool_names, grammars
-        )
+        self._grammar, self._vocabulary, syntax = grammar, vocabulary, grammar.message
         self._think, self._think_end = syntax.think.encode(), syntax.think_end.encode()
         self._entries = tuple(tag.encode() for tag in grammar.entries)
-        self._forbidden_ids = [] if grammar.may_call else grammar.entry_ids
+        specials = vocabulary.specials
+        self._forbidden_ids = (
+            []
+            if grammar.may_call
+            else [specials[tag] for tag in grammar.entries if tag in specials]
+        )
         self._compiled: CompiledGrammar | None = None
         self._matcher: Matcher | None = None
         self.pending: Future[CompiledGrammar] | None = None
@@ -51,13 +41,13 @@ class MarkupConstraint:
         """The message's tokens while it may begin with a tag."""
         self._tail = b""
         """The end of the reasoning."""
-        self._accepted, self._thinking = 0, thinking and constraints.reasoning_until != 0
+        self._accepted, self._thinking = 0, thinking and grammar.constraints.reasoning_until != 0
         if not self._thinking:
             self._begin_message(syntax.think_close.rstrip() if thinking else "", thought=thinking)
 
     def accept(self, token: int) -> bool:
         self._begin_matcher()
-        if token in self._stop_ids:
+        if token in self._grammar.stop_ids:
             return self._may_stop
         if token >= self._vocabulary.size:
             return False
@@ -76,14 +66,15 @@ class MarkupConstraint:
 
     def allowed(self) -> TokenIds:
         self._begin_matcher()
-        stops = np.array(sorted(self._stop_ids), np.intp)
+        stops = np.array(sorted(self._grammar.stop_ids), np.intp)
         if self._matcher is not None:
             ids = self._matcher.allowed()
         else:
-            spelled = self._think_end and self._grammar.is_text(self._syntax.think_end)
-            more = (
-                [id for id in range(self._vocabulary.size) if self._overruns(id)] if spelled else []
+            spelled = self._grammar.message.think_end and not self._grammar.special_in(
+                self._grammar.message.think_end
             )
+            every_id = range(self._vocabulary.size)
+            more = [id for id in every_id if self._overruns(id)] if spelled else []
             refused = [*stops, *self._forbidden_ids, *more]
             ids = np.setdiff1d(np.arange(self._vocabulary.size), refused)
         return np.append(ids, stops) if self._may_stop else ids
@@ -103,20 +94,20 @@ class MarkupConstraint:
         return bool(self._think_end and text.partition(self._think_end)[2].strip(_SPACE))
 
     def _begin_message(self, before: str = "", *, thought: bool = False) -> None:
-        until = self._constraints.reasoning_until
+        until = self._grammar.constraints.reasoning_until
         thinks = until is None or self._accepted < until
         start = self._grammar.write(before, thinks=thinks, thought=thought)
         source, self._begun, self._tail = self._grammar.source, [], b""
         attempts = [lambda: source(start), lambda: source(start, exact=False)]
         if not self._grammar.is_structured:
             attempts.append(lambda: self._grammar.anything)  # validated when a call has ended
-        self.pending = self._grammars.submit_first_usable(*attempts)
+        self.pending = self._grammar.grammars.submit_first_usable(*attempts)
 
     def _begin_matcher(self) -> None:
         if self.pending is not None:
             pending, self.pending = self.pending, None
             self._compiled = pending.result()
-            self._matcher = self._compiled.new_matcher(self._constraints.answer_limits)
+            self._matcher = self._compiled.new_matcher(self._grammar.constraints.answer_limits)
 
     def _read_beginning(self, begun: list[int], token: int) -> None:
         """See whether reasoning or a call begins, for which the answer's limits are not meant."""

@@ -12,16 +12,23 @@ from typing import Literal
 
 from agent.engine.grammars import GrammarCompiler, TokenBytes
 from agent.engine.protocol import Constraint, EngineError
-from agent.formats.constraints import ConstraintKind, GenerationConstraints
 from agent.formats.markup.chat_template import ChatTemplate, MessageFrame, ResultFrames, tool_schema
 from agent.formats.markup.constraint import MarkupConstraint
 from agent.formats.markup.known import HERMES
+from agent.formats.markup.message_grammar import MessageGrammar
 from agent.formats.markup.parser import MarkupParser
 from agent.formats.markup.segments import TokenClasses
 from agent.formats.markup.syntax import ANY, MessageSyntax, code_arguments
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import MarkupEncoder, MarkupVocabulary
-from agent.formats.protocol import Effort, FunctionTool, Parser, PromptHeader
+from agent.formats.protocol import (
+    ConstraintKind,
+    Effort,
+    FunctionTool,
+    GenerationConstraints,
+    Parser,
+    PromptHeader,
+)
 from agent.formats.recipients import PYTHON_TOOL, Recipients
 from agent.formats.tokenizer_text import replace_surrogates
 
@@ -255,15 +262,15 @@ class MarkupFormat:
     def new_constraint(
         self, constraints: GenerationConstraints, recipients: Recipients
     ) -> Constraint:
-        return MarkupConstraint(
+        grammar = MessageGrammar(
+            self._syntax,
+            self._vocabulary.specials,
+            self.stop_ids,
             constraints,
             recipients.declared,
-            self._syntax,
             self.grammars,
-            self._vocabulary,
-            self.stop_ids,
-            thinking=self._starts_thinking,
         )
+        return MarkupConstraint(grammar, self._vocabulary, thinking=self._starts_thinking)
 
     def token_bytes(self, token: int) -> bytes:
         return self._vocabulary.token_bytes(token) or b""

@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import Any
 
 from agent.engine.grammars import ANY_OBJECT, CompiledGrammar, Grammar, GrammarCompiler
-from agent.formats.constraints import GenerationConstraints
 from agent.formats.markup import coerce
 from agent.formats.markup.chat_template import NAMESPACE
 from agent.formats.markup.syntax import ANY, CallSyntax, MessageSyntax
+from agent.formats.protocol import GenerationConstraints
 from agent.formats.recipients import PYTHON_TOOL
 
 _BASE_RULES = """gap: GAP?
@@ -52,13 +52,13 @@ class MessageGrammar:
         self,
         syntax: MessageSyntax,
         specials: Mapping[str, int],
-        stop_ids: Collection[int],
+        stop_ids: frozenset[int],
         constraints: GenerationConstraints,
         tool_names: Iterable[str],
         grammars: GrammarCompiler,
     ) -> None:
-        self._message, self._specials, self._stop_ids = syntax, specials, stop_ids
-        self._constraints, self._grammars = constraints, grammars
+        self.message, self._specials, self.stop_ids = syntax, specials, stop_ids
+        self.constraints, self.grammars = constraints, grammars
         self._syntax = syntax.calls[0] if syntax.calls else CallSyntax()
         given = constraints.argument_grammars
         self._tools = {name: given.get(name, ANY_OBJECT) for name in tool_names}
@@ -96,7 +96,7 @@ class MessageGrammar:
     @property
     def anything(self) -> Grammar:
         """The grammar of any text."""
-        ids = ",".join(map(str, sorted({*self._specials.values()} - {*self._stop_ids})))
+        ids = ",".join(map(str, sorted({*self._specials.values()} - {*self.stop_ids})))
         other = f" (<[{ids}]> TEXT?)*" if ids else ""
         return Grammar("lark", f"start: TEXT?{other}\nTEXT: /(?s:.+)/", trusted=True)
 
@@ -116,7 +116,7 @@ class MessageGrammar:
         for match in self._pieces.finditer(text):
             parts.append(json.dumps(text[at : match.start()]) if match.start() > at else "")
             at, token = match.end(), self._specials.get(match[0])
-            if token in self._stop_ids:
+            if token in self.stop_ids:
                 break
             tag = json.dumps(match[0]) if token is None else f"<[{token}]>"
             parts.append("gap" if match["gap"] is not None else "id" if match[0] == ANY else tag)
@@ -124,9 +124,13 @@ class MessageGrammar:
             parts.append(json.dumps(text[at:]) if text[at:] else "")
         return " ".join(filter(None, parts))
 
+    def special_in(self, tag: str) -> re.Match[str] | None:
+        """Where a tag has a special token; None: it is text."""
+        return next((m for m in self._tags.finditer(tag) if m[0] in self._specials), None)
+
     def until(self, tag: str, never: str = "") -> str:
         """Any text up to the first such tag, and the tag. ``never``: what the text has not."""
-        special = next((m for m in self._tags.finditer(tag) if m[0] in self._specials), None)
+        special = self.special_in(tag)
         head = tag[: special.start()] if special else tag
         never = f"(?s:.*)({never})(?s:.*)" if never else ""
         if not head:
@@ -135,16 +139,12 @@ class MessageGrammar:
         lazy = self._rule(f"(/(?s:.*){pattern(head)}/{unless})", "[lazy]")
         return f"{lazy}+ {self.literal(tag[len(head) :])}" if special else lazy
 
-    def is_text(self, tag: str) -> bool:
-        """Whether a tag has no special token."""
-        return not any(match[0] in self._specials for match in self._tags.finditer(tag))
-
     # --- messages -----------------------------------------------------------------------------------
 
     @cached_property
     def entries(self) -> dict[str, str]:
         """The tags that begin a call, and what follows each in the grammar; empty: no call does."""
-        message, call, found, at = self._message, self._syntax, dict[str, str](), 0
+        message, call, found, at = self.message, self._syntax, dict[str, str](), 0
         opening = call.section_open + self._opening
         for tag in call.openings if message.calls else ():
             at = opening.index(tag, at) + len(tag)
@@ -158,18 +158,13 @@ class MessageGrammar:
     def _opening(self) -> str:
         return self._syntax.open + "{" * (self._syntax.body == "object")
 
-    @property
-    def entry_ids(self) -> list[int]:
-        """The special tokens that begin a call."""
-        return [self._specials[tag] for tag in self.entries if tag in self._specials]
-
     def write(self, before: str, *, thinks: bool, thought: bool) -> str:
         """Write the rules of a message after this markup; return its start. ``thinks``: it may begin
         with reasoning, of which only the tag is part; ``thought``: it has had some."""
-        message, answer, parts = self._message, self._constraints.answer_grammar, list[str]()
+        message, answer, parts = self.message, self.constraints.answer_grammar, list[str]()
         ignored = " | ".join(map(self.literal, message.ignored))
         lead = f"gap (({ignored}) gap)?" if ignored else "gap"
-        must = self._constraints.calls == "must"
+        must = self.constraints.calls == "must"
         if message.think and thinks and not (thought and self.is_structured):
             before_thought = lead if self.is_structured else "gap"  # free text has the ignored tags
             parts.append(f"{before_thought} {self.literal(message.think)} {self._text()}?")
@@ -190,11 +185,11 @@ class MessageGrammar:
 
     def _write_prose(self, thinks: bool) -> None:
         """Write the rule ``free``: text with calls, of which a tag in quotes begins none."""
-        ids = {*self._specials.values()} - set(self._stop_ids)
-        ids -= set() if thinks else {self._specials.get(self._message.think, -1)}
+        ids = {*self._specials.values()} - set(self.stop_ids)
+        ids -= set() if thinks else {self._specials.get(self.message.think, -1)}
         begins, tags = list[str](), list[str]()
         for tag, rest in self.entries.items():
-            special = next((m for m in self._tags.finditer(tag) if m[0] in self._specials), None)
+            special = self.special_in(tag)
             if special:
                 ids.discard(self._specials[special[0]])
                 begin = self.literal(tag[special.start() :])
@@ -202,7 +197,7 @@ class MessageGrammar:
                 tags.append((_UNQUOTED if self.may_call else "(?s:.*)") + pattern(tag))
                 begin = self._rule(f"/{tags[-1]}/", "[lazy]")
             begins += [f"{begin} {rest}"] if rest else []
-        if self._message.bare_calls:
+        if self.message.bare_calls:
             tags.append(_LINE + self._bare_call(r"[^\"\n]*"))
             for name in self._bodies if self.may_call else ():
                 header = self._rule(f"/{_LINE}{self._bare_call(pattern(name))}/", "[lazy]")
@@ -232,10 +227,10 @@ class MessageGrammar:
             schema = json.loads(grammar.text)
             self._root = schema if isinstance(schema, dict) else {"type": "object"}
             # Compiled in any case: `argument_gap` tells what of it cannot be enforced.
-            compiled = self._grammars.submit(grammar)
+            compiled = self.grammars.submit(grammar)
             if (written := self._body(self._root)) is None:
                 written = grammar.text
-                self._schemas[self._rule(written)] = compiled, self._grammars.submit(ANY_OBJECT)
+                self._schemas[self._rule(written)] = compiled, self.grammars.submit(ANY_OBJECT)
             self._bodies[name] = body = self._rule(written)
             if syntax.body == "object":
                 keys = (syntax.name_key, name, syntax.arguments_key)
@@ -285,7 +280,7 @@ class MessageGrammar:
         shared = {key: self._root[key] for key in ("$defs", "definitions") if key in self._root}
         grammar = Grammar.from_schema({**shared, **of_type, **schema, **of_type})
         name = self._rule(grammar.text)
-        submit = self._grammars.submit
+        submit = self.grammars.submit
         self._schemas[name] = submit(grammar), submit(Grammar.from_schema(of_type))
         return name
 

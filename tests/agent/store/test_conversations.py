@@ -419,7 +419,7 @@ def test_alternatives_lists_versions_of_message(tmp_path: Path) -> None:
     tell(store, deeper, "and off", 40)
     assert store.tree.alternatives(deeper.id, 4) == ["edited", deeper.id]
     assert store.tree.alternatives(deeper.id, 2) == ["c", "edited", "retried"]
-    assert store.tree.alternatives("not stored", 2) == store.lineage("not stored") == []
+    assert store.tree.alternatives("not stored", 2) == store.tree.lineage("not stored") == []
 
 
 def test_delete_parent_keeps_entries_of_branch(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_open_parents_in_a_loop_are_cut(path: Path, parents: dict[str, str]) -> 
     for name in ("conv_bad", "conv_good"):
         store.load(name)
         store.tree.alternatives(name, 0)
-        store.lineage(name)
+        store.tree.lineage(name)
         store.turns(name)
         store.delete(name)
     assert "conv_bad" not in {summary.id for summary in store.summaries()}

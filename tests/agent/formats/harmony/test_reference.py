@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai_harmony import DeveloperContent, HarmonyEncoding, Message, Role, ToolDescription
 
-from agent.formats.harmony.renderer import HarmonyRenderer
+from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.protocol import FunctionTool
 
 STRING, NUMBER, FLAG = {"type": "string"}, {"type": "number"}, {"type": "boolean"}
@@ -174,7 +174,7 @@ def reference(encoding: HarmonyEncoding, name: str, description: str, schema: An
 
 @pytest.mark.parametrize("name", SAME)
 def test_tool_has_tokens_of_reference(
-    encoding: HarmonyEncoding, renderer: HarmonyRenderer, name: str
+    encoding: HarmonyEncoding, renderer: HarmonyFormat, name: str
 ) -> None:
     description, schema = SAME[name]
     ours = renderer.instructions_message("Be brief.\n", [FunctionTool(name, description, schema)])
@@ -185,7 +185,7 @@ def test_tool_has_tokens_of_reference(
 
 @pytest.mark.parametrize("construct", DIFFERENT)
 def test_listed_construct_differs_from_reference(
-    encoding: HarmonyEncoding, renderer: HarmonyRenderer, construct: str
+    encoding: HarmonyEncoding, renderer: HarmonyFormat, construct: str
 ) -> None:
     schema, expected = DIFFERENT[construct]
     ours = encoding.decode(renderer.instructions_message(None, [FunctionTool("f", "", schema)]))
@@ -194,7 +194,7 @@ def test_listed_construct_differs_from_reference(
 
 
 def test_all_tools_in_one_message_have_tokens_of_reference(
-    encoding: HarmonyEncoding, renderer: HarmonyRenderer
+    encoding: HarmonyEncoding, renderer: HarmonyFormat
 ) -> None:
     tools = [FunctionTool(name, *tool) for name, tool in SAME.items()]
     described = [
@@ -255,7 +255,7 @@ schemas = st.recursive(
     description=lines,
 )
 def test_plain_schema_has_tokens_of_reference(
-    encoding: HarmonyEncoding, renderer: HarmonyRenderer, parameters: Any, description: str
+    encoding: HarmonyEncoding, renderer: HarmonyFormat, parameters: Any, description: str
 ) -> None:
     ours = renderer.instructions_message(
         "Be brief.\n", [FunctionTool("f", description, parameters)]

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from openai_harmony import HarmonyEncoding
 
-from agent.formats.harmony.renderer import HarmonyRenderer
+from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.harmony.typescript import MAX_SCHEMA_DEPTH, declare_function
 from agent.formats.protocol import FunctionTool
 
@@ -25,7 +25,7 @@ NAMED = {
 
 
 @pytest.fixture
-def render_property(encoding: HarmonyEncoding, renderer: HarmonyRenderer) -> Any:
+def render_property(encoding: HarmonyEncoding, renderer: HarmonyFormat) -> Any:
     def render(schema: dict[str, Any], name: str = "x") -> str:
         """The property's TypeScript, as the model sees it."""
         parameters = {
@@ -251,7 +251,7 @@ def test_exponential_references_are_cut() -> None:
     assert len(declare_function("f", "", schema)) < 500_000
 
 
-def test_deep_nesting_is_cut(renderer: HarmonyRenderer) -> None:
+def test_deep_nesting_is_cut(renderer: HarmonyFormat) -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(400):
         schema = {"type": "object", "properties": {"x": schema}}
@@ -289,5 +289,5 @@ json_values = st.recursive(
 @example(schema={"type": "object", "default": float("inf")})
 @example(schema={"type": "object", "default": 10**400})
 @given(schema=json_values)
-def test_any_schema_renders(renderer: HarmonyRenderer, schema: Any) -> None:
+def test_any_schema_renders(renderer: HarmonyFormat, schema: Any) -> None:
     assert renderer.instructions_message(None, [FunctionTool("f", "", schema)])

@@ -144,12 +144,8 @@ class ApiConversationStore:
 
     def last_response(self, conversation: Conversation) -> str | None:
         """The response of the API with which a conversation ends; None: it ends otherwise."""
-        row = self._db.execute(
-            "select id, served is not null from turns where conversation = ? and upto = ?"
-            " order by created desc, rowid desc limit 1",
-            (conversation.id, sum(not entry.reasoning for entry in conversation.entries)),
-        ).fetchone()
-        return row[0] if row and row[1] else None
+        last = self.store.last_turn(conversation)
+        return last[0] if last and last[2] else None
 
     def write(
         self, conversation: Conversation, turns: Sequence[ItemTurn], deleted: Sequence[str] = ()

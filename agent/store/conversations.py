@@ -341,7 +341,8 @@ class Store:
         conversation, intact = self._read(name)
         if not intact:
             return self.fork(conversation)
-        conversation.unanswered = self._unanswered(conversation)
+        if (last := self.last_turn(conversation)) and (response := self._response(*last[:2])):
+            conversation.unanswered = response.client_calls
         return conversation
 
     def _rows(self, subject: str, query: str, values: tuple[object, ...]) -> Iterator[Any]:
@@ -380,14 +381,14 @@ class Store:
                 self.damage.note(f"The summary of conversation {name}", error)
         return None
 
-    def _unanswered(self, conversation: Conversation) -> list[Any]:
-        row = self.db.execute(
-            "select id, response from turns where conversation = ? and upto = ?"
+    def last_turn(self, conversation: Conversation) -> tuple[str, str, bool] | None:
+        """The turn with which a conversation ends: id, response (JSON), whether it is the API's."""
+        row: tuple[str, str, bool] | None = self.db.execute(
+            "select id, response, served is not null from turns where conversation = ? and upto = ?"
             " order by created desc, rowid desc limit 1",
             (conversation.id, sum(not entry.reasoning for entry in conversation.entries)),
         ).fetchone()
-        response = row and self._response(*row)
-        return response.client_calls if response else []
+        return row
 
     def _response(self, name: str, text: str) -> Response | None:
         try:

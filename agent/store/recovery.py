@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+from agent.conversation.conversation import Entry
 from agent.events import Response, ResponseError
 from agent.store.damage import READ_ERRORS, DamageLog
 from agent.store.event_codec import decode_line, pack
@@ -125,11 +126,11 @@ def _recover_entries(db: sqlite3.Connection, name: str, notes: Sequence[dict[str
     conversation, start = db.execute(
         "select conversation, start from turns where id = ?", (name,)
     ).fetchone()
-    entries: list[tuple[list[int], str | None, str | None]] = []
+    entries: list[Entry] = []
     for note in notes:
         for at, same, ids, role, recipient in note["entries"]:
-            start_ids = entries[at][0][:same] if at < len(entries) else []
-            entries[at : at + 1] = [(start_ids + ids, role, recipient)]
+            start_ids = entries[at].ids[:same] if at < len(entries) else []
+            entries[at : at + 1] = [Entry(start_ids + ids, role=role, recipient=recipient)]
         del entries[note["count"] :]
     base, last = notes[0]["base"], notes[-1]
     later = db.execute(
@@ -138,15 +139,7 @@ def _recover_entries(db: sqlite3.Connection, name: str, notes: Sequence[dict[str
     ).fetchone()[0]
     if later or not entries:
         return
-    tree = ConversationTree(db)
-    db.execute("delete from entries where conversation = ? and position >= ?", (conversation, base))
-    db.executemany(
-        "insert into entries values (?,?,?,0,?,?)",
-        [
-            (conversation, at, tree.message(ids), role, recipient)
-            for at, (ids, role, recipient) in enumerate(entries, base)
-        ],
-    )
+    ConversationTree(db).write_entries(conversation, base, entries)
     db.execute(
         "update conversations set vocabulary = ?, revision = revision + 1 where id = ?",
         (last["of"], conversation),

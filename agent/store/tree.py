@@ -197,16 +197,7 @@ class ConversationTree:
             " shared = min(shared, ?) where id = ?",
             (conversation.vocabulary, saved, name),
         )
-        self._db.execute(
-            "delete from entries where conversation = ? and position >= ?", (name, saved)
-        )
-        self._db.executemany(
-            "insert into entries values (?,?,?,?,?,?)",
-            (
-                (name, at, self.message(entry.ids), entry.reasoning, entry.role, entry.recipient)
-                for at, entry in enumerate(conversation.entries[saved:], saved)
-            ),
-        )
+        self.write_entries(name, saved, conversation.entries[saved:])
         shared, count = min(position.shared, saved), len(conversation.entries)
         revision = position.revision + 1
         conversation.saved = StoredVersion(name, count, position.parent, shared, revision)
@@ -217,6 +208,19 @@ class ConversationTree:
                 "insert into compactions values (?,?,?,?)",
                 (name, compacted.end, compacted.text, ids_to_blob(compacted.ids)),
             )
+
+    def write_entries(self, name: str, start: int, entries: Sequence[Entry]) -> None:
+        """Replace the entries from ``start`` on."""
+        self._db.execute(
+            "delete from entries where conversation = ? and position >= ?", (name, start)
+        )
+        self._db.executemany(
+            "insert into entries values (?,?,?,?,?,?)",
+            (
+                (name, at, self.message(entry.ids), entry.reasoning, entry.role, entry.recipient)
+                for at, entry in enumerate(entries, start)
+            ),
+        )
 
     def write_prompt_choices(self, conversation: Conversation) -> None:
         name, count = conversation.id, conversation.saved_count

@@ -53,7 +53,6 @@ def measure_context(
     conversation: Conversation,
     header: Sequence[ev.ContextPart],
     context_length: int,
-    cached: int = 0,
 ) -> ev.AgentContext:
     """The prompt of the next generation. ``header``: what `header_parts` returns."""
     opening = len(form.open_assistant())
@@ -65,7 +64,7 @@ def measure_context(
     return ev.AgentContext(
         context_length=context_length,
         tokens=sum(part.tokens for part in parts),
-        cached=cached,
+        cached=0,
         compactable=replaceable_tokens(conversation),
         parts=parts,
     )

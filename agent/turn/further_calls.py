@@ -36,15 +36,11 @@ class FurtherCall:
         self._arguments = ""
         self.state: State = "undecided"
 
-    @property
-    def is_call(self) -> bool:
-        return self.state == "call"
-
     def feed(
         self, ids: list[int], logprobs: list[Logprob | None] | None
     ) -> tuple[list[int], list[Logprob | None] | None]:
         """Take the next tokens; return those that are part of a call for certain."""
-        if self.is_call:
+        if self.state == "call":
             return ids, logprobs
         if self.state == "none":
             return [], None
@@ -53,7 +49,7 @@ class FurtherCall:
         for event in self._parser.feed(ids):
             if self.state == "undecided":
                 self.state = self._read(event)
-        if self.is_call:
+        if self.state == "call":
             held, self.undecided_ids = self.undecided_ids, []
             return held, None if logprobs is None else self._logprobs
         if self._recipient is None and (

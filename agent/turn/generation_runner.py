@@ -101,7 +101,7 @@ class GenerationRunner:
             if further is None and self._reasoning_budget is not None:
                 end = await self._continue(stage, request, end, decoder, limit)
         except protocol.EngineBusyError:
-            if further is None or further.is_call:
+            if further is None or further.state == "call":
                 raise
             return EndReason.STOP
         finally:
@@ -267,7 +267,7 @@ class GenerationRunner:
         usage, options = self._context.usage, self._context.options
         if options.count_cached is not None:
             end = options.count_cached(end, request.prompt, decoder.ids)
-        if further and not further.is_call:
+        if further and further.state != "call":
             usage.add_auxiliary_generation(end, len(further.undecided_ids), 0)
             return EndReason.STOP
         output = len(decoder.ids) - begun_tokens

@@ -86,25 +86,19 @@ class ItemWriter:
         self._index = output.open(item)
         self.at: dict[str, Any] = {"item_id": self.id, "output_index": self._index}
         """The fields by which events name the item."""
+        self._chunks: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """The text so far, of a writer that keeps it."""
+        return "".join(self._chunks)
 
     def close_item(self, **changes: object) -> None:
         """Close the item with the fields that differ from the opened one's."""
         self._output.close(self._index, self._opened.model_copy(update=changes))
 
 
-class TextWriter(ItemWriter):
-    """Base of the writers of texts."""
-
-    def __init__(self, output: Output, item: ev.Item) -> None:
-        super().__init__(output, item)
-        self._chunks: list[str] = []
-
-    @property
-    def text(self) -> str:
-        return "".join(self._chunks)
-
-
-class ReasoningWriter(TextWriter):
+class ReasoningWriter(ItemWriter):
     """Writes a reasoning item."""
 
     def __init__(
@@ -139,7 +133,7 @@ class ReasoningWriter(TextWriter):
         )
 
 
-class MessageWriter(TextWriter):
+class MessageWriter(ItemWriter):
     """Writes a message item: the answer, or the preamble of a tool call."""
 
     def __init__(self, output: Output, phase: Literal["commentary", "final_answer"]) -> None:

@@ -120,22 +120,19 @@ class MessageHeader:
     def opened_segment(self, ended: int | None) -> Opened:
         """The event of the segment that this header opens. ``ended``: the id that ended the header."""
         match self.is_call, self.channel:
-            case True, _ if self.abandons_call(ended):
-                kind = SegmentKind.REASONING
-            case True, _:
+            case True, _ if not self.abandons_call(ended):
                 kind = SegmentKind.TOOL if self.recipient else SegmentKind.TOOL_UNKNOWN
                 return Opened(kind, self.recipient, self.raw_recipient, self.json)
-            case _ if self.json and self.raw_recipient is not None and self.channel != "final":
-                return Opened(SegmentKind.TOOL_UNKNOWN, None, self.raw_recipient, json=True)
-            case _, "analysis":
+            case True, _:
                 kind = SegmentKind.REASONING
             case _, "final":
                 kind = SegmentKind.FINAL
-            case _, "commentary":
-                lacks_recipient = self.json and self.raw_recipient is None
-                kind = SegmentKind.TOOL_UNKNOWN if lacks_recipient else SegmentKind.PREAMBLE
-            case _ if self.json and self.raw_recipient is None:
+            case _, "analysis" if self.raw_recipient is None or not self.json:
+                kind = SegmentKind.REASONING
+            case _ if self.json:
                 kind = SegmentKind.TOOL_UNKNOWN
+            case _, "commentary":
+                kind = SegmentKind.PREAMBLE
             case _:
                 kind = SegmentKind.REASONING if self.channel_seen else SegmentKind.FINAL
         # A message to a role is a call if it is JSON, except for an answer.

@@ -147,12 +147,6 @@ class TurnContext(ABC):
         self.response = self.response.model_copy(update={"status": "in_progress"})
         self.emit(ev.ResponseInProgress(response=self.response.model_copy()))
 
-    def claim_no_effort(self) -> None:
-        """Take the effort out of the response, as the model has none."""
-        if (reasoning := self.response.reasoning) is not None:
-            reasoning = reasoning.model_copy(update={"effort": None})
-            self.response = self.response.model_copy(update={"reasoning": reasoning})
-
     # --- stopping ---
 
     def stop(self, reason: StopReason = "cancelled") -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from agent.conversation.attachments import Attachment, split_attachments
 from agent.conversation.compaction import SUMMARY
-from agent.conversation.conversation import Conversation, Entry
+from agent.conversation.conversation import Conversation
 from agent.conversation.project_instructions import InstructionFile
 from agent.formats.protocol import Format
 from agent.turn.tool_search import SEARCH_NAME
@@ -54,12 +54,9 @@ def conversation_exposure(
                 tool = tools.get(recipient)
                 if tool is not None:
                     yield tool, _is_public(host.server_config(tool.server))
-                elif recipient not in ignored and not _never_ran(entry):
+                elif recipient not in ignored and UNKNOWN_TOOL_ERROR not in _text(form, entry.ids):
                     server, _, name = recipient.removeprefix("functions.").rpartition("__")
                     yield Tool(server or "an earlier tool", name, "", {}), False
-
-    def _never_ran(entry: Entry) -> bool:
-        return UNKNOWN_TOOL_ERROR in _text(form, entry.ids)
 
     own_files = (file.text for file in files if file.own)
     return Exposure.of(results(), [*(words for words, _ in prompts), instructions, *own_files])

@@ -240,8 +240,10 @@ class Turn(TurnContext):
                 )
             )
             form = runtime.loaded.format if runtime.loaded else runtime.provider.other_format
-            if form is not None and not form.effort_control:
-                self.claim_no_effort()
+            reasoning = self.response.reasoning
+            if form is not None and not form.effort_control and reasoning is not None:
+                reasoning = reasoning.model_copy(update={"effort": None})
+                self.response = self.response.model_copy(update={"reasoning": reasoning})
             self.emit(ev.ResponseCreated(response=self.response.model_copy()))
             if self.response.status == "queued":
                 self.emit(ev.ResponseQueued(response=self.response.model_copy()))

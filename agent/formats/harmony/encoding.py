@@ -104,18 +104,12 @@ def ranks_from_gguf(path: Path) -> bytes:
         "tokenizer.ggml.tokens"
     )
     if isinstance(spellings, list) and len(spellings) > FIRST_SPECIAL_ID:
-        tokens = _decode_gpt2_bytes(
-            [token for token in spellings[:FIRST_SPECIAL_ID] if isinstance(token, bytes)]
-        )
+        joined = b"\n".join(t for t in spellings[:FIRST_SPECIAL_ID] if isinstance(t, bytes))
+        letters = {ord(letter): byte for byte, letter in enumerate(byte_letters())}
+        text = joined.decode("utf-8", "replace").translate(letters | {10: 0x2028})
+        tokens = (token.encode("latin-1", "replace") for token in text.split("\u2028"))
         encode = base64.b64encode
         data = b"".join(b"%b %d\n" % (encode(token), rank) for rank, token in enumerate(tokens))
         if hashlib.sha256(data).hexdigest() == RANKS_SHA256:
             return data
     raise EngineError(f"The tokenizer of {path} is not o200k_harmony: choose a GPT-OSS model.")
-
-
-def _decode_gpt2_bytes(tokens: list[bytes]) -> list[bytes]:
-    letters = {ord(letter): byte for byte, letter in enumerate(byte_letters())}
-    table = letters | {10: 0x2028}
-    text = b"\n".join(tokens).decode("utf-8", "replace").translate(table)
-    return [token.encode("latin-1", "replace") for token in text.split("\u2028")]

@@ -270,7 +270,10 @@ class ObjectReader(JsonReader):
     def _read_object(self) -> Steps:
         """Read the object's keys and values; return whether it is complete."""
         while (yield from self._skip_space()):
-            if self._is_prose or (yield from self._at_tag()):
+            may_be_prose = self._on_confirmed is not None and not self._is_open
+            if may_be_prose and (len(self.raw) > MAX_UNDECIDED_CHARS or self._unexpected):
+                return False
+            if (yield from self._at_tag()):
                 return False
             key = yield from self._match(_KEY, limit=MAX_UNDECIDED_CHARS)
             if key is None:
@@ -284,13 +287,6 @@ class ObjectReader(JsonReader):
             if not (yield from self._read_member(_parse_string(f'"{key[1]}"') or "")):
                 return False
         return False
-
-    @property
-    def _is_prose(self) -> bool:
-        """Whether an unconfirmed object cannot be a call: too long, or with other contents."""
-        if self._is_open or self._on_confirmed is None:
-            return False
-        return len(self.raw) > MAX_UNDECIDED_CHARS or bool(self._unexpected)
 
     def _read_member(self, key: str) -> Steps:
         syntax = self.syntax

@@ -224,7 +224,10 @@ class Derivation:
         head = text[: first.start].rpartition(self._answer)[2].rpartition(self._thought)[2]
         for tag in (*sorted(known, key=len, reverse=True), self._header):
             head = head.rpartition(tag)[2] if tag else head
-        tail = self._without_end(text[(second or first).end :].partition(self._answer)[0])
+        tail = text[(second or first).end :].partition(self._answer)[0]
+        tail = tail[
+            : min((tail.index(tag) for tag in self._ending if tag in tail), default=len(tail))
+        ]
         if second is None:
             return replace(first.syntax, open=head, after_name=first.after_name, close=tail)
         between = text[first.end : second.start]
@@ -242,11 +245,6 @@ class Derivation:
             section_open=section_open * in_section,
             section_close=tail.removeprefix(closing) * in_section,
         )
-
-    def _without_end(self, text: str) -> str:
-        """Return what follows a call without the message's end."""
-        ends = [text.index(tag) for tag in self._ending if tag in text]
-        return text[: min(ends, default=len(text))]
 
     def _as_object(self, text: str, spot: _Position) -> _Arguments | None:
         name, arguments = self._names[spot.number], self._arguments[spot.number]

@@ -40,9 +40,6 @@ class GgufVocabulary:
         self.control_ids = frozenset(
             t for t in self.specials.values() if self._type(t) == _CONTROL_TYPE
         )
-        self._load(path)
-
-    def _load(self, path: Path) -> None:
         from agent.engine.llama.bindings import lib  # here: it loads the native library
 
         self._lib = lib

@@ -399,6 +399,7 @@ class MarkupParser(TextReader):
         syntax = self._syntax.calls[0]
         named = tag == syntax.name_tag
         """Whether the name of a call comes next."""
+        closings = [tag for call in self._syntax.calls for tag in call.closings]
         reader: CallReader | None = MalformedReader(self, syntax, start) if malformed else None
         while True:
             if reader is not None:
@@ -430,7 +431,7 @@ class MarkupParser(TextReader):
                 name, skipped = what[1], skipped + what.end()
             elif what:
                 call = self._object_syntax
-            elif named and not self._is_cut(rest):
+            elif named and (not self._buffer.final or any(tag in rest for tag in closings)):
                 call, name = syntax, ""  # its result will say that it has no name
             else:
                 if named:
@@ -440,11 +441,6 @@ class MarkupParser(TextReader):
             at = self._buffer.next_position
             reader = READERS.get(call.body, ObjectReader)(self, call, at, name)
         self._markdown_code = MarkdownCode()
-
-    def _is_cut(self, rest: str) -> bool:
-        """Whether the generation ends before the end of a call without a name."""
-        tags = (tag for call in self._syntax.calls for tag in call.closings)
-        return self._buffer.final and not any(tag in rest for tag in tags)
 
     def _read_call(self, reader: CallReader, start: int, tag: str = "") -> Steps:
         """Read a call that begins at ``start`` after this tag; return whether the tags around it are

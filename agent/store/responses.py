@@ -181,7 +181,7 @@ class ResponseStore:
         if not running:
             lasting = (
                 at
-                for at, entry in enumerate(self.store.tree.entries(conversation))
+                for at, entry in enumerate(self.store.tree.read_entries(conversation)[0])
                 if not entry.reasoning
             )
             end = next(islice(lasting, upto or 0, None), None)

@@ -140,7 +140,7 @@ class ConversationTree:
             elif row[0] is not None and position.shared <= row[1]:
                 position = replace(position, parent=row[0])
             else:  # share no more with the parent than is still the same there
-                theirs = [entry.ids for entry in self.entries(parent)]
+                theirs = [entry.ids for entry in self.read_entries(parent)[0]]
                 ours = [entry.ids for entry in conversation.entries[: position.shared]]
                 shared = common_prefix_length(ours, theirs)
                 count = min(position.count, shared)
@@ -303,12 +303,9 @@ class ConversationTree:
 
     # --- reading ---
 
-    def entries(self, name: str) -> list[Entry]:
-        """The entries of a conversation, its ancestors' included, up to the first damaged one."""
-        return self.read_entries(name)[0]
-
     def read_entries(self, name: str) -> tuple[list[Entry], str | None]:
-        """The entries up to the first damaged one, and what is wrong with that; None: nothing is."""
+        """The entries of a conversation, its ancestors' included, up to the first damaged one, and what
+        is wrong with that; None: nothing is."""
         entries: list[Entry] = []
         try:
             rows = self._db.execute(

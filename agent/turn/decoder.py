@@ -1,7 +1,7 @@
 """Turns the ids of one generation into items: ids → parser → writers → events.
 
 A plain request needs only these. Each option of a request is an object of its own, made for that
-request alone: `LogprobBuffer`, `Hedge`, `LoopGuard`, `StopSequences`."""
+request alone: `LogprobBuffer`, `Hedge`, `StopSequences`."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -48,33 +48,6 @@ def is_code_or_table(text: str) -> bool:
     return text.count("```") % 2 == 1 or any(line.lstrip().startswith("|") for line in lines[-2:])
 
 
-class LoopGuard:
-    """Recognises a generation that repeats itself without end: its latest tokens are one period over
-    and over. Text with repetitions that ends (a list, a poem) is rarely exact for that long; code and
-    tables may repeat for longer. Text that a JSON Schema demands is never checked: the grammar ends
-    it."""
-
-    def __init__(self, limits: LoopLimits) -> None:
-        self._limits = limits
-        self.next_check = _CHECK_INTERVAL_TOKENS
-        """Tokens of the generation from which it is looked at again."""
-
-    def is_too_long(self, tokens: int) -> bool:
-        """Whether JSON exceeds the limit of tokens without being closed: its schema allows no end, or
-        it is a call, which is cut off rather than closed."""
-        return tokens > 4 * self._limits.max_json_tokens
-
-    def loops(self, ids: Sequence[int], text: Callable[[], str] | None) -> bool:
-        """Whether the generation loops. ``ids``: all of it so far. ``text``: gives the open message;
-        None: it is code."""
-        limits = self._limits
-        if find_period(ids, limits, limits.min_tokens) is None:
-            return False
-        if text is not None and not is_code_or_table(text()):
-            return True
-        return find_period(ids, limits, limits.min_code_tokens) is not None
-
-
 class GenerationDecoder:
     """Takes the ids of one generation, in order."""
 
@@ -109,7 +82,9 @@ class GenerationDecoder:
         self.reasoning_tokens = 0
         self.spans: list[Span] = []
         """The finished messages among the ids."""
-        self._loop_guard = LoopGuard(options.loop_limits) if options.loop_limits else None
+        self._loop_limits = options.loop_limits
+        self._next_loop_check = _CHECK_INTERVAL_TOKENS
+        """Tokens of the generation from which it is looked at again."""
         self._logprobs = None if options.logprobs is None else LogprobBuffer(self._format)
         self._ends_within_batch = bool(options.stop) or not options.parallel_tool_calls
         self._stop_sequences: StopSequences | None = None
@@ -159,9 +134,9 @@ class GenerationDecoder:
             self._on_event(event)
             if self._stop_sequences is not None and self.is_cut:
                 return
-        if (guard := self._loop_guard) is not None and len(self.ids) >= guard.next_check:
-            guard.next_check = len(self.ids) + _CHECK_INTERVAL_TOKENS
-            self.looped = self.looped or self._loops(guard)
+        if self._loop_limits is not None and len(self.ids) >= self._next_loop_check:
+            self._next_loop_check = len(self.ids) + _CHECK_INTERVAL_TOKENS
+            self.looped = self.looped or self._loops(self._loop_limits)
 
     def _emit_tokens(
         self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None, entry: int
@@ -174,15 +149,24 @@ class GenerationDecoder:
         event = ev.AgentTokens.model_construct(ids=list(ids), logprobs=rows, entry=first)
         self._context.emit(event)
 
-    def _loops(self, guard: LoopGuard) -> bool:
-        """Whether the open message repeats itself, or is longer than its grammar would let it be."""
+    def _loops(self, limits: LoopLimits) -> bool:
+        """Whether the open message repeats itself without end: its latest tokens are one period over
+        and over. Text with repetitions that ends (a list, a poem) is rarely exact for that long; code
+        and tables may repeat for longer. Text that a JSON Schema demands is never checked: the grammar
+        ends it."""
         if (writer := self._writer) is None:
             return False
-        if isinstance(writer, ToolCall):
-            return guard.is_too_long(len(self.ids) - self._start) or guard.loops(self.ids, None)
-        if self._kind is protocol.SegmentKind.FINAL and self._answer_is_bounded:
-            return guard.is_too_long(len(self.ids) - self._start)
-        return guard.loops(self.ids, lambda: writer.text)
+        is_call = isinstance(writer, ToolCall)
+        if is_call or (self._kind is protocol.SegmentKind.FINAL and self._answer_is_bounded):
+            # Not closed: the schema allows no end, or it is a call, which is cut off instead.
+            is_too_long = len(self.ids) - self._start > 4 * limits.max_json_tokens
+            if is_too_long or not is_call:
+                return is_too_long
+        if find_period(self.ids, limits, limits.min_tokens) is None:
+            return False
+        if not isinstance(writer, ToolCall) and not is_code_or_table(writer.text):
+            return True
+        return find_period(self.ids, limits, limits.min_code_tokens) is not None
 
     def finish(self) -> None:
         if self.is_cut:

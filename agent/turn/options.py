@@ -155,7 +155,7 @@ class TurnOptions:
     approved_calls: tuple[ApprovedCall, ...] = ()
     """Calls that the client has approved; they run first."""
     loop_limits: LoopLimits | None = None
-    """Stop a generation that repeats itself (`agent.turn.decoder.LoopGuard`); None: do not stop it."""
+    """Stop a generation that repeats itself (`agent.turn.decoder`); None: do not stop it."""
     hedge_below: float = 0.0
     """An answer in free text after a call ends with a doubt if a token was less probable."""
     count_cached: Callable[[Finished, Sequence[int], Sequence[int]], Finished] | None = None

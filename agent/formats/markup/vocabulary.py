@@ -3,31 +3,11 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from agent.formats.markup.chat_template import MessageFrame
+from agent.formats.markup.gguf_vocabulary import GgufVocabulary
 from agent.formats.tokenizer_text import replace_surrogates, tokenizer_chunks
-
-
-class MarkupVocabulary(Protocol):
-    """The tokens of a model."""
-
-    size: int
-    """The number of ids."""
-    specials: dict[str, int]
-    """Special tokens' ids by their text: ``<|im_end|>``, ``<tool_call>``."""
-    control_ids: frozenset[int]
-    """Special ids that have no text (GGUF's token type *control*)."""
-    end_ids: frozenset[int]
-    """Ids that end a generation, according to the model's file."""
-    begin_id: int | None
-    """The id that begins every prompt (BOS), if the model wants it."""
-
-    def token_bytes(self, token: int) -> bytes | None:
-        """Return the bytes of an id; None for an id that does not exist."""
-
-    def encode(self, text: str) -> list[int]:
-        """Tokenise a text that spells no special token."""
 
 
 class ByteVocabulary:
@@ -36,12 +16,17 @@ class ByteVocabulary:
     def __init__(self, specials: Iterable[str]) -> None:
         """Number the special tokens from 256 on."""
         self.specials = {spelling: 256 + i for i, spelling in enumerate(specials)}
+        """Special tokens' ids by their text: ``<|im_end|>``, ``<tool_call>``."""
         self.size = 256 + len(self.specials)
+        """The number of ids."""
         self.control_ids = frozenset(
             token for spelling, token in self.specials.items() if spelling.startswith("<|")
         )
+        """Special ids that have no text (GGUF's token type *control*)."""
         self.end_ids: frozenset[int] = frozenset()
+        """Ids that end a generation, according to the model's file."""
         self.begin_id: int | None = None
+        """The id that begins every prompt (BOS), if the model wants it."""
         self._texts = {token: spelling.encode() for spelling, token in self.specials.items()}
 
     def token_bytes(self, token: int) -> bytes | None:
@@ -49,7 +34,11 @@ class ByteVocabulary:
         return bytes([token]) if 0 <= token < 256 else self._texts.get(token)
 
     def encode(self, text: str) -> list[int]:
+        """Tokenise a text that spells no special token."""
         return list(text.encode())
+
+
+MarkupVocabulary = ByteVocabulary | GgufVocabulary
 
 
 class MarkupEncoder:

@@ -160,8 +160,8 @@ def inspect(
         state, config = state_of(host, name), require_config(host, name)
         tools = [tool for tool in host.tools() if tool.server == name]
         lists = state.status == "ready" and not config.builtin
-        resources = await host.content.resources(name) if lists else []
-        prompts = await host.content.prompts(name) if lists else []
+        resources = await host.resources(name) if lists else []
+        prompts = await host.prompts(name) if lists else []
         if as_json:
             server = server_object(state, config)
             print_json(inspection_object(server, tools, resources, prompts, state.stderr))

@@ -1,6 +1,8 @@
 """Reads JSON before it is parsed, as one byte of it can become hundreds of bytes of objects; and names
 the types of its values."""
 
+import json
+
 
 class StringSkipper:
     """Takes the content of strings out of JSON that comes in pieces."""
@@ -18,6 +20,13 @@ class StringSkipper:
         outside = b"".join(parts[self._in_string :: 2])
         self._in_string ^= len(parts) % 2 == 0
         return outside
+
+
+def as_text(value: object) -> str:
+    """Return a text as it is, null as an empty one, and any other value as JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def json_type(value: object) -> str:

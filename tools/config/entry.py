@@ -21,7 +21,7 @@ from tools.config.servers import (
     clean_headers,
     default_sandbox,
 )
-from tools.config.spellings import plain_entry
+from tools.config.spellings import plain_entry, respelled_login
 
 _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 _URL_PASSWORD = re.compile(r"(?<=//)([^/@:]*:)[^/@]+(?=@)")
@@ -35,14 +35,10 @@ _TYPES: dict[str, Literal["", "stdio", "http", "sse"]] = {
     "remote": "",
 }
 _KNOWN_TYPES = "stdio, http, sse"
-_TIMEOUT_KEYS = {
-    "startup_timeout_sec": "startup_timeout_sec",
-    "startup_timeout_ms": "startup_timeout_sec",
-    "startup_timeout": "startup_timeout_sec",
-    "tool_timeout_sec": "tool_timeout_sec",
-    "tool_timeout_ms": "tool_timeout_sec",
-    "timeout": "tool_timeout_sec",
-}
+_TIMEOUT_KEYS = (
+    *("startup_timeout_sec", "startup_timeout_ms", "startup_timeout"),
+    *("tool_timeout_sec", "tool_timeout_ms", "timeout"),
+)
 """Spellings of each time, the one that counts first."""
 MAX_ENV_FILE_BYTES = 1 << 20
 _ENV_LINE = re.compile(
@@ -50,6 +46,7 @@ _ENV_LINE = re.compile(
     re.M,
 )
 _FLAG_KEYS = ("enabled", "required", "disabled", "trust", "constrain", "public")
+_RULES: dict[str, Rule] = {rule: rule for rule in get_args(Rule)}
 _CODEX_MODES: dict[str, Rule] = {
     "auto": "auto",
     "writes": "auto",
@@ -57,16 +54,6 @@ _CODEX_MODES: dict[str, Rule] = {
     "approve": "allow",
 }
 """Values of Codex's ``default_tools_approval_mode``."""
-_OAUTH_ALIASES = {
-    "clientId": "client_id",
-    "clientSecret": "client_secret",
-    "CLIENT_ID": "client_id",
-    "CLIENT_SECRET": "client_secret",
-    "callbackPort": "redirect_port",
-    "clientMetadataUrl": "client_metadata_url",
-    "scope": "scopes",
-    "grantType": "grant_type",
-}
 _OAUTH_TEXTS = ("client_id", "client_secret", "client_metadata_url", "grant_type")
 _OAUTH_KEYS = (*_OAUTH_TEXTS, "scopes", "redirect_port")
 _GRANT_TYPES = ("", "authorization_code", "client_credentials")
@@ -273,13 +260,13 @@ class _EntryReader:
     # --- login and version ---
 
     def _oauth(self) -> OAuthSettings:
-        """Read ``oauth``, also with the names that Claude Code has for its keys."""
+        """Read ``oauth``, also with other clients' names for its keys."""
         entry = self._entry.get("oauth")
         if entry is None:
             return OAuthSettings()
         if not isinstance(entry, dict):
             raise ConfigError("oauth must be an object")
-        values = {_OAUTH_ALIASES.get(str(key), str(key)): entry[key] for key in entry}
+        values = respelled_login(entry)
         self.ignored += [f"oauth.{key}" for key in sorted(values.keys() - _OAUTH_KEYS)]
         if isinstance(values.get("scopes"), str):
             values["scopes"] = values["scopes"].split()
@@ -308,17 +295,18 @@ class _EntryReader:
 
     def _timeouts(self) -> dict[str, Any]:
         timeouts: dict[str, Any] = {}
-        for key, name in _TIMEOUT_KEYS.items():
+        for key in _TIMEOUT_KEYS:
             if key in self._entry:
-                timeouts.setdefault(name, _seconds(key, self._entry[key]))
+                name = "startup" if key.startswith("startup") else "tool"
+                timeouts.setdefault(f"{name}_timeout_sec", _seconds(key, self._entry[key]))
         return timeouts
 
     def _rules(self, trust: bool) -> dict[str, Rule]:
         rules: dict[str, Rule] = {"": "allow"} if trust else {}
         if (mode := self._entry.get("default_tools_approval_mode")) is not None:
-            rules[""] = _codex_rule("default_tools_approval_mode", mode)
+            rules[""] = _rule("default_tools_approval_mode", mode, _CODEX_MODES)
         if "approve" in self._entry:
-            rules[""] = _rule(self._entry["approve"])
+            rules[""] = _rule("approve", self._entry["approve"], _RULES)
         for key in ("autoApprove", "alwaysAllow"):
             allowed = dict.fromkeys(self._texts(key) or ())
             rules |= {"" if name == "*" else name: "allow" for name in allowed}
@@ -344,9 +332,9 @@ class _EntryReader:
             if "timeout" in settings:
                 times[name] = _seconds(f"tools.{name}.timeout", settings["timeout"])
             if "approve" in settings:
-                rules[name] = _rule(settings["approve"])
+                rules[name] = _rule("approve", settings["approve"], _RULES)
             elif "approval_mode" in settings:
-                rules[name] = _codex_rule("approval_mode", settings["approval_mode"])
+                rules[name] = _rule("approval_mode", settings["approval_mode"], _CODEX_MODES)
             if settings.get("enabled", True) is not True:
                 disabled.append(name)
         return replace(server, tool_timeouts=times, rules=rules, disabled_tools=tuple(disabled))
@@ -365,18 +353,10 @@ def _from_home(path: str) -> str:
     return str(Path(path).expanduser()) if path == "~" or path.startswith("~/") else path
 
 
-def _codex_rule(key: str, mode: Any) -> Rule:
-    if mode not in _CODEX_MODES:
-        raise ConfigError(f"{key} must be {' or '.join(_CODEX_MODES)}")
-    return _CODEX_MODES[mode]
-
-
-def _rule(value: Any) -> Rule:
-    known: tuple[Rule, ...] = get_args(Rule)
-    for rule in known:
-        if value == rule:
-            return rule
-    raise ConfigError(f"approve must be {' or '.join(known)}, not {value!r}")
+def _rule(key: str, value: Any, known: Mapping[str, Rule]) -> Rule:
+    if not isinstance(value, str) or value not in known:
+        raise ConfigError(f"{key} must be {' or '.join(known)}, not {value!r}")
+    return known[value]
 
 
 def _seconds(key: str, value: Any) -> float:

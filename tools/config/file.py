@@ -102,6 +102,12 @@ def servers_table(data: Mapping[str, Any]) -> dict[str, Any]:
     return servers
 
 
+def object_at(about: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the object under a key; an empty one if there is none."""
+    value = about.get(key)
+    return value if isinstance(value, dict) else {}
+
+
 def load_json(
     path: Path, prepare: Callable[[str], str] = str, max_bytes: int = MAX_FILE_BYTES
 ) -> Any:

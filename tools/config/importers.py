@@ -1,6 +1,5 @@
 """Finds the MCP servers that the person has configured in other programs, and plans their import."""
 
-import os
 import re
 import sys
 import tomllib
@@ -13,7 +12,7 @@ from typing import Any
 
 from agent.errors import describe_cause
 from tools.config import edit
-from tools.config.file import load_json, servers_table, without_comments
+from tools.config.file import load_json, object_at, servers_table, without_comments
 from tools.config.servers import ConfigError
 from tools.config.spellings import plain_entry
 from tools.sanitize import clean_text
@@ -90,8 +89,6 @@ def _config_paths(home: Path) -> Iterator[tuple[str, Path]]:
     folders = [home / ".config"]
     if sys.platform == "darwin":
         folders.insert(0, home / "Library/Application Support")
-    elif roaming := os.environ.get("APPDATA"):
-        folders.insert(0, Path(roaming))
     for folder in folders:
         yield "Claude Desktop", folder / "Claude" / DESKTOP_FILE
     yield "Claude Code", home / ".claude.json"
@@ -166,11 +163,11 @@ def _variable_name(text: str) -> str:
 def _servers(client: str, path: Path, data: dict[str, Any]) -> dict[str, Any]:
     """Return the servers for all folders and for single ones (Claude Code). Raises ConfigError."""
     servers: dict[str, Any] = {}
-    for holder in (data, *_object(data, "projects").values()):
+    for holder in (data, *object_at(data, "projects").values()):
         if not isinstance(holder, dict):
             continue
         table = holder.get(_TABLES[client]) if client in _TABLES else servers_table(holder)
-        if client == "opencode" and _object(table or {}, "servers"):
+        if client == "opencode" and object_at(table or {}, "servers"):
             table = holder["mcp"]["servers"]
         if not isinstance(table or {}, dict):
             kind = "TOML table" if path.suffix == ".toml" else "JSON object"
@@ -189,21 +186,23 @@ def _denials(client: str, path: Path, data: dict[str, Any]) -> list[str]:
     match client:
         case "Claude Code":
             settings = _load(path.parent / ".claude/settings.json")
-            rules = _object(settings, "permissions").get("deny")
+            rules = object_at(settings, "permissions").get("deny")
         case "Gemini CLI":
-            settings = _object(data, "mcp")
+            settings = object_at(data, "mcp")
             rules, allowed = settings.get("excluded"), settings.get("allowed")
             if isinstance(allowed, list):
                 others = [name for name in _servers(client, path, data) if name not in allowed]
                 rules = [*(rules or ()), *others]
         case "goose":
-            rules = _object(_load(path.with_name("permission.yaml")), "user").get("never_allow")
+            rules = object_at(_load(path.with_name("permission.yaml")), "user").get("never_allow")
         case "opencode":
-            rules = _object(data, "tools") | _object(data, "permission")
+            rules = object_at(data, "tools") | object_at(data, "permission")
         case "Zed":
-            rules = _object(_object(_object(data, "agent"), "tool_permissions"), "tools")
+            rules = object_at(object_at(object_at(data, "agent"), "tool_permissions"), "tools")
     if isinstance(rules, dict):
-        defaults = {name: _object(rules, name).get("default", rule) for name, rule in rules.items()}
+        defaults = {
+            name: object_at(rules, name).get("default", rule) for name, rule in rules.items()
+        }
         rules = [name for name, rule in defaults.items() if rule is False or rule == "deny"]
     return [rule for rule in rules if isinstance(rule, str)] if isinstance(rules, list) else []
 
@@ -236,12 +235,6 @@ def _load(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError(f"{path} is not a JSON object")
     return data
-
-
-def _object(about: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return the object under a key; an empty one if there is none."""
-    value = about.get(key)
-    return value if isinstance(value, dict) else {}
 
 
 @dataclass

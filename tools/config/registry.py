@@ -1,12 +1,15 @@
 """Finds MCP servers in a registry, for a person to add to an mcp.json. Protocol (2025-12-01):
 https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/api/openapi.yaml."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from tools.config.file import object_at
 from tools.config.servers import ConfigError
 from tools.sanitize import clean_line
 
@@ -50,15 +53,6 @@ class RegistryMatches:
     """Whether there are more, or servers that were not looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Installation:
-    """A server's entry, and the variables that the person has to set before it can run."""
-
-    entry: dict[str, Any]
-    variables: dict[str, str]
-    """Environment variables that the entry refers to, with what they are for."""
-
-
 def search(registry: str, words: Sequence[str], limit: int) -> RegistryMatches:
     """Return servers whose name or description has all words. Raises ConfigError."""
     words = " ".join(words).split()
@@ -76,7 +70,7 @@ def search(registry: str, words: Sequence[str], limit: int) -> RegistryMatches:
             and server.status != "deleted"
             and all(word in f"{server.name} {server.description}".lower() for word in wanted)
         ]
-        cursor = _object(answer, "metadata").get("nextCursor")
+        cursor = object_at(answer, "metadata").get("nextCursor")
         if not cursor or not isinstance(cursor, str) or len(matches) > limit:
             break
         query["cursor"] = cursor
@@ -96,11 +90,11 @@ def installation(server: RegistryServer, *, remote: bool = False) -> Installatio
     """Return the entry for the first usable package, or (``remote``) address. Raises ConfigError."""
     packages, remotes = _objects(server.data, "packages"), _objects(server.data, "remotes")
     for package in () if remote else packages:
-        is_stdio = _object(package, "transport").get("type") == "stdio"
+        is_stdio = object_at(package, "transport").get("type") == "stdio"
         if is_stdio and package.get("registryType") in _RUNNERS:
-            return _Builder().package(package)
+            return Installation.of_package(package)
     for address in remotes:
-        return _Builder().remote(address)
+        return Installation.of_remote(address)
     kinds = ", ".join(sorted({str(package.get("registryType")) for package in packages}))
     raise ConfigError(
         f"{server.name} has no package that can be run here"
@@ -108,13 +102,16 @@ def installation(server: RegistryServer, *, remote: bool = False) -> Installatio
     )
 
 
-class _Builder:
-    """Builds one entry; collects the variables that it refers to."""
+@dataclass(slots=True)
+class Installation:
+    """A server's entry, and the variables that the person has to set before it can run."""
 
-    def __init__(self) -> None:
-        self._variables: dict[str, str] = {}
+    entry: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    """Environment variables that the entry refers to, with what they are for."""
 
-    def package(self, package: Mapping[str, Any]) -> Installation:
+    @classmethod
+    def of_package(cls, package: Mapping[str, Any]) -> Installation:
         program, arguments, separator = _RUNNERS[str(package["registryType"])]
         identifier, version = str(package.get("identifier", "")), package.get("version")
         if not _IDENTIFIER.fullmatch(identifier):
@@ -124,34 +121,33 @@ class _Builder:
         name = identifier.rpartition("/")[2]
         if version and separator not in name:  # else an image with its tag, or a digest
             identifier = f"{identifier}{separator}{version}"
-        entry: dict[str, Any] = {
-            "command": program,
-            "args": [
-                *arguments,
-                *self._arguments(_objects(package, "runtimeArguments")),
-                identifier,
-                *self._arguments(_objects(package, "packageArguments")),
-            ],
-        }
-        if env := self._pairs(_objects(package, "environmentVariables")):
-            entry["env"] = env
-            if program == "docker":  # docker passes on only the variables that are named
-                names = [word for variable in env for word in ("-e", variable)]
-                entry["args"][len(arguments) : len(arguments)] = names
-        return Installation(entry, self._variables)
+        made = cls()
+        words = [
+            *made._arguments(_objects(package, "runtimeArguments")),
+            identifier,
+            *made._arguments(_objects(package, "packageArguments")),
+        ]
+        env = made._pairs(_objects(package, "environmentVariables"))
+        if program == "docker":  # docker passes on only the variables that are named
+            words = [*(word for variable in env for word in ("-e", variable)), *words]
+        made.entry = {"command": program, "args": [*arguments, *words]} | (
+            {"env": env} if env else {}
+        )
+        return made
 
-    def remote(self, remote: Mapping[str, Any]) -> Installation:
-        kinds = {"streamable-http": "http", "sse": "sse"}
-        variables = remote.get("variables")
-        url = self._filled(str(remote.get("url", "")), variables)
+    @classmethod
+    def of_remote(cls, remote: Mapping[str, Any]) -> Installation:
+        made, kinds = cls(), {"streamable-http": "http", "sse": "sse"}
+        url = made._filled(str(remote.get("url", "")), remote.get("variables"))
         if not url.lower().startswith(("http://", "https://")):
             raise ConfigError(f"{url!r} is not a server's address")
-        entry: dict[str, Any] = {"url": url}
-        if kind := kinds.get(str(remote.get("type"))):
-            entry["type"] = kind
-        if headers := self._pairs(_objects(remote, "headers")):
-            entry["headers"] = headers
-        return Installation(entry, self._variables)
+        parts = {
+            "url": url,
+            "type": kinds.get(str(remote.get("type"))),
+            "headers": made._pairs(_objects(remote, "headers")),
+        }
+        made.entry = {key: value for key, value in parts.items() if value}
+        return made
 
     def _arguments(self, inputs: Sequence[Mapping[str, Any]]) -> list[str]:
         words: list[str] = []
@@ -195,7 +191,7 @@ class _Builder:
     def _reference(self, about: Mapping[str, Any], name: str) -> str:
         variable = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
         variable = variable if variable[:1].isalpha() else f"MCP_{variable}"
-        self._variables[variable] = clean_line(str(about.get("description") or ""))
+        self.variables[variable] = clean_line(str(about.get("description") or ""))
         return f"${{{variable}}}"
 
 
@@ -206,12 +202,6 @@ def _literal(text: str) -> str:
     return text
 
 
-def _object(about: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return the object under a key; an empty one if there is none."""
-    value = about.get(key)
-    return value if isinstance(value, dict) else {}
-
-
 def _objects(about: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """Return the objects of the list under a key; none if there is no list."""
     value = about.get(key)
@@ -219,8 +209,8 @@ def _objects(about: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
 
 
 def _read_server(item: Mapping[str, Any]) -> RegistryServer:
-    data = _object(item, "server")
-    status = _object(_object(item, "_meta"), _META).get("status", "active")
+    data = object_at(item, "server")
+    status = object_at(object_at(item, "_meta"), _META).get("status", "active")
     return RegistryServer(
         clean_line(str(data.get("name") or "")),
         clean_line(str(data.get("version") or "")),

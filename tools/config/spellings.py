@@ -17,6 +17,10 @@ timeout | tool_timeout_sec | tool_timeout_ms | startup_timeout_sec | startup_tim
 startup_timeout initTimeout connectTimeout connectionTimeout
 """
 """The keys, and other spellings of each; letter case, ``_`` and ``-`` are of no account."""
+_LOGIN_SPELLINGS = """
+client_id | client_secret | client_metadata_url | grant_type | scopes scope
+redirect_port callbackPort
+"""
 _NOTES = frozenset(
     ("author", "bundled", "description", "displayname", "gallery", "icon", "id", "name", "note")
     + ("notes", "source", "tags", "title", "version")
@@ -28,11 +32,16 @@ def _folded(key: str) -> str:
     return re.sub(r"[_-]", "", key).lower()
 
 
-_KEYS = {
-    _folded(spelling): spellings.split()[0]
-    for spellings in re.split(r"[|\n]", _SPELLINGS.strip())
-    for spelling in spellings.split()
-}
+def _keys(table: str) -> dict[str, str]:
+    """Return the key for each folded spelling."""
+    return {
+        _folded(spelling): spellings.split()[0]
+        for spellings in re.split(r"[|\n]", table.strip())
+        for spelling in spellings.split()
+    }
+
+
+_KEYS, _LOGIN_KEYS = _keys(_SPELLINGS), _keys(_LOGIN_SPELLINGS)
 
 
 @dataclass
@@ -76,6 +85,11 @@ def plain_entry(entry: Mapping[str, Any]) -> PlainEntry:
         for key, name in (("startup", "startup_timeout_ms"), ("request", "tool_timeout_ms")):
             values |= {name: timeout[key]} if key in timeout else {}
     return plain
+
+
+def respelled_login(oauth: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object ``oauth`` of an entry in this program's spelling."""
+    return {_LOGIN_KEYS.get(_folded(key), key): value for key, value in oauth.items()}
 
 
 def _read_command(values: dict[str, Any]) -> None:

@@ -13,6 +13,8 @@ from mcp import MCPError
 from pydantic_core import from_json
 
 from agent.errors import AgentError
+from agent.util.json_text import as_text
+from tools.mcp.login import LoginChallenge
 from tools.sanitize import clean_line, strip_hidden
 
 MAX_EXCERPT_CHARS = 500
@@ -20,6 +22,12 @@ MAX_EXCERPT_CHARS = 500
 MAX_BODY_CHARS = 64 << 10
 _KEY = f"agent.{secrets.token_hex(8)}"
 """Key of an error's data for what we know of it; no server can guess it."""
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
+)
+"""An escaped lone surrogate, in text where each backslash begins an escape."""
+_ESCAPED_BACKSLASH, _NUL = rb"\\", b"\0"
 _ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?\d+|"[^"\\]*")\s*,')
 _MESSAGE_KEYS = (
     "error_description",
@@ -46,6 +54,8 @@ class ServerError(MCPError):
         super().__init__(error.code, error.message, data)
         self.http_status: int | None = known.get("status")
         """The status of an answer that was an HTTP error, and none of JSON-RPC's."""
+        self.challenge = LoginChallenge(**known["challenge"]) if known.get("challenge") else None
+        """The login that the server asks for."""
         self.lost_session = bool(known.get("lost"))
         self.predicate = str(known.get("predicate", ""))
         """The fault of an answer; empty: it is an error as JSON-RPC has them."""
@@ -53,10 +63,9 @@ class ServerError(MCPError):
     def describe(self) -> str:
         """Return the server's message and data; empty: none."""
         text, data = self.message.strip(), self.data
-        if data not in (None, "", {}, []):
-            words = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-            if (words := excerpt(words)) and words not in text:
-                text = f"{text} ({words})" if text else words
+        words = "" if data in ("", {}, []) else excerpt(as_text(data))
+        if words and words not in text:
+            text = f"{text} ({words})" if text else words
         return text or ("" if self.http_status else f"code {self.code}, without a message")
 
 
@@ -110,8 +119,19 @@ class _NotJsonRpcError(AgentError, ValueError):
     pass
 
 
+def replace_lone_surrogates(data: bytes | bytearray) -> bytes | bytearray:
+    """Replace escaped halves of characters in JSON, which JavaScript writes for a cut emoji."""
+    if (b"\\ud" not in data and b"\\uD" not in data) or _NUL in data:  # which no JSON has
+        return data
+    # Out of the way: what follows them may look like a half, and is text.
+    escapes = data.replace(_ESCAPED_BACKSLASH, _NUL)
+    return _LONE_SURROGATE.sub(rb"\\ufffd", escapes).replace(_NUL, _ESCAPED_BACKSLASH)
+
+
 def _load(data: bytes | bytearray) -> Any:
-    """Parse JSON; bytes that are not UTF-8 are replaced, and control characters accepted."""
+    """Parse JSON; bytes that are not UTF-8 are replaced, and control characters accepted. pydantic's
+    ``validate_json`` would take four times the size."""
+    data = replace_lone_surrogates(data)
     try:
         return from_json(data)
     except ValueError:
@@ -150,10 +170,10 @@ def _answer(item: dict[str, Any], request_id: T.RequestId | None) -> dict[str, A
 
 def _error(error: Any) -> dict[str, Any]:
     if not isinstance(error, dict):
-        return {"code": T.INTERNAL_ERROR, "message": _as_text(error)}
+        return {"code": T.INTERNAL_ERROR, "message": as_text(error)}
     code: Any = error.get("code")
     message = error.get("message")
-    text = _as_text(error if message is None else message)
+    text = as_text(error if message is None else message)
     if isinstance(code, str) and not code.lstrip("-").isdigit():
         text = f"{code}: {text}"
     try:
@@ -163,14 +183,10 @@ def _error(error: Any) -> dict[str, Any]:
     return {"code": number, "message": text, "data": error.get("data")}
 
 
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 # --- HTTP errors ---
 
 
-def http_error(response: httpx2.Response, body: bytes) -> dict[str, Any]:
+def http_error(response: httpx2.Response, body: bytes) -> T.ErrorData:
     """Return the JSON-RPC error that stands for an HTTP error, with the SDK's code for it."""
     status, in_session = response.status_code, "mcp-session-id" in response.request.headers
     code, message = T.INTERNAL_ERROR, ""
@@ -195,7 +211,7 @@ def http_error(response: httpx2.Response, body: bytes) -> dict[str, Any]:
         message = f"{message or phrase} (retry after {int(seconds):,} s)"
     marked = T.ErrorData(code=code, message=message, data=data)
     from_server(marked, status=None if own else status, lost=in_session and status == 404)
-    return marked.model_dump(mode="json")
+    return marked
 
 
 def _message_in(value: Any) -> str:
@@ -206,7 +222,7 @@ def _message_in(value: Any) -> str:
         for key in _MESSAGE_KEYS:
             if (inner := value.get(key)) not in (None, "", {}, []):
                 return _message_in(inner)
-    return excerpt(_as_text(value)) if value not in (None, "", {}, []) else ""
+    return excerpt(as_text(value)) if value not in (None, "", {}, []) else ""
 
 
 def _message_in_text(text: str) -> str:

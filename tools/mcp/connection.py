@@ -32,7 +32,7 @@ import mcp.types as T
 from mcp import Client, MCPError
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import UrlElicitationRequiredError
-from pydantic import ValidationError
+from pydantic import FileUrl, ValidationError
 
 from agent.util.json_schema import find_violation
 from tools.builtin_server import output_listener
@@ -41,21 +41,19 @@ from tools.mcp import listing
 from tools.mcp.answers import ServerError
 from tools.mcp.bearer_auth import BearerAuth
 from tools.mcp.call_scope import CallScope, NewerVersionError, SessionLostError
-from tools.mcp.client_callbacks import ClientCallbacks
-from tools.mcp.client_requests import CallHandlers, ElicitationRequest
+from tools.mcp.client_requests import CallHandlers, ElicitationRequest, SamplingRequest
 from tools.mcp.context import HostContext
 from tools.mcp.diagnostics import describe_answer, describe_error, describe_invalid
 from tools.mcp.forms import page_host
-from tools.mcp.http import HttpTransport
-from tools.mcp.limits import structured_content
+from tools.mcp.http import HttpTransport, find_challenge
 from tools.mcp.login import LoginChallenge, LoginRequiredError, logs_in
-from tools.mcp.mending import OfferedTools
+from tools.mcp.mending import ResultMender, structured_content
 from tools.mcp.negotiation import NegotiatingClient
 from tools.mcp.start_wait import StartActivity
 from tools.mcp.stdio import StdioTransport
 from tools.mcp.transport import Transport
 from tools.results import protocol_failure
-from tools.sanitize import MAX_INSTRUCTION_CHARS, clean_text
+from tools.sanitize import MAX_INSTRUCTION_CHARS, clean_schema, clean_text
 from tools.types import Tool, ToolResult
 from tools.version import program_version
 
@@ -105,7 +103,7 @@ class Connection:
         """The tools that the model may see, as they were last listed."""
         self._scopes: list[CallScope] = []
         """The running calls, the newest at the end."""
-        self._offers = OfferedTools()
+        self._mender = ResultMender()
         self.skipped: dict[str, str] = {}
         """Why tools of the server are left out, by their names: clauses."""
         self._resource_tools: frozenset[str] = frozenset()
@@ -142,7 +140,7 @@ class Connection:
                 return self.transport.describe_exit(f"did not answer within {timeout:g} s{since}")
             return self.transport.describe_exit("ended")
         except Exception as error:
-            if challenge := self.transport.find_challenge(error):
+            if challenge := find_challenge(error):
                 self.refused = True
                 if logs_in(self.config) and not self.transport.has_scope(challenge):
                     self.challenge = challenge
@@ -282,7 +280,7 @@ class Connection:
             for block in result.content
         ]
         structured, failed = structured_content(result), bool(result.is_error)
-        schema = self._offers.output_schemas.get(name)
+        schema = self._mender.output_schemas.get(name)
         if schema and structured is not None and not failed:
             # The text is what the model needs, and may still be right.
             why = await asyncio.to_thread(find_violation, schema, structured)
@@ -315,7 +313,7 @@ class Connection:
         """Turn a JSON-RPC error into a result; raises SessionLostError and LoginRequiredError."""
         if reason := self.transport.cutoff_sentence(error):
             return self._failure(reason, error.code)
-        if challenge := self.transport.find_challenge(error):
+        if challenge := find_challenge(error):
             raise LoginRequiredError(challenge)
         if isinstance(error, ServerError):
             if error.lost_session:
@@ -354,7 +352,6 @@ class Connection:
     # --- the connection ---
 
     async def _make_client(self) -> NegotiatingClient:
-        callbacks = ClientCallbacks(self.config.name, self._context.roots, self._scope_of_request)
         client = NegotiatingClient(
             self.transport.connect(),
             mode="auto" if self.config.builtin else "legacy",
@@ -362,12 +359,12 @@ class Connection:
             logging_callback=self._on_log,
             log_level="info",
             message_handler=self._on_message,
-            elicitation_callback=callbacks.elicit,
-            sampling_callback=callbacks.sample,
-            list_roots_callback=callbacks.list_roots,
+            elicitation_callback=self._elicit,
+            sampling_callback=self._sample,
+            list_roots_callback=self._list_roots,
             client_info=T.Implementation(name="agent", version=program_version()),
         )
-        client.offers = OfferedTools()
+        client.mender = self._mender
         client.forced_version = self.config.protocol
         if self._needs_newest:
             client.forced_version = LISTEN_VERSION
@@ -377,11 +374,10 @@ class Connection:
         return client
 
     async def _list_tools(self, client: NegotiatingClient) -> list[Tool]:
-        self._offers = client.offers
         tools, self._resource_tools = await listing.list_tools(
-            client, self.config.name, client.offers
+            client, self.config.name, self._mender
         )
-        self.skipped = dict(client.offers.skipped)
+        self.skipped = dict(self._mender.skipped)
         instructions = clean_text(client.instructions or "", MAX_INSTRUCTION_CHARS)
         tools = [
             replace(tool, constrained=self.config.constrain, server_instructions=instructions)
@@ -429,6 +425,51 @@ class Connection:
             except (MCPError, RuntimeError, TimeoutError):
                 return  # it does not have it
             await asyncio.sleep(RELIST_PAUSE_SECONDS)
+
+    # --- the server's requests, in the MCP SDK's types; the call that each belongs to answers it ---
+
+    async def _elicit(
+        self, context: Any, params: T.ElicitRequestParams
+    ) -> T.ElicitResult | T.ErrorData:
+        schema = url = None
+        if isinstance(params, T.ElicitRequestURLParams):
+            url = params.url
+        else:
+            schema = clean_schema(params.requested_schema)
+        scope = self._scope_of_request()
+        if scope is None or (url is not None and page_host(url) is None):
+            return T.ElicitResult(action="decline")  # no page that a browser should open unseen
+        request = ElicitationRequest(self.config.name, clean_text(params.message), schema, url)
+        result = await scope.elicit(request)
+        return T.ElicitResult(action=result.action, content=result.content)
+
+    async def _sample(
+        self, context: Any, params: T.CreateMessageRequestParams
+    ) -> T.CreateMessageResult | T.ErrorData:
+        messages = tuple(
+            (
+                message.role,
+                "\n".join(getattr(block, "text", "") for block in message.content_as_list),
+            )
+            for message in params.messages
+        )
+        request = SamplingRequest(
+            self.config.name, messages, params.max_tokens, params.system_prompt, params.temperature
+        )
+        scope = self._scope_of_request()
+        result = await scope.sample(request) if scope else None
+        if result is None:
+            return T.ErrorData(code=T.INVALID_REQUEST, message="The user refused this request.")
+        return T.CreateMessageResult(
+            role="assistant",
+            content=T.TextContent(text=result.text),
+            model=result.model,
+            stop_reason="maxTokens" if result.truncated else "endTurn",
+        )
+
+    async def _list_roots(self, context: Any) -> T.ListRootsResult:
+        roots = [T.Root(uri=FileUrl(root.as_uri()), name=root.name) for root in self._context.roots]
+        return T.ListRootsResult(roots=roots)
 
     def _scope_of_request(self) -> CallScope | None:
         """Return the call that the server's current request belongs to (see the module's text)."""

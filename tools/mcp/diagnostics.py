@@ -50,20 +50,14 @@ def last_on_stderr(text: str, *, has_ended: bool) -> str:
     return "\n".join([line for line, _ in itertools.groupby(lines)][-count:])
 
 
-def describe_error(
-    error: BaseException,
-    config: ServerConfig,
-    http_status: int | None,
-    challenge: LoginChallenge | None = None,
-) -> str:
+def describe_error(error: BaseException, config: ServerConfig, http_status: int | None) -> str:
     """The predicate of a sentence about a server, for an exception of connecting. ``http_status``: the
-    last one that was an error. ``challenge``: the login that was asked for."""
+    last one that was an error."""
     error = innermost(error)
-    if challenge is not None or http_status in (401, 403):
-        refusal = _describe_refusal(config, http_status or 401, challenge)
+    if http_status in (401, 403):
+        refusal = describe_refusal(config, http_status)
         words = error.describe() if isinstance(error, ServerError) else ""
-        told = words and challenge is None and not config.client_network
-        return f"{refusal}: {words}" if told else refusal
+        return f"{refusal}: {words}" if words and not config.client_network else refusal
     match error:
         case BlockedAddressError() if config.client_network == "public":
             return f"failed: {error}, and the operator has not set --allow-private-urls"
@@ -124,26 +118,23 @@ def _http_answer(status: int, words: str, request: str = "", url: str = "") -> s
     return f"answered{request} with HTTP {status}{where}{f': {words}' if words else ''}"
 
 
-def _describe_refusal(
-    config: ServerConfig, http_status: int, challenge: LoginChallenge | None
+def describe_refusal(
+    config: ServerConfig, http_status: int, challenge: LoginChallenge | None = None
 ) -> str:
+    """The predicate for a server that refuses access; ``challenge``: the login that it asks for. Of a
+    server that a client's request brings, in the words of that request."""
     if config.client_network:
-        return _describe_refused_client(config, http_status)
+        if config.has_authorization:
+            return f"rejects the request's authorization (HTTP {http_status}): send a valid token"
+        return (
+            f"requires a login (HTTP {http_status}): send an access token as 'authorization' of the"
+            " request's mcp tool"
+        )
     if config.has_authorization:
         return f"rejects the Authorization of its settings (HTTP {http_status})"
     if challenge is None:
         return f"refuses access (HTTP {http_status})"
     return challenge.describe(config)
-
-
-def _describe_refused_client(config: ServerConfig, http_status: int) -> str:
-    """The same about a server that a client's request brings, in the words of that request."""
-    if config.has_authorization:
-        return f"rejects the request's authorization (HTTP {http_status}): send a valid token"
-    return (
-        f"requires a login (HTTP {http_status}): send an access token as 'authorization' of the"
-        " request's mcp tool"
-    )
 
 
 def innermost(error: BaseException) -> BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +13,6 @@ from tools.builtin_server import BuiltinServers
 from tools.config.servers import ServerConfig
 from tools.mcp.call_scope import NewerVersionError, SessionLostError
 from tools.mcp.client_requests import CallHandlers, OnElicitation, OnSampling
-from tools.mcp.content import ServerContent
 from tools.mcp.context import HostContext
 from tools.mcp.credentials import CredentialStore
 from tools.mcp.login import (
@@ -27,9 +26,11 @@ from tools.mcp.login import (
 from tools.mcp.server import McpServer
 from tools.results import ResultBuilder, protocol_failure
 from tools.sanitize import model_names
-from tools.types import OnOutput, OnProgress, ServerState, Tool, ToolResult
+from tools.types import OnOutput, OnProgress, Prompt, Resource, ServerState, Tool, ToolResult
 
 if TYPE_CHECKING:
+    from mcp import Client
+
     from tools.mcp.sandboxed import ServerSandbox
 
 V = TypeVar("V")
@@ -65,7 +66,6 @@ class Host:
             self._results, tuple(roots), self._credentials, sandbox
         )
         self._servers = {config.name: McpServer(config, context) for config in servers}
-        self.content = ServerContent(self._servers, self._results)
         self.builtins = BuiltinServers(c.builtin for c in servers if c.builtin is not None)
         self.unselected: frozenset[str] = frozenset()
         """Names that the model may know but that were not selected (see ``unselected_names``)."""
@@ -88,7 +88,6 @@ class Host:
         host._servers = self._servers | {
             config.name: McpServer(config, context) for config in client_servers
         }
-        host.content = ServerContent(host._servers, host._results)
         host.builtins = self.builtins
         return host
 
@@ -312,6 +311,35 @@ class Host:
                 or not await self._ask_login(server, challenge, known_answers, on_login)
             ):
                 return protocol_failure(f"the server {tool.server} {reason}", CONNECTION_CLOSED)
+
+    # --- resources and prompts ---
+
+    async def resources(self, server: str) -> list[Resource]:
+        """Return a server's resources and templates; raises ValueError with a sentence."""
+        return await self._fetch(server, lambda listing, client: listing.list_resources(client))
+
+    async def prompts(self, server: str) -> list[Prompt]:
+        """Return a server's prompts; raises ValueError with a sentence."""
+        return await self._fetch(server, lambda listing, client: listing.list_prompts(client))
+
+    async def get_prompt(
+        self, server: str, name: str, arguments: dict[str, str]
+    ) -> list[tuple[str, str]]:
+        """Return a prompt's messages: role and text; raises ValueError with a sentence."""
+        messages = await self._fetch(
+            server, lambda listing, client: listing.get_prompt(client, name, arguments)
+        )
+        return [(role, self._results.build([block]).text) for role, block in messages]
+
+    async def _fetch(self, name: str, work: Callable[[Any, Client], Awaitable[V]]) -> V:
+        """Make a request by a function of the module ``listing``, which imports the MCP SDK."""
+        from tools.mcp import listing
+
+        server = self._servers.get(name)
+        connection = await server.live_connection() if server else None
+        if server is None or connection is None:
+            raise ValueError(f"the server {name} {server.problem() if server else 'is not known'}")
+        return await connection.fetch(lambda client: work(listing, client))
 
     async def close(self) -> None:
         """End all servers; no process of theirs is left running."""

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Any, Literal, cast
 
 import httpx2
+import mcp.types as T
 from anyio.abc import ObjectReceiveStream
-from mcp import MCPError
 from mcp.client.auth.utils import (
     extract_field_from_www_auth,
     extract_resource_metadata_from_www_auth,
@@ -34,8 +34,6 @@ from tools.version import program_version
 
 CONNECT_SECONDS = 30.0
 """Timeout of the network's part of a request; a call's own timeout is CallScope's affair."""
-LOGIN_REQUIRED_CODE = -32401
-"""The code of the JSON-RPC error that stands for a challenge; it never leaves this process."""
 ERROR_BODY_SECONDS = 5.0
 """Time for the body of an HTTP error, which is only read for its words."""
 MAX_SCOPE_CHARS = 1000
@@ -55,41 +53,14 @@ class HttpTransport(Transport):
     ) -> None:
         super().__init__(config)
         self._shared_turn = shared_turn
-        self.kind, self._auth = kind, auth
-        self._has_session = False
-        """Whether the server has begun a session, in which it can send requests of its own."""
+        self.kind, self.auth = kind, auth
+        self.keeps_no_session = kind == "http"
         self._connected: httpx2.AsyncClient | None = None
         self._large_messages = LargeMessages()
         self._responses = 0
 
     def activity(self) -> StartActivity:
         return StartActivity(None, self._responses)
-
-    @property
-    def keeps_no_session(self) -> bool:
-        return self.kind == "http" and not self._has_session
-
-    @property
-    def granted_scopes(self) -> frozenset[str]:
-        return self._auth.granted_scopes if self._auth else frozenset()
-
-    async def reload_login(self) -> None:
-        if self._auth is not None:
-            await self._auth.reload()
-
-    def find_challenge(self, error: BaseException) -> LoginChallenge | None:
-        """Return it. A server can send this error of ours too, and gets no more by it than by the
-        refusal that it stands for."""
-        match error := innermost(error):
-            case httpx2.HTTPStatusError():  # of the SSE transport
-                return _read_challenge(error.response)
-            case MCPError(code=code) if code == LOGIN_REQUIRED_CODE:
-                match error.error.data:
-                    case {"status": 401 | 403 as status, "scope": str(scope), **rest}:
-                        metadata = rest.get("resource_metadata")
-                        url = metadata if isinstance(metadata, str) else None
-                        return LoginChallenge(status, _usable_scope(scope), url)
-        return None
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
@@ -101,12 +72,12 @@ class HttpTransport(Transport):
                 timeout=CONNECT_SECONDS,
                 sse_read_timeout=None,  # type: ignore[arg-type]  # httpx's word for: no limit
                 httpx_client_factory=self._client,
-                auth=self._auth,
+                auth=self.auth,
             ) as (incoming, outgoing):
                 yield _BoundedReceiver(incoming, self._large_messages), outgoing
         else:
             client = self._client(
-                dict(self.config.headers), httpx2.Timeout(CONNECT_SECONDS, read=None), self._auth
+                dict(self.config.headers), httpx2.Timeout(CONNECT_SECONDS, read=None), self.auth
             )
             self._connected = client
             async with (
@@ -153,17 +124,14 @@ class HttpTransport(Transport):
     async def _inspect(self, response: httpx2.Response) -> httpx2.Response:
         """Look at the answer to a request, after a renewed token, say; return what stands for it."""
         self._responses += 1
-        self._has_session = self._has_session or "mcp-session-id" in response.headers
+        if "mcp-session-id" in response.headers:
+            self.keeps_no_session = False
         if response.status_code < 400:
             return response
         self.error_status = response.status_code
-        error: dict[str, Any]
         if challenge := _read_challenge(response):
-            error = {
-                "code": LOGIN_REQUIRED_CODE,
-                "message": "requires a login",
-                "data": asdict(challenge),
-            }
+            error = T.ErrorData(code=T.INTERNAL_ERROR, message="requires a login")
+            answers.from_server(error, challenge=asdict(challenge))
         else:
             body = b""
             with suppress(httpx2.HTTPError, httpx2.StreamError):
@@ -172,7 +140,7 @@ class HttpTransport(Transport):
         await response.aclose()
         if self.kind == "sse" and response.request.method == "POST":
             # No answer to it comes on the stream of events, and the SDK ends its writer.
-            words = f": {error['message']}" if error["message"] else ""
+            words = f": {error.message}" if error.message else ""
             self._cut_off(f"it answered with HTTP {response.status_code}{words}")
             self.ended.set()
         return _stand_in(response, error)
@@ -234,6 +202,16 @@ class _BoundedReceiver(ObjectReceiveStream[SessionMessage | Exception]):
         return getattr(self._stream, "last_context", None)
 
 
+def find_challenge(error: BaseException) -> LoginChallenge | None:
+    """Return the login that a failed request needs."""
+    match innermost(error):
+        case httpx2.HTTPStatusError(response=response):  # of the SSE transport
+            return _read_challenge(response)
+        case answers.ServerError(challenge=challenge):
+            return challenge
+    return None
+
+
 def _read_challenge(response: httpx2.Response) -> LoginChallenge | None:
     """Return the login that a response asks for; None if a login would not change it."""
     error = extract_field_from_www_auth(response, "error")
@@ -243,10 +221,11 @@ def _read_challenge(response: httpx2.Response) -> LoginChallenge | None:
         return None
     scope = extract_scope_from_www_auth(response) or ""
     metadata = extract_resource_metadata_from_www_auth(response)
-    return LoginChallenge(response.status_code, _usable_scope(scope), metadata)
+    usable = len(scope) <= MAX_SCOPE_CHARS and _SCOPES.fullmatch(scope)
+    return LoginChallenge(response.status_code, scope if usable else "", metadata)
 
 
-def _stand_in(response: httpx2.Response, error: dict[str, Any]) -> httpx2.Response:
+def _stand_in(response: httpx2.Response, error: T.ErrorData) -> httpx2.Response:
     """Return a JSON-RPC error in place of an HTTP error, which the SDK raises in the failed request."""
     headers = {"Content-Type": "application/json"}
     if asked := response.headers.get("WWW-Authenticate"):
@@ -254,9 +233,9 @@ def _stand_in(response: httpx2.Response, error: dict[str, Any]) -> httpx2.Respon
     return httpx2.Response(
         response.status_code,
         headers=headers,
-        content=json.dumps({"jsonrpc": "2.0", "id": None, "error": error}),
+        content=json.dumps({"jsonrpc": "2.0", "id": None, "error": error.model_dump(mode="json")}),
         request=response.request,
-        extensions={"words": error["message"]},
+        extensions={"words": error.message},
     )
 
 
@@ -266,7 +245,3 @@ def _request_id(request: httpx2.Request) -> Any:
         return None  # the request of a login
     message = json.loads(request.content)
     return message.get("id") if "method" in message else None
-
-
-def _usable_scope(scope: str) -> str:
-    return scope if len(scope) <= MAX_SCOPE_CHARS and _SCOPES.fullmatch(scope) else ""

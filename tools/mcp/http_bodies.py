@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import mcp.types as T
 
-from tools.mcp import limits
+from tools.mcp import answers, limits
 
 MAX_FIELD_BYTES = 1024
 """Limit of an event's name, id and retry; longer ones are ignored."""
@@ -31,7 +31,7 @@ class LargeMessages:
         """Return the message that stands for this one; for an invalid one, a short invalid one.
         ``request_id``: of the request that it is the answer to, if it is an answer."""
         try:
-            messages = limits.parse_messages(data, request_id)
+            messages = answers.parse_messages(data, request_id)
             # A batch has one answer at most that is wanted.
             message = next((m for m in messages if hasattr(m, "id")), messages[0])
         except (ValueError, IndexError):
@@ -135,7 +135,7 @@ class BoundedBody(httpx2.AsyncByteStream):
         if self._is_json:
             await limits.check_json(body)
             if self._request_id is None:
-                return bytes(limits.replace_lone_surrogates(body))
+                return bytes(answers.replace_lone_surrogates(body))
             return bytes(self._large_messages.replace(body, self._request_id))
         return body
 

@@ -2,11 +2,8 @@
 less than 0.1 s then: one byte of it can become hundreds of bytes of objects."""
 
 import asyncio
-import json
-import re
 from collections.abc import AsyncIterator
 from itertools import accumulate
-from typing import Any
 
 import mcp.types as T
 from mcp.shared.message import SessionMessage
@@ -21,8 +18,6 @@ MAX_MESSAGE_BYTES = 16 << 20
 """Size of one message, uncompressed."""
 MAX_JSON_VALUES, MAX_JSON_DEPTH = 100_000, 190
 """JSON values of one message, and levels of nesting; from 200 on pydantic's parser gives up."""
-MAX_BLOCKS = 1000
-"""Content blocks of one result; a last one says how many more there were."""
 MAX_ERROR_CHARS = 4000
 STEP_BYTES = 1 << 16
 """Bytes of a message that are measured before other tasks run."""
@@ -35,14 +30,6 @@ LARGE_MESSAGE_BYTES = 32 << 10
 LARGE_MESSAGE_SECONDS = 10.0
 """Time for a large message, from when it is its turn, while other servers' wait."""
 
-_LONE_SURROGATE = re.compile(
-    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
-)
-"""An escaped lone surrogate, in text where each backslash begins an escape."""
-_ESCAPED_BACKSLASH, _NUL = rb"\\", b"\0"
-STRUCTURED_KEY = "agent.structured_content"
-"""Key of a result's ``_meta`` that holds its structured content as the server sent it."""
 _LISTS = ("tools", "resources", "resourceTemplates", "prompts", "contents", "messages")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _NESTING = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
@@ -55,22 +42,6 @@ class MessageLimitError(AgentError):
 def check_size(size: int) -> None:
     if size > MAX_MESSAGE_BYTES:
         raise MessageLimitError(f"it sent a message of more than {MAX_MESSAGE_BYTES >> 20} MiB")
-
-
-def replace_lone_surrogates(data: bytes | bytearray) -> bytes | bytearray:
-    """Replace escaped halves of characters in JSON, which JavaScript writes for a cut emoji."""
-    if (b"\\ud" not in data and b"\\uD" not in data) or _NUL in data:  # which no JSON has
-        return data
-    # Out of the way: what follows them may look like a half, and is text.
-    escapes = data.replace(_ESCAPED_BACKSLASH, _NUL)
-    return _LONE_SURROGATE.sub(rb"\\ufffd", escapes).replace(_NUL, _ESCAPED_BACKSLASH)
-
-
-def parse_messages(
-    data: bytes | bytearray, request_id: T.RequestId | None = None
-) -> list[T.JSONRPCMessage]:
-    """Parse as in ``answers``. pydantic's ``validate_json`` takes four times the size."""
-    return answers.parse_messages(replace_lone_surrogates(data), request_id)
 
 
 async def check_json(data: bytes | bytearray) -> None:
@@ -123,30 +94,7 @@ def bound_message(message: SessionMessage) -> SessionMessage | None:
             reason = f"it lists more than {MAX_TOOLS:,} {key}"
             error = T.ErrorData(code=T.INTERNAL_ERROR, message=reason)
             return SessionMessage(T.JSONRPCError(jsonrpc="2.0", id=inner.id, error=error))
-    if isinstance(inner, T.JSONRPCResponse):
-        _bound_result(fields)
     return message
-
-
-def _bound_result(result: dict[str, Any]) -> None:
-    """Cut to MAX_BLOCKS blocks; ``_meta`` gets structured content that the SDK does not take."""
-    content, structured = result.get("content"), result.get("structuredContent")
-    if not content and isinstance(structured, dict):
-        text = json.dumps(structured, ensure_ascii=False)
-        result["content"] = [{"type": "text", "text": text}]
-    elif isinstance(content, list) and (rest := len(content) - MAX_BLOCKS) > 0:
-        note = {"type": "text", "text": f"[{rest:,} more content blocks are left out]"}
-        result["content"] = [*content[:MAX_BLOCKS], note]
-    if not isinstance(structured, dict | None) and "resultType" not in result:
-        # Before 2026-07-28 it is an object, says the specification.
-        meta = result.get("_meta")
-        result["_meta"] = {**(meta if isinstance(meta, dict) else {}), STRUCTURED_KEY: structured}
-        del result["structuredContent"]
-
-
-def structured_content(result: T.CallToolResult) -> Any:
-    """Return the structured content of a result as the server sent it; None: it has none."""
-    return (result.meta or {}).get(STRUCTURED_KEY, result.structured_content)
 
 
 class LargeMessageTurn:

@@ -1,5 +1,6 @@
 """Reads a server's lists: its tools, resources and prompts."""
 
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -7,7 +8,7 @@ from typing import Any, TypeVar
 import mcp.types as T
 from mcp import Client, MCPError
 
-from tools.mcp.mending import OfferedTools
+from tools.mcp.mending import ResultMender
 from tools.sanitize import clean_line, clean_schema, clean_text, is_single_line
 from tools.types import UNKNOWN_LABELS, Label, Prompt, Resource, Tool
 
@@ -18,7 +19,6 @@ MAX_TOOLS = 5000
 LIST_RESOURCES, READ_RESOURCE = "list_resources", "read_resource"
 """Names of the tools through which the model reads a server's resources."""
 
-V = TypeVar("V")
 PageT = TypeVar("PageT", bound=T.PaginatedResult)
 log = logging.getLogger(__name__)
 
@@ -27,17 +27,17 @@ UNSUPPORTED_LIST_ERRORS = (MCPError, ValueError)
 
 
 async def list_tools(
-    client: Client, server: str, offers: OfferedTools
+    client: Client, server: str, mender: ResultMender
 ) -> tuple[list[Tool], frozenset[str]]:
-    """All tools, and the names of those that we add for resources. ``offers``: gets why tools are left
+    """All tools, and the names of those that we add for resources. ``mender``: gets why tools are left
     out. Raises MCPError, ValueError."""
     definitions: dict[str, T.Tool] = {}
-    offers.skipped.clear()
+    mender.skipped.clear()
     try:
-        async for page in _pages(lambda cursor: client.list_tools(cursor=cursor)):
+        async for page in _pages(client.list_tools):
             for tool in page.tools:
                 if why := _unusable(tool, definitions):
-                    offers.skip(tool.name, why)
+                    mender.skip(tool.name, why)
                 else:
                     definitions[tool.name] = tool
             if len(definitions) > MAX_TOOLS:
@@ -111,34 +111,26 @@ async def list_resources(client: Client) -> list[Resource]:
     if client.server_capabilities.resources is None:
         return []
     resources = [
-        Resource(
-            str(resource.uri),
-            clean_line(resource.name),
-            clean_line(resource.description or ""),
-            clean_line(resource.mime_type or ""),
-        )
-        async for page in _pages(lambda cursor: client.list_resources(cursor=cursor))
-        for resource in _with_proper_names(page.resources, lambda resource: [str(resource.uri)])
+        _resource(resource, str(resource.uri))
+        async for page in _pages(client.list_resources)
+        for resource in page.resources
         if not str(resource.uri).startswith("ui://")  # a page of its user interface
     ]
-    try:
-        templates = _pages(lambda cursor: client.list_resource_templates(cursor=cursor))
-        pages = [page async for page in templates]
-    except UNSUPPORTED_LIST_ERRORS:
-        return resources
-    return resources + [
-        Resource(
-            template.uri_template,
-            clean_line(template.name),
-            clean_line(template.description or ""),
-            clean_line(template.mime_type or ""),
-            True,
-        )
-        for page in pages
-        for template in _with_proper_names(
-            page.resource_templates, lambda template: [template.uri_template]
-        )
-    ]
+    with contextlib.suppress(*UNSUPPORTED_LIST_ERRORS):
+        resources += [
+            _resource(template, template.uri_template, is_template=True)
+            for page in [page async for page in _pages(client.list_resource_templates)]
+            for template in page.resource_templates
+        ]
+    return [each for each in resources if _has_proper_names(each.uri)]
+
+
+def _resource(
+    about: T.Resource | T.ResourceTemplate, uri: str, *, is_template: bool = False
+) -> Resource:
+    description, mime = about.description or "", about.mime_type or ""
+    name = clean_line(about.name)
+    return Resource(uri, name, clean_line(description), clean_line(mime), is_template)
 
 
 async def read_resource(client: Client, uri: str) -> list[dict[str, Any]]:
@@ -154,17 +146,19 @@ async def list_prompts(client: Client) -> list[Prompt]:
     """Return the prompts; empty if the server has none."""
     if client.server_capabilities.prompts is None:
         return []
-    return [
+    prompts = [
         Prompt(
             prompt.name,
             clean_line(prompt.description or ""),
             tuple((a.name, bool(a.required)) for a in prompt.arguments or ()),
         )
-        async for page in _pages(lambda cursor: client.list_prompts(cursor=cursor))
-        for prompt in _with_proper_names(
-            page.prompts,
-            lambda prompt: [prompt.name, *(argument.name for argument in prompt.arguments or ())],
-        )
+        async for page in _pages(client.list_prompts)
+        for prompt in page.prompts
+    ]
+    return [
+        prompt
+        for prompt in prompts
+        if _has_proper_names(prompt.name, *(name for name, _ in prompt.arguments))
     ]
 
 
@@ -186,21 +180,18 @@ def format_resources(resources: Iterable[Resource]) -> str:
     return "\n".join(lines) or "No resources."
 
 
-async def _pages(fetch: Callable[[str | None], Awaitable[PageT]]) -> AsyncIterator[PageT]:
+async def _pages(fetch: Callable[..., Awaitable[PageT]]) -> AsyncIterator[PageT]:
     cursor = None
     for _ in range(MAX_PAGES):
-        page = await fetch(cursor)
+        page = await fetch(cursor=cursor)
         yield page
         if not (cursor := page.next_cursor):
             return
 
 
-def _with_proper_names(items: Iterable[V], names: Callable[[V], list[str]]) -> list[V]:
-    """Leave out what could forge lines where it is listed; no ordinary server has such names."""
-    proper = []
-    for item in items:
-        if all(map(is_single_line, names(item))):
-            proper.append(item)
-        else:
-            log.warning("left out for its name: %.100r", names(item))
-    return proper
+def _has_proper_names(*names: str) -> bool:
+    """Return whether names can forge no lines where they are listed; no ordinary server has others."""
+    if all(map(is_single_line, names)):
+        return True
+    log.warning("left out for its name: %.100r", names)
+    return False

@@ -19,14 +19,18 @@ CALLBACK_PATH = "/callback"
 class LoginPage:
     """The page; ``url`` is its address."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.url = f"http://127.0.0.1:{port}{CALLBACK_PATH}"
-        self._result: asyncio.Future[AuthorizationCodeResult] = (
+    def __init__(self) -> None:
+        self.port = 0
+        """Of this machine, once it is served."""
+        self.result: asyncio.Future[AuthorizationCodeResult] = (
             asyncio.get_running_loop().create_future()
         )
         self.authorization_url = ""
         """The page that the person opens."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}{CALLBACK_PATH}"
 
     async def wait(self, dialog: LoginDialog) -> AuthorizationCodeResult:
         """Return the code, from the browser or pasted. Raises TimeoutError and OAuthFlowError."""
@@ -34,7 +38,7 @@ class LoginPage:
         pasting = asyncio.ensure_future(self._read_pasted(paste, warn)) if paste else None
         try:
             async with asyncio.timeout(LOGIN_TIMEOUT_SECONDS):
-                return await asyncio.shield(self._result)
+                return await asyncio.shield(self.result)
         finally:
             if pasting is not None:
                 pasting.cancel()
@@ -43,13 +47,13 @@ class LoginPage:
     async def _read_pasted(
         self, paste: Callable[[], Awaitable[str]], warn: Callable[[str], None] | None
     ) -> None:
-        while not self._result.done():
+        while not self.result.done():
             text = (await paste()).strip()
             problem = self._take_pasted(text) if text else None
             if problem and warn:
                 warn(problem)
-            elif problem and not self._result.done():
-                self._result.set_exception(OAuthFlowError(problem))
+            elif problem and not self.result.done():
+                self.result.set_exception(OAuthFlowError(problem))
 
     def _take_pasted(self, text: str) -> str | None:
         """Take the address of this page, or only the code of it; return why that is impossible."""
@@ -73,13 +77,13 @@ class LoginPage:
         """Complete the login with the query parameters of the redirect; False: they are not its."""
         if not self._state or query.get("state") != self._state:
             return False
-        if self._result.done():
+        if self.result.done():
             return True
         if "error" in query:
             reason = query.get("error_description") or query["error"]
-            self._result.set_exception(OAuthFlowError(f"it was refused: {reason[:300]}"))
+            self.result.set_exception(OAuthFlowError(f"it was refused: {reason[:300]}"))
         else:
-            self._result.set_result(
+            self.result.set_result(
                 AuthorizationCodeResult(
                     code=query["code"], state=query.get("state"), iss=query.get("iss")
                 )
@@ -103,32 +107,24 @@ class LoginPage:
             await writer.drain()
         writer.close()
 
-    def close(self) -> None:
-        self._result.cancel()
-
 
 @asynccontextmanager
 async def serve_login_page(port: int, *, required: bool) -> AsyncIterator[LoginPage]:
     """Serve the page on a port of this machine (0: any); another one where that is taken, unless it
     is ``required``. Raises OSError."""
-    page: LoginPage | None = None
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if page is not None:
-            await page.answer(reader, writer)
-
+    page = LoginPage()
     try:
-        server = await asyncio.start_server(answer, "127.0.0.1", port)
+        server = await asyncio.start_server(page.answer, "127.0.0.1", port)
     except OSError as error:
         if required or error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    page = LoginPage(server.sockets[0].getsockname()[1])
+        server = await asyncio.start_server(page.answer, "127.0.0.1", 0)
+    page.port = server.sockets[0].getsockname()[1]
     try:
         yield page
     finally:
         server.close()
-        page.close()
+        page.result.cancel()
 
 
 def _query(url: str) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Completes what servers send that is nearly MCP, before the SDK checks it: one odd tool, or one odd
 block of a result, must not cost the others."""
 
-import json
 import logging
 from typing import Any
 
@@ -9,13 +8,19 @@ import mcp.types as T
 from mcp_types.methods import validate_server_result
 from pydantic import TypeAdapter, ValidationError
 
+from agent.util.json_text import as_text
 from tools.mcp.answers import excerpt
 from tools.mcp.schemas import SchemaError, mend_schema
 from tools.sanitize import clean_line
 
 log = logging.getLogger(__name__)
 
+MAX_BLOCKS = 1000
+"""Content blocks of one result; a last one says how many more there were."""
+STRUCTURED_KEY = "agent.structured_content"
+"""Key of a result's ``_meta`` that holds its structured content as the server sent it."""
 _LISTS = {
+    "tools/list": "tools",
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
     "resources/read": "contents",
@@ -40,63 +45,85 @@ _BEGINNINGS = {
 """Types of images by the beginning of their base64."""
 
 
-class OfferedTools:
-    """The parts of a server's definitions that the SDK does not keep."""
+class ResultMender:
+    """Mends the results of one connection; keeps what the SDK does not of the definitions of tools."""
 
     def __init__(self) -> None:
         self.output_schemas: dict[str, dict[str, Any]] = {}
         self.skipped: dict[str, str] = {}
         """Why a tool is left out, by its name: a clause."""
 
-    def mend(self, result: dict[str, Any], version: str) -> None:
-        """Mend the definitions of a page of the list, and leave out those that cannot be used."""
-        if not isinstance(tools := result.get("tools"), list):
+    def mend(self, method: str, result: dict[str, Any], version: str) -> None:
+        """Mend the result of a request. Items of a list that cannot be used are left out, but not if
+        that leaves none, and nobody knows why."""
+        if method == "tools/call":
+            _mend_call(result)
+        key = _LISTS.get(method, "")
+        if not isinstance(items := result.get(key), list):
             return
-        usable, unnamed = [], ""
-        for number, tool in enumerate(tools):
-            name = tool.get("name") if isinstance(tool, dict) else None
+        usable, lacks_reason = [], False
+        for number, item in enumerate(items, 1):
             try:
-                if not isinstance(name, str) or not name:
-                    raise SchemaError("it has no name")
-                usable.append(self._mended(tool, {**result, "tools": [tool]}, version))
+                self._mend_item(method, item, {**result, key: [item]}, version)
+                usable.append(item)
             except SchemaError as error:
-                if isinstance(name, str) and name:
-                    self.skip(name, str(error))
+                if method == "tools/list":
+                    name = _tool_name(item)
+                    self.skip(name or f"tool {number}", str(error))
+                    lacks_reason |= not name
                 else:
-                    unnamed = self.skip(f"tool {number + 1}", str(error))
-        if usable or not unnamed:
-            result["tools"] = usable
+                    log.warning("left out of %s: %s", key, error)
+                    lacks_reason = True
+        if usable or not lacks_reason:
+            result[key] = usable
 
-    def skip(self, name: str, reason: str) -> str:
+    def skip(self, name: str, reason: str) -> None:
+        """Note that a tool is left out."""
         name = excerpt(repr(name) if not name.isprintable() else name)
         log.warning("left out the tool %s: %s", name, reason)
         self.skipped[name] = reason
-        return name
 
-    def _mended(self, tool: dict[str, Any], page: dict[str, Any], version: str) -> dict[str, Any]:
-        """Mend one tool in place; ``page``: a list of nothing else. Raises SchemaError."""
-        output = tool.pop("outputSchema", None)
-        self.output_schemas.pop(tool["name"], None)
-        if isinstance(output, dict):
-            try:
-                self.output_schemas[tool["name"]] = mend_schema(output, is_input=False)
-            except SchemaError as error:
-                log.info("ignored the output schema of %s: %s", tool["name"], error)
-        tool["inputSchema"] = mend_schema(tool.get("inputSchema"))
+    def _mend_item(self, method: str, item: Any, page: dict[str, Any], version: str) -> None:
+        """Mend one item in place; ``page``: a list of nothing else. Raises SchemaError."""
+        match method:
+            case "tools/list":
+                self._mend_schemas(item)
+            case "prompts/get" if isinstance(item, dict):
+                item["content"] = mend_block(item.get("content"))
+            case "resources/read" if isinstance(item, dict) and "blob" not in item:
+                item["text"] = as_text(item.get("text"))
         while True:
             try:
-                validate_server_result("tools/list", version, page)
-                T.Tool.model_validate(tool, by_name=False)
-                return tool
-            except KeyError:
-                return tool
+                validate_server_result(method, version, page)
+                if method == "tools/list":
+                    T.Tool.model_validate(item, by_name=False)
+                return
+            except KeyError:  # a version that the SDK does not know
+                return
             except ValidationError as error:
                 path = [part for part in error.errors()[0]["loc"] if part not in ("tools", 0)]
                 field = str(path[0]) if path else ""
-                if field not in tool or field in ("name", "inputSchema"):
+                if method != "tools/list" or field not in item.keys() - {"name", "inputSchema"}:
                     raise SchemaError(invalid_part(error)) from None
-                log.info("ignored %s of the tool %s", field, tool["name"])
-                del tool[field]  # it is one that a tool needs not have
+                log.info("ignored %s of the tool %s", field, item["name"])
+                del item[field]  # it is one that a tool needs not have
+
+    def _mend_schemas(self, tool: Any) -> None:
+        if not (name := _tool_name(tool)):
+            raise SchemaError("it has no name")
+        output = tool.pop("outputSchema", None)
+        self.output_schemas.pop(name, None)
+        if isinstance(output, dict):
+            try:
+                self.output_schemas[name] = mend_schema(output, is_input=False)
+            except SchemaError as error:
+                log.info("ignored the output schema of %s: %s", name, error)
+        tool["inputSchema"] = mend_schema(tool.get("inputSchema"))
+
+
+def _tool_name(tool: Any) -> str:
+    name = tool.get("name") if isinstance(tool, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def invalid_part(error: ValidationError) -> str:
@@ -108,44 +135,31 @@ def invalid_part(error: ValidationError) -> str:
     return f"{place}: {clean_line(first['msg']).lower()}"
 
 
-def mend_list(method: str, result: dict[str, Any], version: str) -> None:
-    """Leave out the items of a list of resources or prompts that are not valid, or mend them."""
-    key = _LISTS.get(method)
-    if key is None or not isinstance(items := result.get(key), list):
-        return
-    usable = []
-    for item in items:
-        if method == "prompts/get" and isinstance(item, dict):
-            item["content"] = mend_block(item.get("content"))
-        if method == "resources/read" and isinstance(item, dict) and "blob" not in item:
-            item["text"] = as_text(item.get("text"))
-        try:
-            validate_server_result(method, version, {**result, key: [item]})
-            usable.append(item)
-        except KeyError:
-            usable.append(item)
-        except ValidationError as error:
-            log.warning("left out of %s: %s", key, invalid_part(error))
-    if usable or not items:
-        result[key] = usable
-
-
-def mend_result(result: dict[str, Any]) -> None:
-    """Mend a tool's result: each block by itself, so that those that are known are kept."""
+def _mend_call(result: dict[str, Any]) -> None:
+    """Mend a tool's result: each block by itself, so that those that are known are kept. ``_meta`` gets
+    structured content that the SDK does not take."""
     if result.get("resultType", "complete") != "complete":
         return  # a question before the result
-    match result.get("content"):
-        case list() as content:
-            blocks = content
-        case None:
-            blocks = []
-        case other:
-            blocks = [other]
-    result["content"] = [mend_block(block) for block in blocks]
+    content, structured = result.get("content"), result.get("structuredContent")
+    if not content and isinstance(structured, dict):
+        content = as_text(structured)
+    blocks = content if isinstance(content, list) else [] if content is None else [content]
+    result["content"] = [mend_block(block) for block in blocks[:MAX_BLOCKS]]
+    if (rest := len(blocks) - MAX_BLOCKS) > 0:
+        result["content"].append(mend_block(f"[{rest:,} more content blocks are left out]"))
     if "isError" in result:
         result["isError"] = result["isError"] not in (False, None, "false", 0, "")
     if not isinstance(result.get("_meta", {}), dict):
         del result["_meta"]
+    if not isinstance(structured, dict | None) and "resultType" not in result:
+        # Before 2026-07-28 it is an object, says the specification.
+        result["_meta"] = {**result.get("_meta", {}), STRUCTURED_KEY: structured}
+        del result["structuredContent"]
+
+
+def structured_content(result: T.CallToolResult) -> Any:
+    """Return the structured content of a result as the server sent it; None: it has none."""
+    return (result.meta or {}).get(STRUCTURED_KEY, result.structured_content)
 
 
 def mend_block(block: Any) -> dict[str, Any]:
@@ -182,9 +196,3 @@ def _is_valid(block: dict[str, Any]) -> bool:
     except ValidationError:
         return False
     return True
-
-
-def as_text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False)

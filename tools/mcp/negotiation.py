@@ -22,8 +22,8 @@ from mcp.client.session import ClientSession
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from tools.mcp import answers, mending
-from tools.mcp.http import LOGIN_REQUIRED_CODE
+from tools.mcp import answers
+from tools.mcp.mending import ResultMender
 
 ASKS_REASON = "over newer versions it could ask no questions while a tool runs"
 UNTRIED_REASON = (
@@ -31,8 +31,8 @@ UNTRIED_REASON = (
     " over which it could ask no questions while a tool runs"
 )
 """Reason for a server that has answered the handshake and may also support newer versions."""
-FINAL_ERRORS = (LOGIN_REQUIRED_CODE, T.CONNECTION_CLOSED, T.REQUEST_TIMEOUT)
-"""Errors of the handshake that say nothing about versions."""
+FINAL_ERRORS = (T.CONNECTION_CLOSED, T.REQUEST_TIMEOUT)
+"""Errors of the SDK in the handshake that say nothing about versions."""
 
 
 async def _leave_result(name: str, result: T.CallToolResult) -> None:
@@ -48,8 +48,7 @@ class NegotiatingClient(Client):
     """Asks a server over HTTP whether it keeps sessions; None: it can always send requests."""
     reason = ""
     """Why the version was chosen: a clause."""
-    offers = mending.OfferedTools()
-    """The tools as they were last listed."""
+    mender: ResultMender
     _login_error: MCPError | None = None
     """The first refusal that asks for a login."""
 
@@ -64,21 +63,17 @@ class NegotiatingClient(Client):
             try:
                 raw = await send(*args, **settings)
             except MCPError as error:
-                if answers.is_marked(error):
-                    error = answers.ServerError(error)
-                if error.code == LOGIN_REQUIRED_CODE:
-                    self._login_error = self._login_error or error
-                raise error from None
+                if not answers.is_marked(error):
+                    raise
+                failure = answers.ServerError(error)
+                if failure.challenge:
+                    self._login_error = self._login_error or failure
+                raise failure from None
             if session.discover_result is not None:
                 # "Absent `resultType` is equivalent to 'complete'" (specification of 2026-07-28); the
                 # SDK (2.3) takes such a result as invalid.
                 raw.setdefault("resultType", "complete")
-            version = session.protocol_version or "2025-11-25"
-            if args[0] == "tools/list":
-                self.offers.mend(raw, version)
-            elif args[0] == "tools/call":
-                mending.mend_result(raw)
-            mending.mend_list(args[0], raw, version)
+            self.mender.mend(args[0], raw, session.protocol_version or "2025-11-25")
             return raw
 
         async def initialize() -> Any:
@@ -107,8 +102,8 @@ class NegotiatingClient(Client):
             await session.initialize()
             self.reason = UNTRIED_REASON
         except MCPError as error:
-            final = FINAL_ERRORS[:1] if isinstance(error, answers.ServerError) else FINAL_ERRORS
-            if error.code in final:
+            is_answer = isinstance(error, answers.ServerError)
+            if error is self._login_error or (not is_answer and error.code in FINAL_ERRORS):
                 raise
             try:
                 await session.discover()

@@ -290,7 +290,8 @@ class McpServer:
 
     async def on_logged_in(self) -> None:
         if self._connection is not None and self._ready:
-            await self._connection.transport.reload_login()
+            if auth := self._connection.transport.auth:
+                await auth.reload()
         elif self._task is not None:
             self.restart()
 

@@ -208,7 +208,7 @@ class StdioTransport(Transport):
             if not text.startswith((b"{", b"[")):
                 raise ValueError
             await limits.check_json(text)
-            messages = limits.parse_messages(text)
+            messages = answers.parse_messages(text)
         except ValueError as error:
             if len(self._unanswered) != 1 or not text.startswith(b"{") or b'"jsonrpc"' not in text:
                 name = self.config.name

@@ -5,8 +5,9 @@ from typing import Any, Literal
 
 from tools.builtin_server import as_mcp_server
 from tools.config.servers import ServerConfig
-from tools.mcp.diagnostics import describe_error, innermost
-from tools.mcp.login import LoginChallenge, LoginRequiredError
+from tools.mcp.bearer_auth import BearerAuth
+from tools.mcp.diagnostics import describe_refusal, innermost
+from tools.mcp.login import LoginChallenge
 from tools.mcp.start_wait import StartActivity
 
 
@@ -21,6 +22,10 @@ class Transport:
     """Why we cut off the server, or its last answer that was: a clause."""
     was_ready = False
     """Whether the server has been connected."""
+    keeps_no_session = False
+    """Whether the server cannot send requests of its own."""
+    auth: BearerAuth | None = None
+    """The login that requests are sent with."""
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
@@ -36,25 +41,12 @@ class Transport:
     def stderr(self) -> str:
         return ""
 
-    @property
-    def keeps_no_session(self) -> bool:
-        """Whether the server cannot send requests of its own."""
-        return False
-
-    @property
-    def granted_scopes(self) -> frozenset[str]:
-        """The scopes of the login that requests are sent with."""
-        return frozenset()
-
     def activity(self) -> StartActivity:
         return StartActivity(None)
 
     async def lose_session(self) -> None:
         """Take note that the connection was closed; the reason may be known a moment later."""
         self.ended.set()
-
-    async def reload_login(self) -> None:
-        """Send requests with the token that was stored last."""
 
     @property
     def refuses_sse(self) -> bool:
@@ -71,19 +63,13 @@ class Transport:
         """Complete why the server cannot be used, the predicate of a sentence."""
         return reason
 
-    def find_challenge(self, error: BaseException) -> LoginChallenge | None:
-        """Return the login that a failed request needs."""
-        return None
-
     def describe_challenge(self, challenge: LoginChallenge) -> str:
         if self.has_scope(challenge):
             scope = " and ".join(challenge.scope.split())
             return f"refuses this, though the login has the scope {scope} (HTTP 403)"
-        return describe_error(
-            LoginRequiredError(challenge), self.config, challenge.status, challenge
-        )
+        return describe_refusal(self.config, challenge.status, challenge)
 
     def has_scope(self, challenge: LoginChallenge) -> bool:
         """Return whether a login has the scope already without which the server refuses a request."""
         scopes = set(challenge.scope.split()) if challenge.status == 403 else set()
-        return bool(scopes) and scopes <= self.granted_scopes
+        return bool(scopes) and self.auth is not None and scopes <= self.auth.granted_scopes

@@ -170,7 +170,7 @@ def _refresh(app: AppContext, chat: ChatController, server: str) -> None:
 
 async def _fetch_prompts(app: AppContext, chat: ChatController, server: str) -> None:
     try:
-        prompts = await app.session.runtime.host.content.prompts(server)
+        prompts = await app.session.runtime.host.prompts(server)
     except ValueError as error:
         log.info("%s has no prompts: %s", server, error)
         prompts = []
@@ -192,7 +192,7 @@ async def _send_prompt(
     """Ask a server for a prompt, and send its text to the model, attached to the command."""
     try:
         host = app.session.runtime.host
-        messages = await host.content.get_prompt(server, prompt.name, _arguments(prompt, argument))
+        messages = await host.get_prompt(server, prompt.name, _arguments(prompt, argument))
     except ValueError as error:
         raise UserError(f"Cannot get the prompt: {error}.") from error
     text = "\n\n".join(text for _, text in messages)

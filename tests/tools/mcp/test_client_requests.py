@@ -176,14 +176,14 @@ async def test_prompt_added_at_runtime_notifies(plain: Host) -> None:
     plain.subscribe(changed.append)
     assert (await plain.call(tool(plain, "plain__teach"), {})).text == "taught"
     await wait_until(lambda: changed)
-    assert [prompt.name for prompt in await plain.content.prompts(changed[0])] == [
+    assert [prompt.name for prompt in await plain.prompts(changed[0])] == [
         "greet",
         "taught",
     ]
     changed.clear()
     plain.reconnect("plain")
     await wait_until(lambda: changed)
-    assert [prompt.name for prompt in await plain.content.prompts("plain")] == ["greet"]
+    assert [prompt.name for prompt in await plain.prompts("plain")] == ["greet"]
 
 
 async def test_server_without_tools_has_prompts(make_host: MakeHost) -> None:
@@ -194,9 +194,9 @@ async def test_server_without_tools_has_prompts(make_host: MakeHost) -> None:
     await host.wait_started()
     (state,) = host.server_states()
     assert (state.status, state.tools, changed) == ("ready", [], ["prompts"])
-    assert [prompt.name for prompt in await host.content.prompts("prompts")] == ["first"]
+    assert [prompt.name for prompt in await host.prompts("prompts")] == ["first"]
     await wait_until(lambda: len(changed) > 1)
-    assert [prompt.name for prompt in await host.content.prompts("prompts")] == ["first", "second"]
+    assert [prompt.name for prompt in await host.prompts("prompts")] == ["first", "second"]
 
 
 @shares_server
@@ -215,14 +215,14 @@ async def test_resources_and_prompts_readable(shared: Host) -> None:
     assert missing.failure == "protocol" and "note://x/y" in missing.text
     nameless = await shared.call(tool(shared, "plain__read_resource"), {})
     assert nameless.text.endswith("refused the call of read_resource: uri is required")
-    assert (await shared.content.resources("plain"))[0].uri == "note://one"
-    (prompt,) = await shared.content.prompts("plain")
+    assert (await shared.resources("plain"))[0].uri == "note://one"
+    (prompt,) = await shared.prompts("plain")
     assert (prompt.name, prompt.arguments) == ("greet", (("name", True),))
-    assert await shared.content.get_prompt("plain", "greet", {"name": "Ada"}) == [
+    assert await shared.get_prompt("plain", "greet", {"name": "Ada"}) == [
         ("user", "Say hello to Ada")
     ]
     with pytest.raises(ValueError, match="the server nowhere is not known"):
-        await shared.content.prompts("nowhere")
+        await shared.prompts("nowhere")
 
 
 async def test_call_that_needs_page_asks_person(make_host: MakeHost) -> None:

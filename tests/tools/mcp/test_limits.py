@@ -7,21 +7,19 @@ import mcp.types as T
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp.shared.message import SessionMessage
 from pydantic_core import from_json
 
+from tools.mcp.answers import replace_lone_surrogates
 from tools.mcp.http_bodies import MAX_LARGE_MESSAGES, LargeMessages
 from tools.mcp.limits import (
     LARGE_MESSAGE_BYTES,
-    MAX_BLOCKS,
     MAX_JSON_DEPTH,
     MAX_JSON_VALUES,
     JsonMeter,
     MessageLimitError,
-    bound_message,
     check_json,
-    replace_lone_surrogates,
 )
+from tools.mcp.mending import MAX_BLOCKS, ResultMender
 
 LEAVES = st.none() | st.integers() | st.text('"\\[]{},:a\u2028😀', max_size=8)
 VALUES = st.recursive(
@@ -61,15 +59,10 @@ async def test_check_json_at_limits_passes() -> None:
     await check_json(b'{"text": "' + b"[,{" * MAX_JSON_VALUES + rb"\"[[" * 1000 + b'"}')
 
 
-def response(**result: Any) -> SessionMessage:
-    return SessionMessage(T.JSONRPCResponse(jsonrpc="2.0", id=1, result=result))
-
-
-def test_bound_message_blocks_left_out_are_named() -> None:
-    message = response(content=[{"type": "text", "text": "x"}] * 2500)
-    bounded = bound_message(message)
-    assert bounded is not None and isinstance(bounded.message, T.JSONRPCResponse)
-    *blocks, last = bounded.message.result["content"]
+def test_result_blocks_left_out_are_named() -> None:
+    result = {"content": [{"type": "text", "text": "x"}] * 2500}
+    ResultMender().mend("tools/call", result, "2025-11-25")
+    *blocks, last = result["content"]
     assert len(blocks) == MAX_BLOCKS and last["text"] == "[1,500 more content blocks are left out]"
 
 

@@ -279,11 +279,9 @@ async def test_odd_resources_and_prompts_cost_themselves_only(make_host: MakeHos
         },
         start={**START, "capabilities": capabilities},
     )
-    assert [found.uri for found in await host.content.resources("odd")] == ["a:b"]
-    assert [found.name for found in await host.content.prompts("odd")] == ["p"]
-    assert await host.content.get_prompt("odd", "p", {}) == [
-        ("user", '[hologram {"type": "hologram"}]')
-    ]
+    assert [found.uri for found in await host.resources("odd")] == ["a:b"]
+    assert [found.name for found in await host.prompts("odd")] == ["p"]
+    assert await host.get_prompt("odd", "p", {}) == [("user", '[hologram {"type": "hologram"}]')]
     read = host.find_tool("odd.read_resource")
     assert read is not None
     assert (await host.call(read, {"uri": "a:b"})).text == '[resource a:b]\n{"a": 1}'

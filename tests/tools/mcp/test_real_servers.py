@@ -121,9 +121,9 @@ async def test_everything_server_resources_and_prompts(everything: Host) -> None
         tool(everything, "everything__read_resource"), {"uri": "demo://resource/dynamic/text/1"}
     )
     assert read.text.startswith("[resource demo://resource/dynamic/text/1]\n")
-    names = [prompt.name for prompt in await everything.content.prompts("everything")]
+    names = [prompt.name for prompt in await everything.prompts("everything")]
     assert "simple-prompt" in names
-    ((role, text),) = await everything.content.get_prompt("everything", "simple-prompt", {})
+    ((role, text),) = await everything.get_prompt("everything", "simple-prompt", {})
     assert role == "user" and text
 
 

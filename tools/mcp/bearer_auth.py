@@ -2,10 +2,12 @@
 only callers can ask the person, unless the settings say that the client logs in by itself."""
 
 import logging
+import re
 from collections.abc import AsyncGenerator
 
 import httpx2
 from mcp.client.auth.utils import (
+    extract_field_from_www_auth,
     extract_resource_metadata_from_www_auth,
     extract_scope_from_www_auth,
 )
@@ -16,6 +18,9 @@ from tools.mcp.stored_login import StoredLogin, oauth_error
 
 log = logging.getLogger(__name__)
 
+MAX_SCOPE_CHARS = 1000
+"""Characters of all scopes that a server may name; more are as good as none."""
+_SCOPES = re.compile(r"[!#-\[\]-~]+( [!#-\[\]-~]+)*")
 LOST_GRANT_ERRORS = (
     *("invalid_grant", "invalid_client", "unauthorized_client"),
     "bad_refresh_token",
@@ -63,13 +68,10 @@ class BearerAuth(StoredLogin):
         """Get a token by the client's own credentials. Raises LoginError."""
         from tools.mcp.oauth import log_in
 
-        challenge = LoginChallenge(
-            scope=extract_scope_from_www_auth(response) or "",
-            resource_metadata=extract_resource_metadata_from_www_auth(response),
-        )
         async with self.renewing():
             if await self._is_current(used):
                 dialog = LoginDialog(lambda _, __: None)
+                challenge = read_challenge(response)
                 await log_in(self._config, self._credentials, dialog, challenge)
         await self.reload()
 
@@ -89,3 +91,16 @@ class BearerAuth(StoredLogin):
         lost = oauth_error(await response.aread())[0] in LOST_GRANT_ERRORS
         if lost and await self._is_current(used):
             await self.drop_tokens()
+
+
+def read_challenge(response: httpx2.Response) -> LoginChallenge | None:
+    """Return the login that a response asks for; None if a login would not change it."""
+    error = extract_field_from_www_auth(response, "error")
+    if response.status_code != 401 and not (
+        response.status_code == 403 and error == "insufficient_scope"
+    ):
+        return None
+    scope = extract_scope_from_www_auth(response) or ""
+    metadata = extract_resource_metadata_from_www_auth(response)
+    usable = len(scope) <= MAX_SCOPE_CHARS and _SCOPES.fullmatch(scope)
+    return LoginChallenge(response.status_code, scope if usable else "", metadata)

@@ -60,11 +60,9 @@ class Host:
     ) -> None:
         """``max_result_chars``: for the model. ``results_folder``: for full texts of shortened results
         (None: a temporary folder). ``roots``: folders that servers may work in."""
-        self._results = ResultBuilder(max_result_chars, results_folder)
-        self._credentials = CredentialStore(credentials_file)
-        self._context = context = HostContext(
-            self._results, tuple(roots), self._credentials, sandbox
-        )
+        results = ResultBuilder(max_result_chars, results_folder)
+        credentials = CredentialStore(credentials_file)
+        self._context = context = HostContext(results, tuple(roots), credentials, sandbox)
         self._servers = {config.name: McpServer(config, context) for config in servers}
         self.builtins = BuiltinServers(c.builtin for c in servers if c.builtin is not None)
         self.unselected: frozenset[str] = frozenset()
@@ -82,12 +80,11 @@ class Host:
         roots of the person's; closing it ends the client's servers only."""
         host = Host()
         host.unselected = self.unselected
-        host._results, host._borrowed = self._results, frozenset(self._servers)
-        turn = self._context.client_turn
-        context = HostContext(self._results, (), self._credentials, client_turn=turn)
-        host._servers = self._servers | {
-            config.name: McpServer(config, context) for config in client_servers
-        }
+        host._borrowed, host._servers = frozenset(self._servers), dict(self._servers)
+        host._context = replace(
+            self._context, roots=(), sandbox=None, listeners=[], login_listeners=[]
+        )
+        host.add_servers(client_servers, connect=False)
         host.builtins = self.builtins
         return host
 
@@ -202,7 +199,7 @@ class Host:
 
         server = self._servers[name]
         challenge = challenge or await server.probe_login()
-        await log_in(server.config, self._credentials, dialog, challenge, scopes)
+        await log_in(server.config, self._context.credentials, dialog, challenge, scopes)
         await server.on_logged_in()
 
     async def offer_logins(self, text: str, on_login: OnLogin) -> None:
@@ -329,7 +326,7 @@ class Host:
         messages = await self._fetch(
             server, lambda listing, client: listing.get_prompt(client, name, arguments)
         )
-        return [(role, self._results.build([block]).text) for role, block in messages]
+        return [(role, self._context.results.build([block]).text) for role, block in messages]
 
     async def _fetch(self, name: str, work: Callable[[Any, Client], Awaitable[V]]) -> V:
         """Make a request by a function of the module ``listing``, which imports the MCP SDK."""

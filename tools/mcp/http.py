@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
@@ -11,18 +10,13 @@ from typing import Any, Literal, cast
 import httpx2
 import mcp.types as T
 from anyio.abc import ObjectReceiveStream
-from mcp.client.auth.utils import (
-    extract_field_from_www_auth,
-    extract_resource_metadata_from_www_auth,
-    extract_scope_from_www_auth,
-)
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from tools.config.servers import ServerConfig
 from tools.mcp import answers
-from tools.mcp.bearer_auth import BearerAuth
+from tools.mcp.bearer_auth import BearerAuth, read_challenge
 from tools.mcp.diagnostics import innermost
 from tools.mcp.http_bodies import BoundedBody, LargeMessages, content_type
 from tools.mcp.limits import bound_message
@@ -36,9 +30,6 @@ CONNECT_SECONDS = 30.0
 """Timeout of the network's part of a request; a call's own timeout is CallScope's affair."""
 ERROR_BODY_SECONDS = 5.0
 """Time for the body of an HTTP error, which is only read for its words."""
-MAX_SCOPE_CHARS = 1000
-"""Characters of all scopes that a server may name; more are as good as none."""
-_SCOPES = re.compile(r"[!#-\[\]-~]+( [!#-\[\]-~]+)*")
 
 
 class HttpTransport(Transport):
@@ -129,7 +120,7 @@ class HttpTransport(Transport):
         if response.status_code < 400:
             return response
         self.error_status = response.status_code
-        if challenge := _read_challenge(response):
+        if challenge := read_challenge(response):
             error = T.ErrorData(code=T.INTERNAL_ERROR, message="requires a login")
             answers.from_server(error, challenge=asdict(challenge))
         else:
@@ -206,23 +197,10 @@ def find_challenge(error: BaseException) -> LoginChallenge | None:
     """Return the login that a failed request needs."""
     match innermost(error):
         case httpx2.HTTPStatusError(response=response):  # of the SSE transport
-            return _read_challenge(response)
+            return read_challenge(response)
         case answers.ServerError(challenge=challenge):
             return challenge
     return None
-
-
-def _read_challenge(response: httpx2.Response) -> LoginChallenge | None:
-    """Return the login that a response asks for; None if a login would not change it."""
-    error = extract_field_from_www_auth(response, "error")
-    if response.status_code != 401 and not (
-        response.status_code == 403 and error == "insufficient_scope"
-    ):
-        return None
-    scope = extract_scope_from_www_auth(response) or ""
-    metadata = extract_resource_metadata_from_www_auth(response)
-    usable = len(scope) <= MAX_SCOPE_CHARS and _SCOPES.fullmatch(scope)
-    return LoginChallenge(response.status_code, scope if usable else "", metadata)
 
 
 def _stand_in(response: httpx2.Response, error: T.ErrorData) -> httpx2.Response:
@@ -241,7 +219,7 @@ def _stand_in(response: httpx2.Response, error: T.ErrorData) -> httpx2.Response:
 
 def _request_id(request: httpx2.Request) -> Any:
     """Return the id of the JSON-RPC request that an HTTP request sends; None: it sends none."""
-    if request.headers.get("Content-Type") != "application/json":
-        return None  # the request of a login
+    if request.method != "POST" or request.headers.get("Content-Type") != "application/json":
+        return None  # it opens the stream of a session, or is one of a login
     message = json.loads(request.content)
     return message.get("id") if "method" in message else None

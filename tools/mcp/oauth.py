@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -115,7 +115,8 @@ class _LoginFlow(StoredLogin):
             client_metadata_url=config.oauth.client_metadata_url or None,
         )
         self._device_endpoint = ""
-        self._device: _DeviceLogin | None = None
+        self._device_request: httpx2.Request | None = None
+        """The one that the server answers with the codes of a login by device."""
         self._bound_issuer: str | None = None
 
     # --- the flow ---
@@ -139,12 +140,18 @@ class _LoginFlow(StoredLogin):
                 outgoing.headers.setdefault("Accept", "application/json")
                 response = yield outgoing
                 await response.aread()
-                if self._device is not None and outgoing is self._device.request:
-                    async with asyncio.timeout(self._device.begin(response, self._dialog.show)):
-                        while self._device.is_pending(response):
-                            await asyncio.sleep(self._device.interval)
-                            response = yield self._device_token_request(self._device)
-                            await response.aread()
+                if outgoing is self._device_request:
+                    code, interval, seconds = self._begin_device_login(response)
+                    fields = {"grant_type": DEVICE_GRANT, "device_code": code}
+                    fields |= self._scope_and_resource()
+                    error = "authorization_pending"
+                    async with asyncio.timeout(seconds):
+                        while error in ("authorization_pending", "slow_down"):
+                            interval += DEFAULT_INTERVAL_SECONDS if error == "slow_down" else 0
+                            await asyncio.sleep(interval)
+                            url = self._get_token_endpoint()
+                            response = yield self._client_request(url, fields)
+                            error, _ = oauth_error(await response.aread())
                 response = _in_json(response)
                 self._check_response(outgoing, response, registers=registers)
                 metadata = self._metadata_of_root(outgoing, response)
@@ -249,12 +256,6 @@ class _LoginFlow(StoredLogin):
         assert self._page is not None
         return await self._page.wait(self._dialog)
 
-    async def _exchange_token_authorization_code(
-        self, auth_code: str, code_verifier: str
-    ) -> httpx2.Request:
-        self._prepare_client()
-        return await super()._exchange_token_authorization_code(auth_code, code_verifier)
-
     def _prepare_client(self) -> None:
         client, metadata = self.context.client_info, self.context.oauth_metadata
         if client is None or client.client_id != self._config.oauth.client_id:
@@ -268,8 +269,8 @@ class _LoginFlow(StoredLogin):
     # --- by device ---
 
     async def _perform_authorization(self) -> httpx2.Request:
+        self._prepare_client()
         if self._config.oauth.grant_type == "client_credentials":
-            self._prepare_client()
             fields = self._scope_and_resource()
             if self._config.oauth.scopes:  # no others, for some servers know one alone
                 fields["scope"] = " ".join(self._config.oauth.scopes)
@@ -282,10 +283,27 @@ class _LoginFlow(StoredLogin):
                 "its authorization server has no device login; without --device, the page can be opened"
                 " on any machine, and its last address be pasted here"
             )
-        self._prepare_client()
-        request = self._client_request(self._device_endpoint, self._scope_and_resource())
-        self._device = _DeviceLogin(request)
-        return request
+        fields = self._scope_and_resource()
+        self._device_request = self._client_request(self._device_endpoint, fields)
+        return self._device_request
+
+    def _begin_device_login(self, response: httpx2.Response) -> tuple[str, float, float]:
+        """Show the page and the code for it. Return the code by which this program asks for the token,
+        the seconds between two questions, and those that are left. Raises LoginError."""
+        values = json_object(response.content) or {}
+        code, user_code = str(values.get("device_code") or ""), str(values.get("user_code") or "")
+        page = str(values.get("verification_uri") or "")
+        is_address = page.startswith(("https://", "http://")) and page.isprintable()
+        if response.status_code != 200 or not code or not is_address:
+            error = f": {values['error']}" if isinstance(values.get("error"), str) else ""
+            raise LoginError(
+                "its authorization server does not begin a device login"
+                f" (HTTP {response.status_code}){error[:100]}"
+            )
+        self._dialog.show(page, user_code)
+        interval = _seconds(values.get("interval"), DEFAULT_INTERVAL_SECONDS)
+        lifetime = _seconds(values.get("expires_in"), math.inf)
+        return code, interval, min(lifetime, MAX_LIFETIME_SECONDS)
 
     def _scope_and_resource(self) -> dict[str, str]:
         context, fields = self.context, {}
@@ -295,53 +313,12 @@ class _LoginFlow(StoredLogin):
             fields["resource"] = context.get_resource_url()
         return fields
 
-    def _device_token_request(self, device: _DeviceLogin) -> httpx2.Request:
-        fields = {"grant_type": DEVICE_GRANT, "device_code": device.code}
-        return self._client_request(self._get_token_endpoint(), fields | self._scope_and_resource())
-
     def _client_request(self, url: str, fields: dict[str, str]) -> httpx2.Request:
         assert self.context.client_info is not None
         fields = {"client_id": self.context.client_info.client_id, **fields}
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         fields, headers = self.context.prepare_token_auth(fields, headers)
         return httpx2.Request("POST", url, data=fields, headers=headers)
-
-
-class _DeviceLogin:
-    """One login by device: a page that any machine may open, and a code for it."""
-
-    def __init__(self, request: httpx2.Request) -> None:
-        """``request``: the one that the server answers with the codes."""
-        self.request = request
-        self.code = ""
-        """The code by which this program asks for the token."""
-        self.interval = DEFAULT_INTERVAL_SECONDS
-        """Seconds between two questions whether the login is done."""
-
-    def begin(self, response: httpx2.Response, show: Callable[[str, str], None]) -> float:
-        """Read the codes, show them and the page; return the seconds left. Raises LoginError."""
-        values = json_object(response.content) or {}
-        self.code = str(values.get("device_code") or "")
-        page, user_code = str(values.get("verification_uri") or ""), values.get("user_code")
-        is_address = page.startswith(("https://", "http://")) and page.isprintable()
-        if response.status_code != 200 or not self.code or not is_address:
-            error = f": {values['error']}" if isinstance(values.get("error"), str) else ""
-            raise LoginError(
-                "its authorization server does not begin a device login"
-                f" (HTTP {response.status_code}){error[:100]}"
-            )
-        self.interval = _seconds(values.get("interval"), DEFAULT_INTERVAL_SECONDS)
-        show(page, str(user_code or ""))
-        return min(_seconds(values.get("expires_in"), math.inf), MAX_LIFETIME_SECONDS)
-
-    def is_pending(self, response: httpx2.Response) -> bool:
-        """Return whether the token is to be asked for again, after ``interval`` seconds."""
-        if response.request is self.request:
-            return True
-        error, _ = oauth_error(response.content)
-        if error == "slow_down":
-            self.interval += DEFAULT_INTERVAL_SECONDS
-        return error in ("authorization_pending", "slow_down")
 
 
 def _asks_for_metadata(request: httpx2.Request) -> bool:

@@ -125,14 +125,14 @@ class CallScope:
             if self.elicitations == MAX_ELICITATIONS + 1:
                 self._report_limit()
             return ElicitationResult("cancel")
-        ask = self._handlers.on_elicitation
-        if ask is None:
-            return self._note_declined(
-                request, "there is no person to answer it", ElicitationResult("decline")
-            )
-        result = await self._wait_for(ask(request)) or ElicitationResult("cancel")
+        why, result = "there is no person to answer it", ElicitationResult("decline")
+        if ask := self._handlers.on_elicitation:
+            why = "it was not answered"
+            result = await self._wait_for(ask(request)) or ElicitationResult("cancel")
         if result.action != "accept":
-            return self._note_declined(request, "it was not answered", result)
+            message = request.message[:500]
+            note = f"[The server asked the user: {message!r}; {why}, so it was declined.]"
+            self.notes.append(note)
         return result
 
     async def sample(self, request: SamplingRequest) -> SamplingResult | None:
@@ -144,13 +144,6 @@ class CallScope:
         limit = f"asked more than {MAX_ELICITATIONS} questions in this call"
         self.output("log", f"The server {limit}; the others are not shown, and cancelled.\n")
         self.notes.append(f"[The server {limit}; the user has not seen the others: cancelled.]")
-
-    def _note_declined(
-        self, request: ElicitationRequest, why: str, result: ElicitationResult
-    ) -> ElicitationResult:
-        message = request.message[:500]
-        self.notes.append(f"[The server asked the user: {message!r}; {why}, so it was declined.]")
-        return result
 
     async def _wait_for(self, work: Awaitable[T]) -> T | None:
         """Await a handler with the timeout suspended; None if the call ends first or it fails."""

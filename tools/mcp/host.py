@@ -120,11 +120,13 @@ class Host:
         async with asyncio.TaskGroup() as group:
             for name, server in self._servers.items():
                 if names is None or name in names or server.config.required:
-                    group.create_task(server.wait_started())
+                    group.create_task(server.start_decided.wait())
 
     async def iter_started(self, names: Sequence[str]) -> AsyncIterator[str]:
         """Yield each of these servers when its start has succeeded or failed."""
-        waits = {asyncio.create_task(self._servers[name].wait_started()): name for name in names}
+        waits = {
+            asyncio.create_task(self._servers[name].start_decided.wait()): name for name in names
+        }
         while waits:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in [wait for wait in waits if wait in done]:
@@ -141,7 +143,7 @@ class Host:
                 if server.config.required or (
                     (names is None or name in names) and _mentions(text, name)
                 ):
-                    group.create_task(server.wait_started())
+                    group.create_task(server.start_decided.wait())
                 elif names is None or name in names:
                     group.create_task(server.wait_idle(timeout))
 
@@ -208,7 +210,7 @@ class Host:
         for name, server in self._servers.items():
             wanted = server.config.required or server.config.trusted or _mentions(text, name)
             if wanted and await self.offer_login(name, on_login):
-                await server.wait_started()
+                await server.start_decided.wait()
 
     async def offer_login(self, name: str, on_login: OnLogin) -> bool:
         """Ask the person for the login that a server wants which failed; return whether it was done."""

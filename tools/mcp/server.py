@@ -148,9 +148,6 @@ class McpServer:
             )
         return "built in" if config.builtin is not None else "stdio"
 
-    async def wait_started(self) -> None:
-        await self.start_decided.wait()
-
     async def wait_idle(self, seconds: float | None) -> None:
         """Wait until its start is decided, as StartWait says; ``seconds``: None: no limit."""
         wait, clock = StartWait(), asyncio.get_running_loop().time

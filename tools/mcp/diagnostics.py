@@ -121,8 +121,8 @@ def _http_answer(status: int, words: str, request: str = "", url: str = "") -> s
 def describe_refusal(
     config: ServerConfig, http_status: int, challenge: LoginChallenge | None = None
 ) -> str:
-    """The predicate for a server that refuses access; ``challenge``: the login that it asks for. Of a
-    server that a client's request brings, in the words of that request."""
+    """The predicate for a server that refuses access; ``challenge``: the login that it asks for. One
+    that a client's request brings is described in the words of that request."""
     if config.client_network:
         if config.has_authorization:
             return f"rejects the request's authorization (HTTP {http_status}): send a valid token"

@@ -54,8 +54,8 @@ class ResultMender:
         """Why a tool is left out, by its name: a clause."""
 
     def mend(self, method: str, result: dict[str, Any], version: str) -> None:
-        """Mend the result of a request. Items of a list that cannot be used are left out, but not if
-        that leaves none, and nobody knows why."""
+        """Mend the result of a request. Items of a list that cannot be used are left out, unless that
+        would leave none without a reason that is shown to the person."""
         if method == "tools/call":
             _mend_call(result)
         key = _LISTS.get(method, "")

@@ -99,15 +99,12 @@ class StoredLogin(OAuthClientProvider):
             None if lifetime is None else time.time() + max(lifetime - RENEWAL_MARGIN_SECONDS, 0)
         )
         context = self.context
-        for key, value, hidden in (
-            ("metadata", context.oauth_metadata, None),
-            ("resource", context.protected_resource_metadata, None),
-            # The secret of a client that someone registered stays where they wrote it.
-            (
-                "client",
-                context.client_info,
-                {"client_secret"} if self._config.oauth.client_id else None,
-            ),
+        # The secret of a client that someone registered stays where they wrote it.
+        hidden = {"client_secret"} if self._config.oauth.client_id else None
+        for key, value in (
+            ("metadata", context.oauth_metadata),
+            ("resource", context.protected_resource_metadata),
+            ("client", context.client_info),
         ):
             self.stored[key] = value and value.model_dump(
                 mode="json", exclude_none=True, exclude=hidden

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from agent import bootstrap
-from agent.cli.process import stop_on_signals
 from agent.config.launch import LaunchOptions
 from agent.errors import UserError, user_errors
 from agent.events import MIN_SPEED_TOKENS
@@ -22,6 +21,7 @@ from agent.server.app import create_app
 from agent.server.batch import jobs
 from agent.server.http.errors import ApiError
 from agent.server.http.options import ServerOptions
+from agent.server.http.signals import SAME_SIGNAL_SECONDS, stop_on_signals
 from agent.server.responses.service import ResponseService
 from agent.util.process import EXIT_CANCELLED, EXIT_DONE, EXIT_FAILED, exit_on_signals
 from agent.util.sanitize import echo
@@ -104,7 +104,7 @@ async def _run(
 ) -> int:
     working = asyncio.current_task()
     assert working is not None
-    stop_on_signals(lambda _: working.cancel())
+    stop_on_signals(lambda _: working.cancel(), same_seconds=SAME_SIGNAL_SECONDS)
     app = create_app(runtime, bootstrap.turn_options(launch, runtime.model), options)
     progress = BatchProgress(len(lines), sys.stderr)
     runner = jobs.BatchRunner(app, parallel)

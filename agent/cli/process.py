@@ -1,12 +1,10 @@
 """Runs a command as a process: what went wrong becomes one sentence on stderr and an exit code. Runs
 the app, and says on the terminal afterwards how its conversation is resumed."""
 
-import math
 import os
 import resource
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -18,8 +16,6 @@ from agent.util.user_files import provide_home
 
 MIN_FILES = 24
 """Open files without which nothing here runs; a turn has some 20."""
-SAME_SIGNAL_SECONDS = 0.3
-"""A signal this soon after another is the same one: timeout(1) sends its own twice."""
 
 
 def run_guarded(command: Callable[[], object]) -> None:
@@ -48,30 +44,6 @@ def run_guarded(command: Callable[[], object]) -> None:
         process.exit_on_signals()
         if process.is_terminal_gone():  # else Python complains that it cannot flush them
             sys.stdout = sys.stderr = _null_device("w")
-
-
-def stop_on_signals(stop: Callable[[int], object]) -> None:
-    """Let a termination signal call ``stop`` with its number, and a second one end the process.
-    Python's own handler, unlike asyncio's, runs even while a write blocks the loop."""
-    import asyncio  # the app's start does not need it here
-
-    loop = asyncio.get_running_loop()
-    last_signal = -math.inf
-
-    def on_signal(number: int, _: object) -> None:
-        nonlocal last_signal
-        before, last_signal = last_signal, time.monotonic()
-        is_second = before > -math.inf and last_signal - before > SAME_SIGNAL_SECONDS
-        # A terminal that goes sends several SIGHUPs: once is enough of these.
-        if loop.is_closed() or (is_second and number != signal.SIGHUP):
-            from tools.process_groups import kill_all
-
-            kill_all()
-            os._exit(process.EXIT_CANCELLED)
-        loop.call_soon_threadsafe(stop, number)
-
-    for number in process.termination_signals():
-        signal.signal(number, on_signal)
 
 
 def require_app_terminal(instead: str = "use agent run here") -> None:

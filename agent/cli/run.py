@@ -17,7 +17,6 @@ from typing import TextIO
 
 from agent import bootstrap
 from agent.cli import login_prompt
-from agent.cli.process import stop_on_signals
 from agent.cli.render import JsonLinesRenderer, PlainRenderer, Renderer, TerminalRenderer
 from agent.cli.trust import can_ask
 from agent.config.launch import LaunchOptions
@@ -28,6 +27,7 @@ from agent.errors import UserError, describe_cause
 from agent.events import AgentNotice, AgentPrompt, AgentTokens, Event, Response
 from agent.models.catalog import EMBEDDED_NOTICE
 from agent.runtime.runtime import Runtime
+from agent.server.http.signals import SAME_SIGNAL_SECONDS, stop_on_signals
 from agent.store.conversations import Store, StoreError
 from agent.store.lookup import short_id
 from agent.store.recorder import TurnRecorder
@@ -169,7 +169,7 @@ async def _run(
     turn = Turn(runtime, conversation, [User(prompt)], options, begin=begin)
     output_error: int | None = None
     stopping = _Stopping(turn)
-    stop_on_signals(stopping.on_signal)
+    stop_on_signals(stopping.on_signal, same_seconds=SAME_SIGNAL_SECONDS)
     if request.timeout is not None:
         asyncio.get_running_loop().call_later(
             request.timeout, stopping.stop, process.EXIT_INCOMPLETE

@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # it imports the HTTP client, which only a remote model needs
     from agent.engine.remote.replicas import Replicas
 
 ListRuntimes = Callable[[], Sequence[Runtime]]
-FindReplicas = Callable[[Runtime], "Replicas | None"]
 SPEED_BUCKETS = (1, 2, 5, 10, 20, 35, 50, 75, 100, 150, 200, 300, 500, 1000)
 """Upper bounds of the decode speed histogram, in tokens per second."""
 LATENCY_BUCKETS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -29,11 +28,17 @@ CLIENT_SERVER_LABEL = "client"
 """Label of all MCP servers that requests bring: their names are unbounded."""
 
 
+def replicas_of(runtime: Runtime) -> Replicas | None:
+    """The servers that run a model, where this process does not."""
+    current = runtime.loaded or runtime.asleep
+    return getattr(current.engine, "replicas", None) if current is not None else None
+
+
 class StateCollector(Collector):
     """Reads the state of the runtimes and of the servers of their models whenever someone scrapes."""
 
-    def __init__(self, runtimes: ListRuntimes, replicas: FindReplicas) -> None:
-        self._runtimes, self._replicas = runtimes, replicas
+    def __init__(self, runtimes: ListRuntimes) -> None:
+        self._runtimes = runtimes
 
     def collect(self) -> Iterator[Metric]:
         gauge, counter = GaugeMetricFamily, CounterMetricFamily
@@ -52,7 +57,7 @@ class StateCollector(Collector):
             (counter, "generations", "Generations that this server was asked for.", "generations"),
             (counter, "failures", "Failures of this server.", "failures"),
         )
-        servers = [found for runtime in runtimes if (found := self._replicas(runtime)) is not None]
+        servers = [found for runtime in runtimes if (found := replicas_of(runtime)) is not None]
         if not (replicas := [replica for each in servers for replica in each.all]):
             return
         for family, name, description, field in kinds:
@@ -65,9 +70,8 @@ class StateCollector(Collector):
 class Metrics:
     """Counts the turns of a runtime, whichever interface they came through."""
 
-    def __init__(self, runtime: Runtime, runtimes: ListRuntimes, replicas: FindReplicas) -> None:
-        """``runtime``: one whose hub announces all turns. ``replicas``: finds the servers that run the
-        model of one of the ``runtimes``."""
+    def __init__(self, runtime: Runtime, runtimes: ListRuntimes) -> None:
+        """``runtime``: one of the ``runtimes``, whose hub announces all turns."""
         self._host = runtime.host
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # unused descriptions
         self._registry = registry = prometheus_client.CollectorRegistry()
@@ -97,7 +101,7 @@ class Metrics:
         )
         self._tools = latency("agent_tool_seconds", "One call of a tool.", ["server"])
         self._repairs = counter("agent_repairs", "Malformed markup that was mended.", ["rule"])
-        registry.register(StateCollector(runtimes, replicas))
+        registry.register(StateCollector(runtimes))
         runtime.hub.subscribe(self.follow)
 
     def render(self) -> bytes:

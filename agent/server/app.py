@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
@@ -15,11 +14,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
-from agent.observability.metrics import Metrics
+from agent.observability.metrics import replicas_of
 from agent.runtime.runtime import Runtime
 from agent.server import openapi
 from agent.server.batch.batches import BatchQueue
-from agent.server.batch.routes_batches import BatchRoutes, FileRoutes
+from agent.server.batch.routes_batches import BatchRoutes
 from agent.server.chat import routes as chat_completions
 from agent.server.http.access import AccessMiddleware, AddressMiddleware
 from agent.server.http.clients import Clients
@@ -41,9 +40,6 @@ from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import OPEN_RESPONSES_NAMES, SseEncoder
 from agent.store.responses import ResponseStore
 from agent.turn.options import TurnOptions
-
-if TYPE_CHECKING:
-    from agent.engine.remote.replicas import Replicas
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +63,6 @@ def create_app(
     options = replace(options, client_servers=options.client_servers or loopback_only)
     defaults = turn_defaults or TurnOptions()
     service = ResponseService(runtime, defaults, options, store=store, models=models)
-    metrics = Metrics(runtime, lambda: [model.runtime for model in service.models.known], _replicas)
     encoder = SseEncoder(
         OPEN_RESPONSES_NAMES if options.reasoning_events == "open-responses" else None
     )
@@ -77,12 +72,11 @@ def create_app(
         *routes_of(ConversationRoutes(service)),
         chat_completions.route(service),
         *routes_of(MessageRoutes(service)),
-        completions.route(service, metrics.record_completion),
+        completions.route(service),
         *routes_of(TokenRoutes(service)),
         *routes_of(ModelRoutes(service)),
-        *routes_of(FileRoutes(batches)),
         *routes_of(BatchRoutes(service, batches)),
-        *routes_of(_ServerRoutes(service, metrics)),
+        *routes_of(_ServerRoutes(service)),
     ]
     page_routes = page.routes(service) if options.page else []
     app = Starlette(
@@ -127,13 +121,13 @@ _ENDPOINTS = (
 
 
 class _ServerRoutes:
-    def __init__(self, service: ResponseService, metrics: Metrics) -> None:
-        self._service, self._runtime, self._metrics = service, service.runtime, metrics
+    def __init__(self, service: ResponseService) -> None:
+        self._service, self._runtime = service, service.runtime
 
     @endpoint("GET", "/metrics")
     async def metrics(self, request: Request) -> Response:
         """GET /metrics: counters of all turns and completions, in Prometheus's text format."""
-        return Response(self._metrics.render(), media_type=CONTENT_TYPE_LATEST)
+        return Response(self._service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
     @endpoint("GET", "/")
     async def index(self, request: Request) -> Response:
@@ -174,18 +168,12 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     return error_response(refusal, request.scope)
 
 
-def _replicas(runtime: Runtime) -> Replicas | None:
-    """The servers that run a model, where this process does not."""
-    current = runtime.loaded or runtime.asleep
-    return getattr(current.engine, "replicas", None) if current is not None else None
-
-
 async def health_problem(runtime: Runtime) -> str | None:
     """Why the loaded model cannot answer now, in a sentence; None: it can, as far as is known.
 
     A remote model's server is asked, at most once a second.
     """
-    if (replicas := _replicas(runtime)) is None:
+    if (replicas := replicas_of(runtime)) is None:
         return None
     problem = await replicas.cached_health()
     # Its address is not disclosed to all clients.

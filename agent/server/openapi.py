@@ -20,6 +20,7 @@ from agent.server.input.schemas import (
     InputMessage,
     ItemReference,
 )
+from agent.server.responses.answer_schemas import ErrorAnswer
 from tools.version import program_version
 
 STREAM_EVENTS: tuple[type[OfficialEvent], ...] = tuple(
@@ -39,24 +40,6 @@ _UNTYPED_ANSWERS: dict[str, Any] = {
     "/metrics": {"text/plain": {"schema": {"type": "string"}}},
     "/openapi.json": {"application/json": {"schema": {"type": "object"}}},
 }
-_ERROR = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "param", "code"],
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": ["string", "null"]},
-            },
-        }
-    },
-}
-
-
 _ERROR_ANSWER = {
     "description": "The error of the request.",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
@@ -78,7 +61,7 @@ def route(described: Sequence[Route | WebSocketRoute]) -> Route:
 
 def _document(routes: Sequence[Route | WebSocketRoute]) -> dict[str, Any]:
     used = ((each.body, each.answer, each.stream) for each in ENDPOINTS.values())
-    models = dict.fromkeys(filter(None, (*chain.from_iterable(used), *STREAM_EVENTS)))
+    models = dict.fromkeys(filter(None, (*chain.from_iterable(used), *STREAM_EVENTS, ErrorAnswer)))
     _, schemas = models_json_schema(
         [(model, "validation") for model in models],
         ref_template="#/components/schemas/{model}",
@@ -98,7 +81,7 @@ def _document(routes: Sequence[Route | WebSocketRoute]) -> dict[str, Any]:
         "info": {"title": "agent", "version": program_version()},
         "paths": paths,
         "components": {
-            "schemas": {**_with_any_of(_with_item_types(schemas["$defs"])), "Error": _ERROR},
+            "schemas": _with_any_of(_with_item_types(schemas["$defs"])),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],

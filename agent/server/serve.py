@@ -147,7 +147,7 @@ async def _main(
 ) -> int:
     store = await open_store(runtime, options)
     server = HttpServer(runtime, models.first.defaults, listener, options, store, models)
-    stop_on_signals(server.drain, server.drain)
+    stop_on_signals(*2 * [lambda _: server.drain()])
     await runtime.start()
     serving = asyncio.create_task(server.serve())
     try:

@@ -25,6 +25,7 @@ from agent.server.batch.jobs import (
 )
 from agent.server.http.clients import Clients, as_client, current_client
 from agent.server.http.errors import ApiError, internal_error
+from agent.server.responses.answer_schemas import BATCH_TIMES
 from agent.util import private_files
 from agent.util.ids import new_id
 
@@ -37,10 +38,6 @@ MAX_FAULTS = 100
 """Wrong lines that a failed batch names."""
 OTHER_SERVER = "Another server of this person works at the batches: ask that one."
 UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
-_TIMES = (
-    "in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at", "expired_at",
-    "cancelling_at", "cancelled_at",
-)  # fmt: skip
 
 
 class BatchQueue:
@@ -118,7 +115,7 @@ class BatchQueue:
             "output_file_id": None,
             "error_file_id": None,
             "created_at": now,
-            **dict.fromkeys(_TIMES),
+            **dict.fromkeys(BATCH_TIMES),
             "expires_at": now + WINDOW_SECONDS,
             "request_counts": {"total": 0, "completed": 0, "failed": 0},
             "metadata": metadata,
@@ -147,7 +144,6 @@ class BatchQueue:
             self._set_status(batch, "cancelling")
         if not running:
             self._set_status(batch, "cancelled")
-            self._discard_work(batch)
         elif self._answering is not None:
             self._answering.cancel()
         return batch
@@ -202,13 +198,11 @@ class BatchQueue:
         except Exception:
             log.exception("the results of batch %s cannot be filed", batch["id"])
         self._fail(batch, [WrongLine(None, internal_error())])
-        self._discard_work(batch)
 
     async def _process(self, batch: Json) -> None:
         lines = await asyncio.to_thread(self._read, batch)
         if wrong := [line for line in lines if isinstance(line, WrongLine)]:
             self._fail(batch, wrong)
-            self._discard_work(batch)
             return
         results = ResultLog(self._results(batch), own=True)
         with results:
@@ -217,7 +211,6 @@ class BatchQueue:
             self._set_status(batch, "finalizing")
         await asyncio.to_thread(self._file_results, batch, results.path)
         self._set_status(batch, ending)
-        self._discard_work(batch)
 
     async def _answer(self, batch: Json, lines: list[Line], results: ResultLog) -> str:
         """Make the requests that have no result; the status with which the batch ends."""
@@ -300,6 +293,8 @@ class BatchQueue:
         batch["status"] = status
         batch[f"{status}_at"] = int(time.time())
         self._batches.write(batch)
+        if status not in UNFINISHED:
+            self._discard_work(batch)
 
 
 def _status_of_line(line: bytes) -> int | None:

@@ -18,7 +18,8 @@ from starlette.types import ASGIApp
 
 from agent.server.chat.requests import ChatTranslation
 from agent.server.http.errors import ApiError, invalid
-from agent.server.input.parsing import parse_json_object, parse_request
+from agent.server.http.request_body import parse_json_object
+from agent.server.input.parsing import parse_request
 from agent.server.responses.service import ResponseService
 from agent.turn.endings import RATE_LIMIT
 from agent.util import private_files
@@ -118,29 +119,6 @@ def _target(value: Json, endpoints: tuple[str, ...]) -> tuple[str, Json]:
     return url, {"store": False, **body}
 
 
-class _Slots:
-    """Bounds requests in flight: fewer after each refusal, and slowly up to ``maximum`` again."""
-
-    def __init__(self, maximum: int) -> None:
-        self._maximum, self._bound, self._taken = maximum, float(maximum), 0
-        self._changed = asyncio.Condition()
-
-    async def take(self) -> None:
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._taken < int(self._bound))
-            self._taken += 1
-
-    async def give_back(self, *, refused: bool) -> None:
-        """Give a slot back. ``refused``: the engine has none for it."""
-        async with self._changed:
-            self._taken -= 1
-            if refused:
-                self._bound = max(1.0, min(self._bound, self._taken))
-            else:
-                self._bound = min(self._maximum, self._bound + 1 / self._bound)
-            self._changed.notify_all()
-
-
 class BatchRunner:
     """Makes requests of batches, several at a time; repeats those that a busy engine refuses."""
 
@@ -162,11 +140,11 @@ class BatchRunner:
 
     async def run(self, requests: Iterable[Line], on_result: Callable[[Json], None]) -> None:
         """Make all requests and pass on each result; cancellable. Raises what ``on_result`` raises."""
-        queue, slots = iter(requests), _Slots(self.parallel)
+        queue = iter(requests)
 
         async def work() -> None:
             for request in queue:
-                on_result(await self._answer_when_taken(request, slots))
+                on_result(await self._answer_when_taken(request))
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -175,17 +153,11 @@ class BatchRunner:
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
 
-    async def _answer_when_taken(self, request: Line, slots: _Slots) -> Json:
+    async def _answer_when_taken(self, request: Line) -> Json:
         pause, began = self._first_pause, time.monotonic()
         while True:
-            await slots.take()
-            refused = False
-            try:
-                result = await self.answer(request)
-                refused = status_of(result) == BUSY_STATUS
-            finally:
-                await slots.give_back(refused=refused)
-            if not refused or time.monotonic() - began >= self._max_busy:
+            result = await self.answer(request)
+            if status_of(result) != BUSY_STATUS or time.monotonic() - began >= self._max_busy:
                 return result
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
@@ -333,11 +305,8 @@ async def count_tokens(service: ResponseService, request: BatchRequest) -> int:
     """Tokens of a request's prompt; nothing is generated. Raises ApiError."""
     body = json.dumps(request.body).encode()
     if request.url == "/v1/responses":
-        return await service.count_input_tokens(
-            parse_request(body, lenient=service.options.lenient)
-        )
-    chat = ChatTranslation(
-        parse_json_object(body), has_browser=service.has_browser, lenient=service.options.lenient
-    )
+        wanted = parse_request(body, lenient=service.options.lenient)
+        return len(await service.prompt_ids(wanted))
+    chat = ChatTranslation(parse_json_object(body), service)
     with chat.params():
-        return await service.count_input_tokens(chat.request)
+        return len(await service.prompt_ids(chat.request))

@@ -18,8 +18,8 @@ from agent.server.http.endpoints import endpoint
 from agent.server.http.errors import ApiError, body_too_large, invalid
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.list_page import list_page
-from agent.server.http.request_body import read_body
-from agent.server.input.parsing import parse_json_object, validate
+from agent.server.http.request_body import read_json
+from agent.server.input.parsing import validate
 from agent.server.input.schemas import ConfigModel, Metadata
 from agent.server.responses import answer_schemas
 from agent.server.responses.service import ResponseService
@@ -39,24 +39,27 @@ class CreateBatch(ConfigModel):
     metadata: Metadata | None = None
 
 
-def _require(queue: BatchQueue | None) -> BatchQueue:
-    """The queue. Raises ApiError where the server has none."""
-    if queue is None:
-        message = "This server stores nothing, so it has no files and no batches."
-        raise ApiError(400, message, code="unsupported_parameter")
-    return queue
+class BatchRoutes:
+    """The routes below ``/v1/files`` and ``/v1/batches``."""
 
+    def __init__(self, service: ResponseService, queue: BatchQueue | None) -> None:
+        """``queue``: None where the server stores nothing."""
+        self._service, self._optional_queue = service, queue
 
-class FileRoutes:
-    """The routes below ``/v1/files``; ``queue``: None where the server stores nothing."""
+    @property
+    def _queue(self) -> BatchQueue:
+        """The queue. Raises ApiError where the server has none."""
+        if self._optional_queue is None:
+            message = "This server stores nothing, so it has no files and no batches."
+            raise ApiError(400, message, code="unsupported_parameter")
+        return self._optional_queue
 
-    def __init__(self, queue: BatchQueue | None) -> None:
-        self._queue = queue
+    # --- files ---
 
     @endpoint("POST", "/v1/files", answer_schemas.FileObject)
-    async def create(self, request: Request) -> Response:
+    async def create_file(self, request: Request) -> Response:
         """POST /v1/files: store a file (a form with ``file`` and ``purpose``)."""
-        files = _require(self._queue).files
+        files = self._queue.files
         bounded = Request(request.scope, _bounded(request.receive))
         try:
             async with bounded.form(max_files=1, max_fields=10) as form:
@@ -78,67 +81,57 @@ class FileRoutes:
         return JsonResponse(public_fields(entry))
 
     @endpoint("GET", "/v1/files", answer_schemas.FilePage)
-    async def list(self, request: Request) -> Response:
+    async def list_files(self, request: Request) -> Response:
         """GET /v1/files: the latest first unless ``order=asc``, of one ``purpose``."""
-        entries = _require(self._queue).files.entries()
+        entries = self._queue.files.entries()
         purpose = request.query_params.get("purpose")
         wanted = [entry for entry in entries if purpose in (None, entry["purpose"])]
         return JsonResponse(list_page(wanted, request.query_params))
 
     @endpoint("GET", "/v1/files/{id}", answer_schemas.FileObject)
-    async def get(self, request: Request) -> Response:
+    async def get_file(self, request: Request) -> Response:
         """GET /v1/files/{id}: the description of a file."""
-        return JsonResponse(
-            public_fields(_require(self._queue).files.find(request.path_params["id"]))
-        )
+        return JsonResponse(public_fields(self._queue.files.find(request.path_params["id"])))
 
     @endpoint("DELETE", "/v1/files/{id}", answer_schemas.DeletedFile)
-    async def delete(self, request: Request) -> Response:
+    async def delete_file(self, request: Request) -> Response:
         """DELETE /v1/files/{id}: delete a file."""
         name = request.path_params["id"]
-        _require(self._queue).files.delete(name)
+        self._queue.files.delete(name)
         return JsonResponse({"id": name, "object": "file", "deleted": True})
 
     @endpoint("GET", "/v1/files/{id}/content")
-    async def content(self, request: Request) -> Response:
+    async def file_content(self, request: Request) -> Response:
         """GET /v1/files/{id}/content: the bytes of a file."""
-        files, name = _require(self._queue).files, request.path_params["id"]
+        files, name = self._queue.files, request.path_params["id"]
         files.find(name)
         return FileResponse(files.content(name), media_type="application/octet-stream")
 
-
-class BatchRoutes:
-    """The routes below ``/v1/batches``."""
-
-    def __init__(self, service: ResponseService, queue: BatchQueue | None) -> None:
-        self._service, self._queue = service, queue
+    # --- batches ---
 
     @endpoint("POST", "/v1/batches", answer_schemas.BatchObject, body=CreateBatch)
-    async def create(self, request: Request) -> Response:
+    async def create_batch(self, request: Request) -> Response:
         """POST /v1/batches: answer the requests of a file in the background."""
-        queue = _require(self._queue)
-        wanted = validate(
-            CreateBatch, parse_json_object(await read_body(request, self._service.body_budget))
-        )
-        if self._service.draining:
-            raise ApiError(503, "This server is shutting down.", code="server_error")
+        queue = self._queue
+        wanted = validate(CreateBatch, await read_json(request, self._service.body_budget))
+        self._service.refuse_while_draining()
         batch = await queue.create(wanted.input_file_id, wanted.endpoint, wanted.metadata)
         return JsonResponse(public_fields(batch))
 
     @endpoint("GET", "/v1/batches", answer_schemas.BatchPage)
-    async def list(self, request: Request) -> Response:
+    async def list_batches(self, request: Request) -> Response:
         """GET /v1/batches: the latest first unless ``order=asc``."""
-        return JsonResponse(list_page(_require(self._queue).entries(), request.query_params))
+        return JsonResponse(list_page(self._queue.entries(), request.query_params))
 
     @endpoint("GET", "/v1/batches/{id}", answer_schemas.BatchObject)
-    async def get(self, request: Request) -> Response:
+    async def get_batch(self, request: Request) -> Response:
         """GET /v1/batches/{id}: a batch as it is now."""
-        return JsonResponse(public_fields(_require(self._queue).find(request.path_params["id"])))
+        return JsonResponse(public_fields(self._queue.find(request.path_params["id"])))
 
     @endpoint("POST", "/v1/batches/{id}/cancel", answer_schemas.BatchObject)
-    async def cancel(self, request: Request) -> Response:
+    async def cancel_batch(self, request: Request) -> Response:
         """POST /v1/batches/{id}/cancel: end a batch; what is done by then stays."""
-        return JsonResponse(public_fields(_require(self._queue).cancel(request.path_params["id"])))
+        return JsonResponse(public_fields(self._queue.cancel(request.path_params["id"])))
 
 
 def _bounded(receive: Receive) -> Receive:

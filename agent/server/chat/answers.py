@@ -12,8 +12,7 @@ from typing import Any
 from agent import events as ev
 from agent.server.chat.requests import ChatRequest
 from agent.server.http.errors import ApiError, failed
-from agent.server.http.live_stream import sse_data
-from agent.server.responses.sse import StreamEncoder
+from agent.server.responses.sse import StreamEncoder, sse_data
 from tools.version import program_version
 
 PART_SEPARATOR = "\n\n"
@@ -25,8 +24,6 @@ class ChatAnswer(StreamEncoder):
 
     def __init__(self, chat: ChatRequest) -> None:
         self.with_usage = chat.with_usage
-        self.legacy = bool(chat.functions)
-        """Whether the client knows one ``function_call`` in place of ``tool_calls``."""
         self._metadata = chat.metadata
         self._service_tier = None if chat.service_tier is None else {"service_tier": "default"}
 
@@ -101,9 +98,7 @@ class ChatAnswer(StreamEncoder):
         }
         if reasoning:
             message |= _reasoning(PART_SEPARATOR.join(reasoning))
-        if calls and self.legacy:
-            message["function_call"] = calls[0]["function"]
-        elif calls:
+        if calls:
             message["tool_calls"] = calls
         return {
             "index": index,
@@ -117,7 +112,7 @@ class ChatAnswer(StreamEncoder):
         if response.status == "incomplete":
             return "length"
         if any(is_client_call(item, response) for item in response.output):
-            return "function_call" if self.legacy else "tool_calls"
+            return "tool_calls"
         return "stop"
 
 
@@ -199,8 +194,6 @@ class ChatChunkEncoder:
                 return b""
 
     def _call_delta(self, item_id: str, call: Mapping[str, Any]) -> bytes:
-        if self._answer.legacy:
-            return self._chunk({"function_call": call["function"]})
         return self._chunk({"tool_calls": [{"index": self._call_indexes[item_id], **call}]})
 
     def _chunk(

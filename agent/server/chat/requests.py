@@ -3,7 +3,7 @@ https://platform.openai.com/docs/api-reference/chat/create, each done or refused
 ``reasoning_content``, ``reasoning``, ``top_k``, ``min_p``, ``repeat_penalty`` of other servers."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, StringConstraints
@@ -12,6 +12,7 @@ from agent.server.http.errors import invalid, missing, unsupported
 from agent.server.input import schemas
 from agent.server.input.translation import Translation
 from agent.server.input.turn_options import INCLUDE_LOGPROBS
+from agent.server.responses.service import ResponseService
 from agent.util.images import CANNOT_SEE
 
 MAX_CHOICES = 16
@@ -80,17 +81,17 @@ class ChatContentPart(schemas.RequestModel):
 class ChatMessage(schemas.RequestModel):
     """A message; an assistant's may have reasoning and calls, a tool's answers the call of its id."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[ChatContentPart] | None = None
     name: str | None = None
-    """A user's name is put before the text, a function's is the called one; others are ignored."""
+    """A user's name is put before the text; others are ignored."""
     refusal: str | None = None
     audio: Any = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     """The same; of two different ones this is read."""
     tool_calls: list[ChatToolCall] | None = None
-    function_call: CalledFunction | None = None
+    function_call: Any = None
     tool_call_id: str | None = None
 
 
@@ -118,14 +119,6 @@ class ChatToolChoice(schemas.RequestModel):
     server_label: str | None = None
     mode: Literal["auto", "required"] | None = None
     tools: list[dict[str, Any]] | None = None
-
-
-class LegacyFunction(schemas.RequestModel):
-    """A function of ``functions``, which ``tools`` has replaced."""
-
-    name: schemas.ToolName
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
 
 
 class ResponseFormat(schemas.RequestModel):
@@ -167,8 +160,8 @@ class ChatRequest(schemas.SamplingFields):
     tools: list[dict[str, Any]] | None = None
     tool_choice: Literal["none", "auto", "required"] | ChatToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    functions: list[LegacyFunction] | None = None
-    function_call: Literal["none", "auto"] | ToolReference | None = None
+    functions: Any = None
+    function_call: Any = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: schemas.OutputLimit = None
@@ -211,9 +204,9 @@ class ChatRequest(schemas.SamplingFields):
 class ChatTranslation(Translation[ChatRequest]):
     """A chat completion as a request of the Responses API, for each choice one."""
 
-    def __init__(self, value: dict[str, Any], *, has_browser: bool, lenient: bool) -> None:
-        self._has_browser = has_browser
-        super().__init__(ChatRequest, value, lenient=lenient)
+    def __init__(self, value: dict[str, Any], service: ResponseService) -> None:
+        self._has_browser = service.has_browser
+        super().__init__(ChatRequest, value, lenient=service.options.lenient)
         seed, count = self.sent.seed, self.sent.n or 1
         seeds = [None if seed is None else (seed + i) % SEED_COUNT for i in range(count)]
         self.requests = [self.request.model_copy(update={"seed": each}) for each in seeds]
@@ -226,8 +219,7 @@ class ChatTranslation(Translation[ChatRequest]):
             "input": self._input_items(),
             "tools": _tools(chat),
             "tool_choice": _tool_choice(chat),
-            # The older message has one call.
-            "parallel_tool_calls": False if chat.functions else chat.parallel_tool_calls,
+            "parallel_tool_calls": chat.parallel_tool_calls,
             "max_output_tokens": chat.max_completion_tokens or chat.max_tokens,
             "reasoning": {
                 "effort": chat.reasoning_effort,
@@ -243,8 +235,6 @@ class ChatTranslation(Translation[ChatRequest]):
         for theirs, ours in PARAM_NAMES:
             if param.startswith(theirs):
                 return ours if theirs == "input" else ours + param.removeprefix(theirs)
-        if chat.functions and param in ("tool_choice", "tools"):
-            return {"tool_choice": "function_call", "tools": "functions"}[param]
         if index := re.match(r"tools\[(\d+)\]", param):
             tool = dict(enumerate(chat.tools or ())).get(int(index[1]), {})
             kind, rest = tool.get("type"), param.removeprefix(index[0])
@@ -258,6 +248,11 @@ class ChatTranslation(Translation[ChatRequest]):
         chat = self.sent
         cache, search = chat.prompt_cache_options, chat.web_search_options
         unsupported_fields = {
+            "functions": (chat.functions not in (None, []), "The older form of 'tools'"),
+            "function_call": (
+                chat.function_call not in (None, "none", "auto"),
+                "The older form of 'tools' and 'tool_choice'",
+            ),
             "audio": (chat.audio is not None, "Audio output"),
             "modalities": (
                 chat.modalities not in (None, [], ["text"]),
@@ -282,11 +277,6 @@ class ChatTranslation(Translation[ChatRequest]):
                 self.pass_over(param, unsupported(param, feature))
         if chat.top_logprobs and not chat.logprobs:
             raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs': true.")
-        if chat.functions and chat.tools:
-            message = "'functions' and 'tools' cannot be sent together: send 'tools'."
-            raise invalid("functions", message)
-        if isinstance(chat.function_call, ToolReference) and not chat.functions:
-            raise invalid("function_call", "'function_call' needs 'functions'.")
 
     # --- messages ---
 
@@ -294,21 +284,19 @@ class ChatTranslation(Translation[ChatRequest]):
         messages = self.sent.messages
         newest = newest_prompt([message.role for message in messages])
         items: list[dict[str, Any]] = []
-        legacy_calls: dict[str, str] = {}
-        """call_id of the latest call of each function that came in the older form."""
         for index, message in enumerate(messages):
             param = f"messages[{index}]"
             if message.audio is not None:
                 self.pass_over(f"{param}.audio", unsupported(f"{param}.audio", "Audio"))
             if message.function_call is not None:
-                legacy_calls[message.function_call.name] = f"call_{index}"
-            is_result = message.role in ("tool", "function")
+                where, older = f"{param}.function_call", "The older form of 'tool_calls'"
+                self.pass_over(where, unsupported(where, older))
+            is_result = message.role == "tool"
             is_newest = index >= newest or message.role in ("developer", "system")
             content = self._content(message, param, is_newest=is_newest and not is_result)
             if is_result:
-                call_id = _answered_call(message, param, legacy_calls)
-                item = {"type": "function_call_output", "call_id": call_id, "output": content}
-                items.append(item)
+                item = {"type": "function_call_output", "call_id": message.tool_call_id or ""}
+                items.append({**item, "output": content})
             else:
                 items += _message_items(message, index, content)
         return items
@@ -356,14 +344,6 @@ def newest_prompt(roles: Sequence[str]) -> int:
     return len(roles)
 
 
-def _answered_call(message: ChatMessage, param: str, legacy_calls: Mapping[str, str]) -> str:
-    if message.role == "tool":
-        return message.tool_call_id or ""
-    if (known := legacy_calls.get(message.name or "")) is None:
-        raise invalid(f"{param}.name", f"'{param}.name' names no function that was called before.")
-    return known
-
-
 def _message_items(
     message: ChatMessage, index: int, content: str | list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
@@ -381,9 +361,6 @@ def _message_items(
         else:
             raise missing(f"messages[{index}].tool_calls[{number}].function")
         items.append({"call_id": call.id, **called})
-    if message.function_call is not None:
-        called = message.function_call.model_dump()
-        items.append({"type": "function_call", "call_id": f"call_{index}", **called})
     return items
 
 
@@ -392,7 +369,6 @@ def _message_items(
 
 def _tools(chat: ChatRequest) -> list[dict[str, Any]]:
     tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(chat.tools or ())]
-    tools += [{"type": "function", **one.model_dump()} for one in chat.functions or ()]
     if (search := chat.web_search_options) is not None:
         tools.append({"type": "web_search", "search_context_size": search.search_context_size})
     return tools
@@ -414,13 +390,6 @@ def _tool(tool: dict[str, Any], param: str) -> dict[str, Any]:
 
 
 def _tool_choice(chat: ChatRequest) -> Any:
-    if chat.functions:
-        legacy = chat.function_call
-        return (
-            {"type": "function", "name": legacy.name}
-            if isinstance(legacy, ToolReference)
-            else legacy
-        )
     choice = chat.tool_choice
     if not isinstance(choice, ChatToolChoice):
         return choice

@@ -8,8 +8,7 @@ from starlette.routing import Route
 from agent.server.chat.answers import ChatAnswer
 from agent.server.chat.requests import ChatRequest, ChatTranslation
 from agent.server.http.endpoints import endpoint, route_of
-from agent.server.http.request_body import read_body
-from agent.server.input.parsing import parse_json_object
+from agent.server.http.request_body import read_json
 from agent.server.responses.answer_schemas import ChatCompletion, ChatCompletionChunk
 from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import EventStream, final_response
@@ -26,11 +25,7 @@ def route(service: ResponseService) -> Route:
     )
     async def create(request: Request) -> Response:
         """POST /v1/chat/completions: the older API; docs/chat.md says what each field does."""
-        chat = ChatTranslation(
-            parse_json_object(await read_body(request, service.body_budget)),
-            has_browser=service.has_browser,
-            lenient=service.options.lenient,
-        )
+        chat = ChatTranslation(await read_json(request, service.body_budget), service)
         answer = ChatAnswer(chat.sent)
 
         async def begin() -> list[Turn]:

@@ -55,5 +55,5 @@ def route_of(function: Any) -> Route:
 
 
 def routes_of(handlers: object) -> list[Route]:
-    methods = [getattr(handlers, name) for name in vars(type(handlers))]
-    return [route_of(method) for method in methods if hasattr(method, "declared")]
+    declared = [n for n, member in vars(type(handlers)).items() if hasattr(member, "declared")]
+    return [route_of(getattr(handlers, name)) for name in declared]

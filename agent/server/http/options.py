@@ -38,6 +38,6 @@ class ServerOptions:
     page: bool = True
     """Whether browsers get a page at ``/``."""
     keepalive_seconds: float = 10.0
-    """The longest silence of a stream (`agent.server.http.live_stream`)."""
+    """The longest silence of a stream (`agent.server.responses.sse`)."""
     max_body_bytes: int = MAX_BODY_MIB * MIB_BYTES
     """Longest body of a request, and longest message of a WebSocket."""

@@ -7,8 +7,9 @@ import logging
 import time
 import zlib
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
+import pydantic_core
 from starlette.requests import Request
 
 from agent.server.http.errors import ApiError, body_too_large, rate_limited
@@ -111,6 +112,23 @@ async def read_body(request: Request, budget: BodyBudget) -> bytearray:
             raise body_too_large(max_bytes)
         await check_json_size(body)
     return body
+
+
+def parse_json_object(body: bytes | bytearray) -> dict[str, Any]:
+    """Parse a body that has to be a JSON object. Raises ApiError."""
+    try:
+        value = pydantic_core.from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        message = f"The body of the request is not valid JSON: {error}."
+        raise ApiError(400, message, code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, "The body of the request must be a JSON object.", code="invalid_type")
+    return value
+
+
+async def read_json(request: Request, budget: BodyBudget) -> dict[str, Any]:
+    """Read a body that has to be a JSON object, within the limits of `read_body`. Raises ApiError."""
+    return parse_json_object(await read_body(request, budget))
 
 
 def _decoder(encoding: str, max_bytes: int) -> Callable[[bytes | None], bytes] | None:

@@ -64,20 +64,12 @@ from agent.util.images import CANNOT_SEE
 from tools.builtin.browser.extraction import PdfText
 from tools.types import Tool
 
-UNSEEN_REASONS = {
-    "input_image": CANNOT_SEE,
-    "input_file": "this server could not read it",
-    "input_audio": "this model cannot hear",
+UNSEEN_PARTS = {
+    "input_image": ("an image", CANNOT_SEE),
+    "input_file": ("a file", "this server could not read it"),
+    "input_audio": ("a recording", "this model cannot hear"),
 }
-"""Types of content parts that the model cannot read, and why."""
-UNSEEN_PLACEHOLDERS = {
-    kind: f"[There was {what} here; {UNSEEN_REASONS[kind]}.]"
-    for kind, what in (
-        ("input_image", "an image"),
-        ("input_file", "a file"),
-        ("input_audio", "a recording"),
-    )
-}
+"""Types of content parts that the model cannot read: what they are, and why."""
 UNREADABLE_SUMMARY = "[There was a summary of earlier messages here; this server cannot read it.]"
 NO_PDFS: Mapping[str, PdfText] = MappingProxyType({})
 _INPUT_ITEM: TypeAdapter[schemas.InputItem] = TypeAdapter(schemas.InputItem)
@@ -305,7 +297,7 @@ class ItemReader:
 
     def add(self, item: schemas.InputItem, param: str, *, is_newest: bool = True) -> None:
         """Add an item. ``is_newest``: content that cannot be read may be refused. Raises ApiError."""
-        history, add = self.history, self.history.messages.append
+        history = self.history
         add_tools(history.added_tools, item)
         if isinstance(item, schemas.InputAdditionalTools):
             return
@@ -313,26 +305,10 @@ class ItemReader:
             history.configure(item)
             return
         if isinstance(item, schemas.InputMessage):
-            for call_id in [each for each in history.pending_calls if each in self._abandoned]:
-                add(_no_result(history.pending_calls.pop(call_id)))
-        if isinstance(item, schemas.InputMessage) and item.role in ("developer", "system"):
-            text = self._message_text(item, param, self._refuse_unseen)
-            if self._leading:
-                history.instructions.append(text)
-            else:
-                add(Developer(text))
+            self._add_message(item, param, is_newest=is_newest)
             return
         self._leading = False
         match item:
-            case schemas.InputMessage(role="user", phase="commentary"):
-                text = self._message_text(item, param, self._refuse_unseen and is_newest)
-                add(Steering(text))
-            case schemas.InputMessage(role="user"):
-                add(User(self._message_text(item, param, self._refuse_unseen and is_newest)))
-            case schemas.InputMessage(phase=phase):
-                text = self._message_text(item, param, False)
-                if text and text != CALL_HEDGE:  # which the model has not written
-                    add(_UnphasedAssistant(text) if phase is None else Assistant(text, phase))
             case schemas.InputReasoning():
                 self._add_reasoning(item, param)
             case schemas.InputFunctionCall(call_id=call_id, arguments=text):
@@ -368,9 +344,32 @@ class ItemReader:
             case _:
                 pass  # a web search: its results are in the message after it
 
+    def _add_message(self, item: schemas.InputMessage, param: str, *, is_newest: bool) -> None:
+        history, add = self.history, self.history.messages.append
+        for call_id in [each for each in history.pending_calls if each in self._abandoned]:
+            add(_no_result(history.pending_calls.pop(call_id)))
+        may_refuse = {"user": is_newest, "assistant": False}.get(item.role, True)
+        text = self._content_text(
+            item.content,
+            f"{param}.content",
+            refuse_unseen=self._refuse_unseen and may_refuse,
+            refuse_unknown=self._refuse_unseen,
+        )
+        if item.role in ("developer", "system"):
+            if self._leading:
+                history.instructions.append(text)
+            else:
+                add(Developer(text))
+            return
+        self._leading = False
+        if item.role == "user":
+            add(Steering(text) if item.phase == "commentary" else User(text))
+        elif text and text != CALL_HEDGE:  # which the model has not written
+            add(_UnphasedAssistant(text) if item.phase is None else Assistant(text, item.phase))
+
     def _add_reasoning(self, item: schemas.InputReasoning, param: str) -> None:
         try:
-            text = _reasoning_text(item, param)
+            text = self._reasoning_text(item, param)
         except ApiError as error:
             if self._refuse_unseen:
                 self.history.messages.append(UnreadableReasoning("", error))
@@ -385,7 +384,7 @@ class ItemReader:
         again = item.type == "custom_tool_call_output"
         late = self._missing_result(item.call_id)
         name = self._call_name(item.call_id, param, again=again)
-        text = _content_text(item.output, f"{param}.output", self._pdfs)
+        text = self._content_text(item.output, f"{param}.output")
         self._add_result(item.call_id, ToolResultMessage(name, text, True, late))
 
     def _add_summary(self, token: str, param: str) -> None:
@@ -396,15 +395,6 @@ class ItemReader:
                 raise
             self.unread, text = True, UNREADABLE_SUMMARY
         self.history.messages.append(Developer(text))
-
-    def _message_text(self, item: schemas.InputMessage, param: str, refuse_unseen: bool) -> str:
-        return _content_text(
-            item.content,
-            f"{param}.content",
-            self._pdfs,
-            refuse_unseen=refuse_unseen,
-            refuse_unknown=self._refuse_unseen,
-        )
 
     def _add_foreign(self, item: schemas.InputForeignItem, param: str) -> None:
         if item.type not in CALLS:
@@ -495,6 +485,64 @@ class ItemReader:
             ToolResultMessage(name, f"the user refused the call{why}", failed=True)
         )
 
+    # --- texts ---
+
+    def _reasoning_text(self, item: schemas.InputReasoning, param: str) -> str:
+        """The text of a resent reasoning item; where nothing else can be read, that of its summary."""
+        if text := self._content_text(item.content or [], f"{param}.content"):
+            return text
+        summary = "\n\n".join(part.text or "" for part in item.summary or ())
+        if not item.encrypted_content:
+            return summary
+        try:
+            return decode_reasoning(item.encrypted_content)
+        except ValueError:
+            if summary:
+                return summary
+            message = (
+                "The reasoning item was not made by this server, so it cannot be read:"
+                " leave it out."
+            )
+            param = f"{param}.encrypted_content"
+            raise invalid(param, message, "invalid_encrypted_content") from None
+
+    def _content_text(
+        self,
+        content: str | Sequence[schemas.ContentPart],
+        param: str,
+        *,
+        refuse_unseen: bool = False,
+        refuse_unknown: bool = True,
+    ) -> str:
+        if isinstance(content, str):
+            return content
+        return "\n".join(
+            self._part_text(part, f"{param}[{index}]", refuse_unseen)
+            for index, part in enumerate(content)
+            if refuse_unknown or part.type in KNOWN_PART_TYPES
+        )
+
+    def _part_text(self, part: schemas.ContentPart, param: str, refuse_unseen: bool) -> str:
+        if part.type == "refusal":
+            return part.refusal or ""
+        if part.type in UNSEEN_PARTS:
+            what, why = UNSEEN_PARTS[part.type]
+            try:
+                if part.type == "input_file":
+                    return file_text(part, param, self._pdfs)
+                message = f"Unsupported content: {why}."
+                raise invalid(f"{param}.type", message, "unsupported_value")
+            except ApiError:
+                if refuse_unseen:
+                    raise
+                return f"[There was {what} here; {why}.]"
+        if part.type not in TEXT_PART_TYPES:
+            known = ", ".join(KNOWN_PART_TYPES)
+            raise invalid(f"{param}.type", f"'{param}.type' is not one of {known}.")
+        if part.text is None:
+            raise missing(f"{param}.text")
+        return part.text
+
 
 def _unnamed_call(kind: str) -> str:
     """The call_id of a call that has none, and of its output."""
@@ -548,12 +596,8 @@ def infer_phases(messages: Sequence[Message]) -> list[Message]:
     return result[::-1]
 
 
-def ends_turn(messages: Sequence[Message]) -> bool:
-    """Whether the reasoning before these messages belongs to a finished turn."""
-    return any(map(_ends_turn, messages))
-
-
-def _ends_turn(message: Message) -> bool:
+def ends_turn(message: Message) -> bool:
+    """Whether the reasoning before a message belongs to a finished turn."""
     final = isinstance(message, Assistant) and message.phase == "final_answer"
     return final or isinstance(message, User)
 
@@ -561,71 +605,12 @@ def _ends_turn(message: Message) -> bool:
 def _without_old_reasoning(messages: Sequence[Message]) -> list[Message]:
     """Drop the reasoning of finished turns, as gpt-oss was trained ("Handling reasoning output in
     subsequent sampling" in https://cookbook.openai.com/articles/openai-harmony)."""
-    last = max((i for i, message in enumerate(messages) if _ends_turn(message)), default=-1)
+    last = max((i for i, message in enumerate(messages) if ends_turn(message)), default=-1)
     return [
         message
         for index, message in enumerate(messages)
         if index > last or not isinstance(message, ReasoningMessage)
     ]
-
-
-def _reasoning_text(item: schemas.InputReasoning, param: str) -> str:
-    """The text of a resent reasoning item; where nothing else can be read, what its summary says."""
-    if text := _content_text(item.content or [], f"{param}.content"):
-        return text
-    summary = "\n\n".join(part.text or "" for part in item.summary or ())
-    if not item.encrypted_content:
-        return summary
-    try:
-        return decode_reasoning(item.encrypted_content)
-    except ValueError:
-        if summary:
-            return summary
-        message = (
-            "The reasoning item was not made by this server, so it cannot be read: leave it out."
-        )
-        param = f"{param}.encrypted_content"
-        raise invalid(param, message, "invalid_encrypted_content") from None
-
-
-def _content_text(
-    content: str | Sequence[schemas.ContentPart],
-    param: str,
-    pdfs: Mapping[str, PdfText] = NO_PDFS,
-    *,
-    refuse_unseen: bool = False,
-    refuse_unknown: bool = True,
-) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(
-        _part_text(part, f"{param}[{index}]", pdfs, refuse_unseen)
-        for index, part in enumerate(content)
-        if refuse_unknown or part.type in KNOWN_PART_TYPES
-    )
-
-
-def _part_text(
-    part: schemas.ContentPart, param: str, pdfs: Mapping[str, PdfText], refuse_unseen: bool
-) -> str:
-    if part.type == "refusal":
-        return part.refusal or ""
-    if part.type in UNSEEN_PLACEHOLDERS:
-        try:
-            if part.type == "input_file":
-                return file_text(part, param, pdfs)
-            message = f"Unsupported content: {UNSEEN_REASONS[part.type]}."
-            raise invalid(f"{param}.type", message, "unsupported_value")
-        except ApiError:
-            if refuse_unseen:
-                raise
-            return UNSEEN_PLACEHOLDERS[part.type]
-    if part.type not in TEXT_PART_TYPES:
-        known = ", ".join(KNOWN_PART_TYPES)
-        raise invalid(f"{param}.type", f"'{param}.type' is not one of {known}.")
-    if part.text is None:
-        raise missing(f"{param}.text")
-    return part.text
 
 
 def _error_text(error: object) -> str:

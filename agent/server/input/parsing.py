@@ -9,12 +9,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-import pydantic_core
 from pydantic import BaseModel, ValidationError
 
 from agent.server.http.errors import (
     FOREIGN_TAG,
-    ApiError,
     FieldPath,
     client_param,
     client_params,
@@ -23,6 +21,7 @@ from agent.server.http.errors import (
     invalid,
     param_name,
 )
+from agent.server.http.request_body import parse_json_object
 from agent.server.input.listed_items import ITEM_FIELDS, KNOWN_PART_TYPES, PART_FIELDS, PART_LISTS
 from agent.server.input.schemas import (
     ITEM_MODELS,
@@ -74,7 +73,7 @@ def request_from_object(
     ignored, dropped = unknown_item_fields(value.get("input")), list[str]()
     if lenient:
         ignored += unknown_parts(value.get("input"))
-        value, dropped = drop_ignorable(CreateResponse, value, _UNION_TAGS)
+        value, dropped = _drop_ignorable(CreateResponse, value)
     with client_params(dropped):
         request = _validated(CreateResponse, value)
     if not lenient:
@@ -84,18 +83,6 @@ def request_from_object(
     origin.ignored, origin.dropped = (*ignored, *dropped), tuple(dropped)
     origin.refuses_unseen = not lenient
     return request
-
-
-def parse_json_object(body: bytes | bytearray) -> dict[str, Any]:
-    """Parse a body that has to be a JSON object. Raises ApiError."""
-    try:
-        value = pydantic_core.from_json(body, allow_inf_nan=False)
-    except ValueError as error:
-        message = f"The body of the request is not valid JSON: {error}."
-        raise ApiError(400, message, code="invalid_json") from None
-    if not isinstance(value, dict):
-        raise ApiError(400, "The body of the request must be a JSON object.", code="invalid_type")
-    return value
 
 
 def validate(kind: type[RequestT], value: dict[str, Any]) -> RequestT:
@@ -109,7 +96,7 @@ def without_unknown_values(
 ) -> tuple[dict[str, Any], list[str]]:
     """A body without values and kinds that the model lacks, and their paths. Raises ApiError."""
     _check_sizes(value)
-    return drop_ignorable(kind, value, _UNION_TAGS, extra="ignore")
+    return _drop_ignorable(kind, value, extra="ignore")
 
 
 def _validated(
@@ -164,12 +151,8 @@ def has_few_values(value: object, most: int) -> bool:
     return not pending
 
 
-def drop_ignorable(
-    kind: type[BaseModel],
-    value: dict[str, Any],
-    tags: frozenset[str],
-    *,
-    extra: Literal["ignore"] | None = None,
+def _drop_ignorable(
+    kind: type[BaseModel], value: dict[str, Any], *, extra: Literal["ignore"] | None = None
 ) -> tuple[dict[str, Any], list[str]]:
     """Copy a body without fields, values and kinds of items that the model does not have; return the
     paths of these. ``extra``: "ignore" keeps unknown fields."""
@@ -178,9 +161,7 @@ def drop_ignorable(
         try:
             kind.model_validate(value, extra=extra)
         except ValidationError as error:
-            faults = [
-                (field_path(details["loc"], tags), details["type"]) for details in error.errors()
-            ]
+            faults = [(field_path(e["loc"], _UNION_TAGS), e["type"]) for e in error.errors()]
             paths = {
                 path
                 for path, fault in faults

@@ -5,7 +5,7 @@ is one."""
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from agent.conversation.conversation import Conversation
@@ -30,38 +30,16 @@ MAX_CACHE_BYTES = 128 * 1024 * 1024
 PRUNE_INTERVAL_SECONDS = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class StoredResponse:
-    """A response that has ended, with the conversation as it was then."""
-
-    response: Response
-    conversation: Conversation
-    history: InputHistory
-    inputs: tuple[dict[str, Any], ...] = ()
-    """The request's input items, as ``/input_items`` lists them."""
-    request_bytes: int = 0
-    events: bytes = b""
-    """The stream of a background response (`agent.store.event_codec`)."""
-    owner: str = ""
-    """The mark of the client that owns it (`agent.server.http.clients`)."""
-
-    @property
-    def bytes(self) -> int:
-        """About how much memory it takes."""
-        return (
-            TOKEN_ID_BYTES * sum(len(entry.ids) for entry in self.conversation.entries)
-            + self.request_bytes
-            + len(self.events)
-            + LOGPROB_BYTES * (1 + self.response.top_logprobs) * self._logprobs()
-        )
-
-    def _logprobs(self) -> int:
-        messages = (item for item in self.response.output if isinstance(item, MessageItem))
-        return sum(len(part.logprobs) for message in messages for part in message.content)
-
-    def continued(self) -> Conversation:
-        entries = [replace(entry) for entry in self.conversation.entries]
-        return replace(self.conversation, entries=entries, unanswered=[])
+def memory_bytes(turn: ServedTurn) -> int:
+    """About how much memory a response takes."""
+    messages = (item for item in turn.response.output if isinstance(item, MessageItem))
+    logprobs = sum(len(part.logprobs) for message in messages for part in message.content)
+    return (
+        TOKEN_ID_BYTES * sum(len(entry.ids) for entry in turn.conversation.entries)
+        + int(turn.served["request_bytes"])
+        + len(turn.events)
+        + LOGPROB_BYTES * (1 + turn.response.top_logprobs) * logprobs
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +67,7 @@ def with_encrypted_reasoning(response: Response) -> Response:
 def served_json(
     history: InputHistory, inputs: Sequence[dict[str, Any]], request_bytes: int, owner: str
 ) -> dict[str, Any]:
-    """Return the data that the store keeps with a response for `from_served_turn`."""
+    """Return the data that the store keeps with a response for `history_of`."""
     return {
         "history": {
             "instructions": history.instructions,
@@ -108,28 +86,25 @@ def served_json(
     }
 
 
-def from_served_turn(turn: ServedTurn) -> StoredResponse:
-    history, response = turn.served["history"], turn.response
-    return StoredResponse(
-        response,
-        turn.conversation,
-        InputHistory(
-            [],
-            history["instructions"],
-            history["calls"],
-            set(history["listed"]),
-            {values[0]: ApprovedCall(*values) for values in history["asked"]},
-            pending_calls=history.get("unanswered", {}),
-            answered_calls=set(history.get("answered", ())),
-            added_tools=tools_from_json(history.get("tools", ())),
-            effort=history.get("effort"),
-            text_format=(form := history.get("text_format")) and TextFormat.model_validate(form),
-        ),
-        tuple(turn.served["inputs"]),
-        turn.served["request_bytes"],
-        turn.events,
-        turn.served.get("owner", ""),
+def history_of(turn: ServedTurn) -> InputHistory:
+    history = turn.served["history"]
+    return InputHistory(
+        [],
+        history["instructions"],
+        history["calls"],
+        set(history["listed"]),
+        {values[0]: ApprovedCall(*values) for values in history["asked"]},
+        pending_calls=history.get("unanswered", {}),
+        answered_calls=set(history.get("answered", ())),
+        added_tools=tools_from_json(history.get("tools", ())),
+        effort=history.get("effort"),
+        text_format=(form := history.get("text_format")) and TextFormat.model_validate(form),
     )
+
+
+def owns(turn: ServedTurn) -> bool:
+    """Whether a response is the current client's."""
+    return current_client().owns(turn.served.get("owner", ""))
 
 
 class ResponseCache:
@@ -143,38 +118,38 @@ class ResponseCache:
     ) -> None:
         """``max_responses``: None chooses by whether there is a store."""
         self.store = store
-        self._responses: OrderedDict[str, StoredResponse] = OrderedDict()
+        self._responses: OrderedDict[str, ServedTurn] = OrderedDict()
         default = MAX_RESPONSES if store is None else MAX_CACHED_RESPONSES
         self._max_responses = max_responses or default
         self._max_bytes, self._bytes = max_bytes, 0
         self._pruned_at = time.monotonic()
 
-    def add(self, stored: StoredResponse) -> None:
+    def add(self, stored: ServedTurn) -> None:
         if self.store is not None:
             self.store.store.submit(self.store.prune_bytes)
         self._evict(stored.response.id)
         self._responses[stored.response.id] = stored
-        self._bytes += stored.bytes
+        self._bytes += memory_bytes(stored)
         while len(self._responses) > 1 and (
             len(self._responses) > self._max_responses or self._bytes > self._max_bytes
         ):
             self._evict(next(iter(self._responses)))
 
-    async def find(self, response_id: str) -> StoredResponse | None:
+    async def find(self, response_id: str) -> ServedTurn | None:
         """A response of the current client, from memory or from the store; None if there is none."""
         if (stored := self._responses.get(response_id)) is not None:
             self._responses.move_to_end(response_id)
         elif (store := self.store) is not None:
-            stored = await store.store.run(lambda: _read(store, response_id))
+            stored = await store.store.run(lambda: store.find(response_id))
             if stored is not None and stored.response.status not in ("queued", "in_progress"):
                 self.add(stored)
-        return stored if stored is not None and current_client().owns(stored.owner) else None
+        return stored if stored is not None and owns(stored) else None
 
     async def delete(self, response_id: str) -> bool:
         """Delete a response of the current client from memory and store; False if there is none.
         Raises sqlite3.Error."""
         stored, store, client = self._responses.get(response_id), self.store, current_client()
-        if stored is not None and not client.owns(stored.owner):
+        if stored is not None and not owns(stored):
             return False
 
         def delete() -> bool:
@@ -189,7 +164,7 @@ class ResponseCache:
         stored = self._responses.pop(response_id, None)
         if stored is None:
             return False
-        self._bytes -= stored.bytes
+        self._bytes -= memory_bytes(stored)
         return True
 
     def evict_conversation(self, conversation_id: str) -> None:
@@ -205,10 +180,10 @@ class ResponseCache:
         output = stored.response.output if stored is not None else ()
         return next((item for item in output if item.id == item_id), None)
 
-    async def response_with(self, item_id: str) -> StoredResponse | None:
+    async def response_with(self, item_id: str) -> ServedTurn | None:
         for stored in self._responses.values():
             has_item = any(item.id == item_id for item in stored.response.output)
-            if has_item and current_client().owns(stored.owner):
+            if has_item and owns(stored):
                 return stored
         if (store := self.store) is None:
             return None
@@ -221,8 +196,3 @@ class ResponseCache:
         if self.store is not None and now - self._pruned_at > PRUNE_INTERVAL_SECONDS:
             self._pruned_at = now
             self.store.store.submit(self.store.try_prune)
-
-
-def _read(store: ResponseStore, response_id: str) -> StoredResponse | None:
-    turn = store.find(response_id)
-    return None if turn is None else from_served_turn(turn)

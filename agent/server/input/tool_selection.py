@@ -50,10 +50,6 @@ class SelectedTools:
     """Types of tools in the request that cannot run here; they are not declared to the model."""
 
 
-def server_labels(declared: Sequence[DeclaredTool]) -> list[str]:
-    return [one.tool.server_label for one in declared if isinstance(one.tool, schemas.RequestMcp)]
-
-
 def without_calls(
     request: schemas.CreateResponse, declared: list[DeclaredTool], *, lenient: bool
 ) -> tuple[schemas.CreateResponse, list[DeclaredTool]]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent import events as ev
+from agent.engine.protocol import Sampling
 from agent.formats.protocol import Effort
 from agent.runtime.runtime import Runtime
 from agent.server.http.clients import current_client
@@ -15,6 +16,7 @@ from agent.server.input.schemas import (
     CreateResponse,
     RequestReasoning,
     RequestText,
+    SamplingFields,
     TextFormat,
     ToolChoice,
 )
@@ -51,12 +53,6 @@ def turn_options(
 ) -> TurnOptions:
     """Build the options of a turn; a request can lower the operator's ``defaults``, not raise them.
     ``tools``: those that ``tool_choice`` leaves. Raises ApiError."""
-    sampling = {
-        name: value for name in SAMPLING_FIELDS if (value := getattr(request, name)) is not None
-    }
-    if request.logit_bias:
-        biases = request.logit_bias.items()
-        sampling["logit_bias"] = tuple((int(token), bias) for token, bias in biases)
     reasoning = request.reasoning or RequestReasoning()
     effort, budget = history.effort or reasoning.effort, reasoning.max_tokens
     style = reasoning.summary or reasoning.generate_summary
@@ -71,7 +67,7 @@ def turn_options(
         effort=EFFORTS[effort] if effort else defaults.effort,
         reasoning_summary=style and ("concise" if style == "concise" else "detailed"),
         encrypted_reasoning=INCLUDE_REASONING in include,
-        sampling=replace(defaults.sampling, **sampling),
+        sampling=sampling_of(request, defaults.sampling),
         stop=stop_texts(request.stop),
         max_output_tokens=_lower(request.max_output_tokens, defaults.max_output_tokens),
         max_reasoning_tokens=_lower(budget, defaults.max_reasoning_tokens),
@@ -101,6 +97,16 @@ def turn_options(
         streamed=request.stream is True or bool(request.stop),  # read as they come
         compact=request.truncation == "auto" or by_default,
     )
+
+
+def sampling_of(request: SamplingFields, defaults: Sampling) -> Sampling:
+    sampling = {
+        name: value for name in SAMPLING_FIELDS if (value := getattr(request, name)) is not None
+    }
+    if request.logit_bias:
+        biases = request.logit_bias.items()
+        sampling["logit_bias"] = tuple((int(token), bias) for token, bias in biases)
+    return replace(defaults, **sampling)
 
 
 def stop_texts(stop: str | list[str] | None) -> tuple[str, ...]:

@@ -4,9 +4,7 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from io import TextIOWrapper
 
 import anyio
@@ -95,9 +93,9 @@ async def _serve_http(
         # AccessMiddleware checks hosts and origins, as for the other endpoints.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
-    ending = asyncio.Event()
+    streams = set[anyio.CancelScope]()
     guarded = AccessMiddleware(
-        _with_ending_streams(app, ending),
+        _with_ending_streams(app, streams),
         clients=Clients((options.api_key or "",)),
         loopback_only=is_loopback(options.host),
         origins=(),
@@ -106,42 +104,32 @@ async def _serve_http(
         guarded, log_config=None, access_log=False, timeout_graceful_shutdown=drain_seconds
     )
     echo(f"MCP at {base_url(listener).removesuffix('/v1')}/mcp (Ctrl-C stops)", file=sys.stderr)
-    http = _HttpServer(config, (ending.set, server.subscriptions.close))
-    stop_on_signals(partial(setattr, http, "should_exit", True))
+    http = QuietServer(config)
+
+    def stop(_: int) -> None:
+        http.should_exit = True
+        server.subscriptions.close()
+        for stream in streams:  # they only wait
+            stream.cancel()
+
+    stop_on_signals(stop)
     await http.serve([listener])
 
 
-def _with_ending_streams(app: ASGIApp, ending: asyncio.Event) -> ASGIApp:
-    """End responses to GET at an event: streams with what the server says outside of calls."""
+def _with_ending_streams(app: ASGIApp, streams: set[anyio.CancelScope]) -> ASGIApp:
+    """Let responses to GET be ended: streams with what the server says outside of calls."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "GET":
             await app(scope, receive, send)
             return
-        answering = asyncio.ensure_future(app(scope, receive, send))
-        ended = asyncio.ensure_future(ending.wait())
-        try:
-            await asyncio.wait((answering, ended), return_when=asyncio.FIRST_COMPLETED)
-            if answering.done():
-                answering.result()
-                return
-        finally:
-            ended.cancel()
-            answering.cancel()
-        await asyncio.wait((answering,))
-        await send({"type": "http.response.body"})
+        with anyio.CancelScope() as stream:
+            streams.add(stream)
+            try:
+                await app(scope, receive, send)
+            finally:
+                streams.discard(stream)
+        if stream.cancelled_caught:
+            await send({"type": "http.response.body"})
 
     return answer
-
-
-class _HttpServer(QuietServer):
-    """Ends what only waits, as it shuts down."""
-
-    def __init__(self, config: uvicorn.Config, on_shutdown: Sequence[Callable[[], None]]) -> None:
-        super().__init__(config)
-        self._on_shutdown = on_shutdown
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for function in self._on_shutdown:
-            function()
-        await super().shutdown(sockets)

@@ -15,14 +15,13 @@ from agent import events as ev
 from agent.server.chat.answers import failure, is_client_call
 from agent.server.http.errors import ApiError
 from agent.server.http.json_response import anthropic_error
-from agent.server.http.live_stream import sse_data
 from agent.server.messages.blocks import CODE_TOOL
 from agent.server.messages.requests import MessagesTranslation
-from agent.server.responses.sse import StreamEncoder
+from agent.server.responses.sse import StreamEncoder, sse_data
 
 
 class MessageAnswer(StreamEncoder):
-    """The body or the events of one request."""
+    """The body or the events of one request, which is answered by one turn."""
 
     done = b""
 
@@ -33,6 +32,9 @@ class MessageAnswer(StreamEncoder):
         self.context_tokens = self.prompt_tokens = 0
         """Tokens of the model's context, where an answer may end, and of the prompt; known when the
         stream begins."""
+        self._index = 0
+        self._skipped = self.prefill_length
+        """Characters of the stream's text that the client has already."""
 
     def message(self, response: ev.Response, content: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -112,8 +114,8 @@ class MessageAnswer(StreamEncoder):
                 return []
         return [{**call, "id": item.id}, {**result, "tool_use_id": item.id}]
 
-    def choice(self, index: int) -> BlockEncoder:
-        return BlockEncoder(self)
+    def choice(self, index: int) -> MessageAnswer:
+        return self
 
     def error(self, error: ApiError, number: int) -> bytes:
         return _event(anthropic_error(error))
@@ -121,29 +123,18 @@ class MessageAnswer(StreamEncoder):
     def keepalive(self, number: int) -> bytes:
         return _event({"type": "ping"})
 
-
-class BlockEncoder:
-    """Writes a turn's events as those of a message."""
-
-    def __init__(self, answer: MessageAnswer) -> None:
-        self._answer, self._index = answer, 0
-        self._skipped = answer.prefill_length
-        """Characters of the text that the client has already."""
-
     def __call__(self, event: ev.OfficialEvent) -> bytes:
         """Write an event; empty if a message has nothing like it."""
         match event:
             case ev.ResponseCreated(response=response):
-                return _event(
-                    {"type": "message_start", "message": self._answer.message(response, [])}
-                )
+                return _event({"type": "message_start", "message": self.message(response, [])})
             case ev.OutputItemAdded(item=ev.ReasoningItem() | ev.MessageItem() as item):
-                (block,) = self._answer.blocks(item)
+                (block,) = self.blocks(item)
                 return self._start(block)
             case ev.OutputItemAdded(item=ev.FunctionCallItem() as item):
-                (block,) = self._answer.blocks(item)
+                (block,) = self.blocks(item)
                 return self._start({**block, "input": {}})
-            case ev.ReasoningTextDelta(delta=delta) if not self._answer.omits_thinking:
+            case ev.ReasoningTextDelta(delta=delta) if not self.omits_thinking:
                 return self._delta("thinking_delta", "thinking", delta)
             case ev.OutputTextDelta(delta=delta):
                 if self._skipped:
@@ -155,9 +146,9 @@ class BlockEncoder:
             case ev.OutputItemDone(item=item):
                 return self._item_done(item)
             case ev.ResponseFailed() | ev.ResponseIncomplete() if error := failure(event.response):
-                return self._answer.error(error, 0)
+                return self.error(error, 0)
             case ev.ResponseCompleted(response=response) | ev.ResponseIncomplete(response=response):
-                end = {"type": "message_delta", "delta": self._answer.stop(response)}
+                end = {"type": "message_delta", "delta": self.stop(response)}
                 usage = _usage(response.usage or ev.Usage())
                 return _event({**end, "usage": usage}) + _event({"type": "message_stop"})
             case _:
@@ -170,7 +161,7 @@ class BlockEncoder:
             case ev.MessageItem() | ev.FunctionCallItem():
                 return self._stop()
         written = b""
-        for block in self._answer.blocks(item):
+        for block in self.blocks(item):
             if "input" in block:
                 written += self._start({**block, "input": {}})
                 text = json.dumps(block["input"], ensure_ascii=False)

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from agent.server.http.endpoints import endpoint
 from agent.server.http.errors import ApiError, PromptTooLongError, missing
 from agent.server.http.json_response import JsonResponse
-from agent.server.http.request_body import read_body
-from agent.server.input.parsing import ignored_header, parse_json_object
+from agent.server.http.request_body import read_json
+from agent.server.input.parsing import ignored_header
 from agent.server.messages.answers import MessageAnswer
 from agent.server.messages.requests import MessagesRequest, MessagesTranslation
 from agent.server.responses.answer_schemas import AnthropicMessage, MessageEvent, MessageTokenCount
@@ -51,15 +51,14 @@ class MessageRoutes:
         """POST /v1/messages/count_tokens: how long the prompt would be; nothing is begun."""
         translation = await self._read(request)
         with self._errors(translation):
-            count = await self._service.count_input_tokens(translation.request)
-        return JsonResponse(
-            {"input_tokens": count}, headers=ignored_header(translation.request.origin.ignored)
-        )
+            count = len(await self._service.prompt_ids(translation.request))
+        ignored = ignored_header(translation.request.origin.ignored)
+        return JsonResponse({"input_tokens": count}, headers=ignored)
 
     async def _read(self, request: Request) -> MessagesTranslation:
         service = self._service
         return MessagesTranslation(
-            parse_json_object(await read_body(request, service.body_budget)),
+            await read_json(request, service.body_budget),
             service.token_memo,
             service.exposed_servers,
             lenient=service.options.lenient,

@@ -1,7 +1,7 @@
 """One choice of ``/v1/completions``: the raw model's text after a prompt, without a turn."""
 
 import codecs
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -10,13 +10,10 @@ from typing import Any
 from agent.engine.forced_tokens import SPEC_FIELD, ForcedTokens
 from agent.engine.protocol import EngineError, Finished, Logprob, Request, Sampling, Tokens
 from agent.formats.protocol import Format
+from agent.observability.metrics import Metrics
 from agent.runtime.runtime import Runtime
 from agent.server.http.clients import Client, current_client
 from agent.turn.stop_sequences import StopSequences, TextPiece
-
-RecordCompletion = Callable[[str, int, int, int], None]
-"""Counts a choice that has ended: its status, and tokens that were read, cached, generated
-(`agent.observability.metrics.Metrics.record_completion`)."""
 
 
 @dataclass(slots=True)
@@ -26,7 +23,7 @@ class CompletionChoice:
     runtime: Runtime
     form: Format
     prompt: Sequence[int]
-    record: RecordCompletion
+    metrics: Metrics
     sampling: Sampling
     max_tokens: int | None
     """None: as many as fit."""
@@ -64,7 +61,8 @@ class CompletionChoice:
             status = "failed"
             raise
         finally:
-            self.record(status, self.prompt_tokens, self.cached_tokens, self.output_tokens)
+            read, cached = self.prompt_tokens, self.cached_tokens
+            self.metrics.record_completion(status, read, cached, self.output_tokens)
 
     async def read(self) -> list[TextPiece]:
         return [piece async for piece in self.pieces()]

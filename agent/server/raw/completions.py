@@ -28,20 +28,15 @@ from agent.server.http.errors import (
     unsupported,
 )
 from agent.server.http.json_response import JsonResponse
-from agent.server.http.live_stream import LiveStream, sse_data
-from agent.server.http.request_body import read_body
-from agent.server.input.parsing import ignored_header, parse_json_object, validate
+from agent.server.http.request_body import read_json
+from agent.server.input.parsing import ignored_header, validate
 from agent.server.input.schemas import SamplingFields
-from agent.server.input.turn_options import SAMPLING_FIELDS, stop_texts
-from agent.server.raw.completion_choices import (
-    CompletionChoice,
-    RecordCompletion,
-    logprobs_object,
-)
+from agent.server.input.turn_options import sampling_of, stop_texts
+from agent.server.raw.completion_choices import CompletionChoice, logprobs_object
 from agent.server.responses.answer_schemas import Completion
 from agent.server.responses.models import ServedModel
 from agent.server.responses.service import ResponseService
-from agent.server.responses.sse import DONE_MESSAGE, wait_disconnected
+from agent.server.responses.sse import DONE_MESSAGE, LiveStream, sse_data, wait_disconnected
 from agent.turn.stop_sequences import TextPiece
 from agent.util.ids import new_id
 
@@ -82,18 +77,14 @@ class CompletionRequest(SamplingFields):
     skip_special_tokens: bool | None = None
 
 
-def route(service: ResponseService, record: RecordCompletion) -> Route:
-    """The route of the oldest API. ``record``: counts its choices."""
-
+def route(service: ResponseService) -> Route:
     @endpoint("POST", "/v1/completions", Completion, stream=Completion, body=CompletionRequest)
     async def create(request: Request) -> Response:
         """POST /v1/completions: text or tokens after a raw prompt; docs/completions.md."""
-        body = validate(
-            CompletionRequest, parse_json_object(await read_body(request, service.body_budget))
-        )
+        body = validate(CompletionRequest, await read_json(request, service.body_budget))
         ignored = ["suffix"] if body.suffix and service.options.lenient else []
         _refuse(body, (await service.models.find(body.model)).runtime, ignored)
-        return CompletionAnswer(service, body, _prompts(body.prompt), record, ignored)
+        return CompletionAnswer(service, body, _prompts(body.prompt), ignored)
 
     return route_of(create)
 
@@ -157,14 +148,12 @@ class CompletionAnswer(Response):
         service: ResponseService,
         body: CompletionRequest,
         prompts: Sequence[str | list[int]],
-        record: RecordCompletion,
-        ignored: Sequence[str] = (),
+        ignored: Sequence[str],
     ) -> None:
         """``ignored``: paths of what is passed over of the request."""
         super().__init__()
         self._more_headers = ignored_header(ignored)
         self._service, self._body, self._prompts = service, body, prompts
-        self._record = record
         self._sent = body.n or 1
         self._candidates = body.best_of or self._sent
         """Number of choices of each prompt, of which the best are sent."""
@@ -249,13 +238,8 @@ class CompletionAnswer(Response):
         """Keep the model loaded for the choices. Raises ApiError."""
         service, body = self._service, self._body
         with service.admit():
-            try:
-                async with service.models.in_use(body.model) as (served, loaded):
-                    yield await self._plan(served, loaded)
-            except EngineBusyError as error:
-                raise rate_limited(str(error)) from error
-            except EngineError as error:
-                raise ApiError(503, str(error), code="model_not_available") from error
+            async with service.models.in_use(body.model) as (served, loaded):
+                yield await self._plan(served, loaded)
 
     async def _plan(self, served: ServedModel, loaded: LoadedModel) -> list[CompletionChoice]:
         runtime = served.runtime
@@ -288,11 +272,7 @@ class CompletionAnswer(Response):
     ) -> CompletionChoice:
         """Choice ``number`` of a prompt: its seed is the request's plus that."""
         body = self._body
-        fields = {
-            name: value for name in SAMPLING_FIELDS if (value := getattr(body, name)) is not None
-        }
-        fields["logit_bias"] = tuple((int(t), b) for t, b in (body.logit_bias or {}).items())
-        sampling = replace(served.defaults.sampling, **fields)
+        sampling = sampling_of(body, served.defaults.sampling)
         if sampling.seed is not None:
             sampling = replace(sampling, seed=(sampling.seed + number) % 2**32)
         max_tokens = None if body.max_tokens == -1 else body.max_tokens
@@ -301,7 +281,7 @@ class CompletionAnswer(Response):
             served.runtime,
             form,
             prompt,
-            self._record,
+            self._service.metrics,
             sampling,
             max_tokens=DEFAULT_MAX_TOKENS if body.max_tokens is None else max_tokens,
             stop=stop_texts(body.stop),

@@ -19,8 +19,8 @@ from agent.engine.protocol import EngineError
 from agent.formats import detect
 from agent.server.http.endpoints import endpoint
 from agent.server.http.json_response import JsonResponse, speaks_anthropic
-from agent.server.http.request_body import read_body
-from agent.server.input.parsing import parse_json_object, validate
+from agent.server.http.request_body import read_json
+from agent.server.input.parsing import validate
 from agent.server.input.schemas import RequestModel
 from agent.server.messages.answers import model_info, model_page
 from agent.server.responses.answer_schemas import ModelChange, ModelObject, ModelPage
@@ -69,7 +69,7 @@ class ModelRoutes:
         return JsonResponse({"success": True})
 
     async def _named(self, request: Request) -> ServedModel:
-        body = parse_json_object(await read_body(request, self._service.body_budget))
+        body = await read_json(request, self._service.body_budget)
         return await self._models.find(validate(ModelName, body).model)
 
     async def _describe(self, models: Sequence[ServedModel]) -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ from agent.server.chat.requests import ChatMessage, ChatTranslation
 from agent.server.http.endpoints import endpoint
 from agent.server.http.errors import invalid
 from agent.server.http.json_response import JsonResponse
-from agent.server.http.request_body import read_body
-from agent.server.input.parsing import RequestT, parse_json_object, validate
+from agent.server.http.request_body import read_json
+from agent.server.input.parsing import RequestT, validate
 from agent.server.input.schemas import RequestModel
 from agent.server.raw.completions import MAX_TOKEN_ID, encode_prompt
 from agent.server.responses.answer_schemas import DetokenizedText, ServerProperties, TokenizedText
@@ -88,11 +88,8 @@ class TokenRoutes:
             raise invalid("prompt", message, "missing_required_parameter")
         if body.messages is not None:
             messages = [message.model_dump(exclude_none=True) for message in body.messages]
-            chat = ChatTranslation(
-                {"model": body.model, "messages": messages, "tools": body.tools},
-                has_browser=self._service.has_browser,
-                lenient=self._service.options.lenient,
-            )
+            value = {"model": body.model, "messages": messages, "tools": body.tools}
+            chat = ChatTranslation(value, self._service)
             with chat.params():
                 return await self._service.prompt_ids(chat.request)
         form = await self._format(body.model)
@@ -144,9 +141,7 @@ class TokenRoutes:
         raise invalid("model", message, "unsupported_parameter")
 
     async def _read(self, kind: type[RequestT], request: Request) -> tuple[RequestT, Runtime]:
-        body = validate(
-            kind, parse_json_object(await read_body(request, self._service.body_budget))
-        )
+        body = validate(kind, await read_json(request, self._service.body_budget))
         return body, (await self._models.find(getattr(body, "model", None))).runtime
 
     async def _format(self, name: str | None) -> Format:

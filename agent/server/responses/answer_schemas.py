@@ -31,6 +31,9 @@ def _deleted(kind: str) -> dict[str, Any]:
     return {"id": str, "object": f"Literal['{kind}']", "deleted": Literal[True]}
 
 
+ErrorFields = _model("ErrorFields", message=str, type=str, param=str | None, code=str | None)
+ErrorAnswer = _model("Error", error="ErrorFields")
+
 # --- chat completions and completions ---
 
 
@@ -76,7 +79,6 @@ ChatMessageAnswer = _model(
     annotations="list[ChatAnnotation]",
     **_REASONING,
     tool_calls=("list[ChatCall] | None", None),
-    function_call=("ChatFunctionCall | None", None),
 )
 ChatDelta = _model(
     "ChatDelta",
@@ -85,11 +87,10 @@ ChatDelta = _model(
     annotations=("list[ChatAnnotation] | None", None),
     **_REASONING,
     tool_calls=("list[ChatCallDelta] | None", None),
-    function_call=("ChatFunctionCall | None", None),
 )
 # A mend: its rule, what the answer does not hold of it, and the call that it changed.
 ChatRepair = _model("ChatRepair", rule=str, text=str, tool_call_id=(str | None, None))
-_FINISH_REASON = Literal["stop", "length", "tool_calls", "function_call"]
+_FINISH_REASON = Literal["stop", "length", "tool_calls"]
 _REPAIRS = ("list[ChatRepair] | None", None)
 ChatChoice = _model(
     "ChatChoice",
@@ -278,7 +279,7 @@ _BATCH_STATUS = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling",
     "cancelled",
 ]  # fmt: skip
-_BATCH_TIMES = (
+BATCH_TIMES = (
     "in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at", "expired_at",
     "cancelling_at", "cancelled_at",
 )  # fmt: skip
@@ -294,7 +295,7 @@ BatchObject = _model(
     output_file_id=str | None,
     error_file_id=str | None,
     created_at=int,
-    **dict.fromkeys(_BATCH_TIMES, int | None),
+    **dict.fromkeys(BATCH_TIMES, int | None),
     request_counts="RequestCounts",
     metadata=dict[str, str] | None,
 )

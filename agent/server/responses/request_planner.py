@@ -15,7 +15,7 @@ import json
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -52,12 +52,13 @@ from agent.server.input.schemas import (
     CreateResponse,
     InputItem,
     InputMcpListTools,
+    RequestMcp,
     RequestText,
 )
 from agent.server.input.stored_responses import (
     Continued,
     ResponseCache,
-    StoredResponse,
+    history_of,
     served_json,
 )
 from agent.server.input.token_memo import TokenMemo, pretokenise
@@ -69,6 +70,7 @@ from agent.server.responses.conversations import (
 )
 from agent.server.responses.models import ServedModel, ServedModels
 from agent.store.event_codec import pack_official
+from agent.store.records import ServedTurn
 from agent.turn.constraints import ANSWER_SUBJECT, UnenforceableSchemaError
 from agent.turn.jobs import SummaryJob, TurnJob
 from agent.turn.loop import Turn
@@ -128,17 +130,10 @@ class TurnPlan:
         size, owner = self.request.origin.sent_bytes, self.client.name
         return served_json(self.history_after(response), self.inputs, size, owner)
 
-    def stored_response(self) -> StoredResponse:
-        response = self.turn.response
-        return StoredResponse(
-            response,
-            self.turn.conversation,
-            self.history_after(response),
-            self.inputs,
-            self.request.origin.sent_bytes,
-            pack_official(self.turn.log.events) if self.background else b"",
-            self.client.name,
-        )
+    def served_turn(self) -> ServedTurn:
+        turn = self.turn
+        events = pack_official(turn.log.events) if self.background else b""
+        return ServedTurn(turn.response, turn.conversation, self.served(turn.response), events)
 
     def remember_tokens(self, memo: TokenMemo) -> None:
         """Remember the ids of what the model wrote, for clients that send it back, but for what is
@@ -225,11 +220,11 @@ class TurnPlanner:
                 for server in brought:
                     host.connect(server.name)
                 # Servers that a request names are waited for, like those that a prompt mentions.
-                own = {*servers} & {*tool_selection.server_labels(declared)}
-                names = {server.name for server in brought}
-                if names | own:
-                    await host.wait_started(names | own)
+                tools = (one.tool for one in declared)
+                if labels := {tool.server_label for tool in tools if isinstance(tool, RequestMcp)}:
+                    await host.wait_started(labels)
                 if brought:
+                    names = {server.name for server in brought}
                     states = [state for state in host.server_states() if state.name in names]
                     refuse_unauthorized(declared, states, _listed_servers(items, continued.history))
                 return await self._plan_on(
@@ -321,10 +316,11 @@ class TurnPlanner:
         stored = await _previous_response(request, cache, vocabulary)
         if stored is None:
             return Continued(Conversation(new_id("conv")), InputHistory(), is_new=True)
-        conversation = stored.continued()
+        entries = [replace(entry) for entry in stored.conversation.entries]
+        conversation = replace(stored.conversation, entries=entries, unanswered=[])
         if stored.response.conversation is not None:  # only turns that name it extend it
             conversation = conversation.branch(new_id("conv"), len(conversation.entries))
-        return Continued(conversation, stored.history)
+        return Continued(conversation, history_of(stored))
 
 
 async def _pretokenise(
@@ -394,7 +390,7 @@ def refuse_contradictions(request: CreateResponse) -> None:
 
 async def _previous_response(
     request: CreateResponse, cache: ResponseCache, current_vocabulary: str
-) -> StoredResponse | None:
+) -> ServedTurn | None:
     previous_id = request.previous_response_id
     if previous_id is None:
         return None
@@ -433,7 +429,7 @@ def _continued_conversation(
     late = any(isinstance(m, ToolResultMessage) and m.late for m in history.messages)
     if request.conversation_id is None and late:
         conversation = conversation.branch(new_id("conv"), len(conversation.entries))
-    if input_items.ends_turn(history.messages):
+    if any(map(input_items.ends_turn, history.messages)):
         conversation.end_turn(format)  # as if its items had been sent again
     return conversation
 

@@ -6,13 +6,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agent.server.http.endpoints import endpoint
-from agent.server.http.errors import ApiError, client_params, invalid
+from agent.server.http.errors import client_params, invalid
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.list_page import as_list, included, list_page, with_included
-from agent.server.http.request_body import read_body
+from agent.server.http.request_body import parse_json_object, read_body
 from agent.server.input.parsing import (
     ignored_header,
-    parse_json_object,
     validate,
     without_unknown_values,
 )
@@ -122,8 +121,7 @@ class ConversationRoutes:
     async def _body(self, request: Request) -> dict[str, Any]:
         """The JSON object of a body; an empty body is an empty object. Raises ApiError."""
         body = await read_body(request, self._service.body_budget)
-        if self._service.draining:
-            raise ApiError(503, "This server is shutting down.", code="server_error")
+        self._service.refuse_while_draining()
         value = parse_json_object(body) if body.strip() else {}
         items = value.get("items")
         if isinstance(items, list) and len(items) > MAX_NEW_ITEMS:

@@ -13,16 +13,15 @@ from agent import events as ev
 from agent.conversation.compaction import LATEST_TURNS_SHARE
 from agent.server.http.clients import current_client
 from agent.server.http.endpoints import endpoint
-from agent.server.http.errors import ApiError, failed, invalid, missing, unsupported
+from agent.server.http.errors import ApiError, invalid, missing, unsupported
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.list_page import included, list_page
-from agent.server.http.live_stream import EVENT_STREAM_HEADERS
 from agent.server.http.request_body import read_body
 from agent.server.input.compaction_token import encode_summary
 from agent.server.input.listed_items import list_input
 from agent.server.input.parsing import ignored_header, parse_request
 from agent.server.input.schemas import CreateResponse
-from agent.server.input.stored_responses import StoredResponse, with_encrypted_reasoning
+from agent.server.input.stored_responses import with_encrypted_reasoning
 from agent.server.input.turn_options import INCLUDE_REASONING
 from agent.server.responses.answer_schemas import (
     CompactedResponse,
@@ -34,12 +33,14 @@ from agent.server.responses.conversations import storing
 from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import (
     DONE_MESSAGE,
+    EVENT_STREAM_HEADERS,
     EventStream,
     SseEncoder,
     final_response,
     response_json,
 )
 from agent.store.event_codec import split_line, unpack_lines
+from agent.store.records import ServedTurn
 from agent.turn.jobs import SummaryJob
 from agent.turn.loop import Turn
 from agent.turn.response_builder import terminal_event
@@ -68,13 +69,13 @@ class ResponseRoutes:
         if plan.background:
             begun = (event for event in turn.log.events if isinstance(event, ev.ResponseCreated))
             return _response_body(next(begun).response, ignored_header(plan.ignored))
-        return await final_response(request, [turn], service, _final_json)
+        return await final_response(request, [turn], service, lambda ended: response_json(ended[0]))
 
     @endpoint("POST", "/v1/responses/input_tokens", InputTokenCount, body=CreateResponse)
     async def input_tokens(self, request: Request) -> Response:
         """POST /v1/responses/input_tokens: how long the prompt would be; nothing is begun."""
         wanted = await self._read(request)
-        tokens = await self._service.count_input_tokens(wanted)
+        tokens = len(await self._service.prompt_ids(wanted))
         count = {"object": "response.input_tokens", "input_tokens": tokens}
         return JsonResponse(count, headers=ignored_header(wanted.origin.ignored))
 
@@ -175,7 +176,7 @@ class ResponseRoutes:
         included(request.query_params)
         response_id = request.path_params["id"]
         stored = await self._stored(response_id)
-        return JsonResponse(list_page(stored.inputs, request.query_params))
+        return JsonResponse(list_page(stored.served["inputs"], request.query_params))
 
     async def _read(self, request: Request) -> CreateResponse:
         service = self._service
@@ -195,10 +196,10 @@ class ResponseRoutes:
         response_id = request.path_params["id"]
         turn = self._running(response_id)
         if turn is not None:
-            return _snapshot(turn)
+            return turn.response.model_copy(update={"output": turn.items})
         return (await self._stored(response_id)).response
 
-    async def _stored(self, response_id: str) -> StoredResponse:
+    async def _stored(self, response_id: str) -> ServedTurn:
         stored = await self._service.cache.find(response_id)
         if stored is None:
             raise _not_existing(response_id)
@@ -219,7 +220,7 @@ def _wants_stream(request: Request) -> bool:
             raise invalid("stream", "'stream' must be true or false.")
 
 
-def _replay_stream(stored: StoredResponse, after: int, encoder: SseEncoder) -> Response:
+def _replay_stream(stored: ServedTurn, after: int, encoder: SseEncoder) -> Response:
     """The stored events behind sequence number ``after``. Raises ApiError if there are none."""
     lines = [split_line(line)[1] for line in unpack_lines(stored.events)]
     if lines and '"type":"agent.' not in lines[0]:  # else it was recovered from a journal
@@ -248,19 +249,8 @@ def _events_of_lost_response(response: ev.Response, after: int) -> Iterator[ev.O
     yield terminal.model_copy(update={"sequence_number": max(after + 1, len(events))})
 
 
-def _snapshot(turn: Turn) -> ev.Response:
-    return turn.response.model_copy(update={"output": turn.items})
-
-
 def _response_body(response: ev.Response, headers: Mapping[str, str] | None = None) -> Response:
     return Response(response_json(response), media_type="application/json", headers=headers)
-
-
-def _final_json(responses: Sequence[ev.Response]) -> bytes:
-    (response,) = responses
-    if response.error is not None:
-        raise failed(response.error.code, response.error.message)
-    return response_json(response)
 
 
 def _not_existing(response_id: str) -> ApiError:
@@ -275,7 +265,7 @@ async def _input_history(service: ResponseService, previous: str | None) -> list
     """Return the input items of a response and of those that it continues, the oldest first."""
     inputs: list[Sequence[dict[str, Any]]] = []
     while previous and (stored := await service.cache.find(previous)) is not None:
-        inputs.append(stored.inputs)
+        inputs.append(stored.served["inputs"])
         previous = stored.response.previous_response_id
     return [item for items in reversed(inputs) for item in items]
 
@@ -284,8 +274,6 @@ def _compaction_json(
     response: ev.Response, summary: str, items: list[dict[str, Any]], turn: Turn
 ) -> bytes:
     """The body of the answer. Raises ApiError if there is no summary."""
-    if response.error is not None:
-        raise failed(response.error.code, response.error.message)
     if response.status != "completed" or response.usage is None:
         raise ApiError(499, "The compaction was stopped.", code="cancelled")
     token = encode_summary(summary)

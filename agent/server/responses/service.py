@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from agent.observability.metrics import Metrics
 from agent.runtime.runtime import Runtime
 from agent.server.http.errors import ApiError, rate_limited
 from agent.server.http.options import ServerOptions
@@ -60,6 +61,7 @@ class ResponseService:
         runtime.aliases = options.aliases
         self.models = models or ServedModels(runtime, turn_defaults)
         self.max_running, self.max_running_bytes = MAX_RUNNING_RESPONSES, MAX_RUNNING_BYTES
+        self.metrics = Metrics(runtime, lambda: [model.runtime for model in self.models.known])
         self.cache, self.token_memo = ResponseCache(store), TokenMemo()
         self.body_budget = BodyBudget(options.max_body_bytes)
         in_store = store.store if store is not None else Store(None)
@@ -162,10 +164,6 @@ class ResponseService:
             self.abandon(turn)
             raise
 
-    async def count_input_tokens(self, request: CreateResponse) -> int:
-        """Count the tokens of the prompt that a request would have; starts no turn. Raises ApiError."""
-        return len(await self.prompt_ids(request))
-
     async def prompt_ids(self, request: CreateResponse) -> list[int]:
         """The prompt that a request would have; starts no turn. Raises ApiError."""
         plan = await self._planner.plan(request, self.cache)
@@ -208,14 +206,18 @@ class ResponseService:
         plan.remember_tokens(self.token_memo)
         self._release(plan)
         if plan.store:
-            self.cache.add(plan.stored_response())
+            self.cache.add(plan.served_turn())
         if not self.running:
             self.cache.prune_when_due()
 
-    def _check_capacity(self) -> None:
-        """Raises ApiError: 503 while draining, 429 when too many responses run."""
+    def refuse_while_draining(self) -> None:
+        """Raises ApiError, 503."""
         if self.draining:
             raise ApiError(503, "This server is shutting down.", code="server_error")
+
+    def _check_capacity(self) -> None:
+        """Raises ApiError: 503 while draining, 429 when too many responses run."""
+        self.refuse_while_draining()
         running_bytes = sum(plan.request.origin.sent_bytes for plan in self.running.values())
         if (
             len(self.running) + self._other_work >= self.max_running

@@ -1,6 +1,9 @@
 """A turn over HTTP: its official events as server-sent events
 (https://html.spec.whatwg.org/multipage/server-sent-events.html), or its final response as one body.
-When the client disconnects, its turn is stopped."""
+When the client disconnects, its turn is stopped.
+
+A stream is never silent for long: Codex and Node's fetch give up after 300 s, nginx after 60 s, and a
+long prompt or a load can take longer."""
 
 from __future__ import annotations
 
@@ -9,14 +12,15 @@ import contextlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Self
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from agent import events as ev
-from agent.server.http.errors import ApiError
-from agent.server.http.live_stream import COMMENT, LiveStream
+from agent.server.http.errors import ApiError, failed
 from agent.server.input.parsing import ignored_header
 from agent.server.responses.service import ResponseService
 from agent.turn.loop import Turn
@@ -26,9 +30,80 @@ OPEN_RESPONSES_NAMES = {
     f"response.reasoning_text.{end}": f"response.reasoning.{end}" for end in ("delta", "done")
 }
 """Event types that https://www.openresponses.org/specification calls differently."""
-
+EVENT_STREAM_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",  # a proxy in between must not collect events
+}
+COMMENT = b": keepalive\n\n"
+"""A line that clients of server-sent events ignore."""
 EncodeEvent = Callable[[ev.OfficialEvent], bytes]
 """Writes an event for a client; empty for an event that this client does not get."""
+
+
+def sse_data(value: Mapping[str, Any], event: str | None = None) -> bytes:
+    """A server-sent event with a JSON object, of a type or without one."""
+    head = "" if event is None else f"event: {event}\n"
+    return f"{head}data: {json.dumps(value, ensure_ascii=False)}\n\n".encode()
+
+
+class Heartbeat:
+    """Calls ``beat`` before nothing was sent for ``seconds``, for the duration of its block."""
+
+    def __init__(self, beat: Callable[[], Awaitable[None]], seconds: float) -> None:
+        self._beat, self._seconds = beat, seconds
+        self.has_sent = True
+        """Set by the one who sends; a flag, for it is set with each token."""
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)  # the client may have gone
+
+    async def _run(self) -> None:
+        while True:
+            self.has_sent = False
+            await asyncio.sleep(self._seconds / 2)
+            if not self.has_sent:
+                await self._beat()
+                await asyncio.sleep(self._seconds / 2)
+
+
+class LiveStream(Heartbeat):
+    """Sends a response's head and its chunks; used as a block, which keeps the stream alive. The head
+    comes with the first chunk or sign of life: until then an error can be a response of its own."""
+
+    def __init__(
+        self, send: Send, seconds: float, keepalive: Callable[[], bytes] = lambda: COMMENT
+    ) -> None:
+        """``seconds``: the longest silence. ``keepalive``: makes what is sent then."""
+        super().__init__(self._send_keepalive, seconds)
+        self._send, self._keepalive = send, keepalive
+        self.has_begun = False
+
+    async def begin(self, headers: Mapping[str, str] | None = None) -> None:
+        """Send the head, unless that was done; ``headers``: more than those of every stream."""
+        if not self.has_begun:
+            self.has_begun = True
+            raw = Headers({**EVENT_STREAM_HEADERS, **(headers or {})}).raw
+            await self._send({"type": "http.response.start", "status": 200, "headers": raw})
+
+    def write(self, chunk: bytes) -> Awaitable[None]:
+        """Send a chunk; no coroutine of its own, for there is one for each token."""
+        self.has_sent = True
+        return self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def end(self, chunk: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": False})
+
+    async def _send_keepalive(self) -> None:
+        await self.begin()
+        await self.write(self._keepalive())
 
 
 class StreamEncoder(ABC):
@@ -159,14 +234,17 @@ async def final_response(
     service: ResponseService,
     shape: Callable[[Sequence[ev.Response]], bytes],
 ) -> Response:
-    """Wait until all turns that answer a request have ended; ``shape`` makes the body. Raises ApiError,
-    as ``shape`` may."""
+    """Wait until all turns that answer a request have ended; ``shape`` makes the body. Raises ApiError
+    where one has failed, as ``shape`` may."""
     # The turns of a request have passed over the same.
     headers = ignored_header(service.running[turns[0]].ignored)
     async with stop_on_disconnect(turns, request.receive, service):
         responses = [await turn.done() for turn in turns]
         for turn in turns:
             service.finish(turn)
+    for response in responses:
+        if response.error is not None:
+            raise failed(response.error.code, response.error.message)
     return Response(shape(responses), media_type="application/json", headers=headers)
 
 

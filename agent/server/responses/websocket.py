@@ -23,12 +23,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from agent import events as ev
 from agent.server.http.errors import ApiError, body_too_large, internal_error, invalid, rate_limited
-from agent.server.http.live_stream import Heartbeat
-from agent.server.http.request_body import BodyShare, check_json_size
-from agent.server.input.parsing import parse_json_object, request_from_object
-from agent.server.input.stored_responses import ResponseCache, StoredResponse
+from agent.server.http.request_body import BodyShare, check_json_size, parse_json_object
+from agent.server.input.parsing import request_from_object
+from agent.server.input.stored_responses import ResponseCache
 from agent.server.responses.service import ResponseService
-from agent.server.responses.sse import SseEncoder, keepalive_json, official_batches
+from agent.server.responses.sse import Heartbeat, SseEncoder, keepalive_json, official_batches
+from agent.store.records import ServedTurn
 from agent.turn.jobs import prefill
 
 log = logging.getLogger(__name__)
@@ -49,10 +49,10 @@ class ConnectionCache(ResponseCache):
         super().__init__(None, MAX_CONNECTION_RESPONSES, MAX_CONNECTION_BYTES)
         self._shared = shared
 
-    async def find(self, response_id: str) -> StoredResponse | None:
+    async def find(self, response_id: str) -> ServedTurn | None:
         return await super().find(response_id) or await self._shared.find(response_id)
 
-    async def response_with(self, item_id: str) -> StoredResponse | None:
+    async def response_with(self, item_id: str) -> ServedTurn | None:
         return await super().response_with(item_id) or await self._shared.response_with(item_id)
 
 
@@ -162,7 +162,7 @@ class WebSocketConnection:
                             if event.response.status == "failed":
                                 await self._evict_continued(value)
                             if wanted.store is False:
-                                self._cache.add(plan.stored_response())
+                                self._cache.add(plan.served_turn())
                         last = event.sequence_number
                         heartbeat.has_sent = True
                         await self._send(self._encoder.json(event), stream_id)

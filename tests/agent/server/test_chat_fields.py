@@ -9,9 +9,9 @@ import openai
 import pytest
 
 from tests.agent.server.test_chat_completions import NESTED, USER, streamed_message
-from tests.support.endpoint import Serve, Served, engine_markup
+from tests.support.endpoint import Serve, Served, api_error, engine_markup
 from tests.support.invariants import check
-from tests.support.scripts import HELLO, WEATHER, call, final, preamble, raw_call, thought
+from tests.support.scripts import HELLO, call, final, preamble, raw_call, thought
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 CUSTOM = {"type": "custom", "custom": {"name": "apply_patch", "description": "Edit files."}}
@@ -58,10 +58,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "function"}]}, "tools[0].function"),
     ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
     ({"tools": [{"type": "custom"}]}, "tools[0].custom"),
-    ({"tools": [NESTED], "functions": [{"name": "f"}]}, "functions"),
+    ({"functions": [{"name": "f"}]}, "functions"),
     ({"function_call": {"name": "f"}}, "function_call"),
-    ({"functions": [], "function_call": {"name": "f"}}, "function_call"),
-    ({"functions": [{"name": "f"}], "function_call": {"name": "g"}}, "function_call"),
+    (
+        {"messages": [{"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}]},
+        "messages[0].function_call",
+    ),
     ({"tools": [NESTED], "tool_choice": {"type": "function"}}, "tool_choice.function"),
     ({"tools": [NESTED], "tool_choice": choice_of("other")}, "tool_choice"),
     (
@@ -98,7 +100,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "messages[0].content[0].text",
     ),
     ({"messages": [{"role": "assistant", "audio": {"id": "x"}}]}, "messages[0].audio"),
-    ({"messages": [{"role": "function", "name": "f", "content": "1"}]}, "messages[0].name"),
+    ({"messages": [{"role": "function", "name": "f", "content": "1"}]}, "messages[0].role"),
     (
         {"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "type": "function"}]}]},
         "messages[0].tool_calls[0].function",
@@ -357,38 +359,11 @@ async def test_chat_disconnect_stops_every_choice(serve: Serve) -> None:
 # --- tools ---
 
 
-async def test_chat_legacy_functions_round_trip(serve: Serve) -> None:
-    served = await serve(call("get_weather", place="Oslo"), final("Cold."))
-    function = {name: WEATHER[name] for name in ("name", "description", "parameters")}
-    asked = await complete(served, functions=[function])
-    (choice,) = asked.choices
-    assert choice.finish_reason == "function_call" and choice.message.tool_calls is None
-    assert json.loads(choice.message.function_call.arguments) == {"place": "Oslo"}
-    messages = [
-        *USER,
-        choice.message.model_dump(exclude_none=True),
-        {"role": "function", "name": "get_weather", "content": "-3 °C"},
-    ]
-    told = await complete(served, messages=messages, functions=[function])
-    assert told.choices[0].message.content == "Cold."
-    assert "<|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>-3 °C" in (
-        engine_markup(served)
-    )
-
-
-async def test_chat_legacy_functions_stream(serve: Serve) -> None:
-    served = await serve(call("get_weather", place="Oslo"))
-    stream = await complete(
-        served, stream=True, functions=[{"name": "get_weather"}], function_call="auto"
-    )
-    made = {"name": "", "arguments": ""}
-    async for chunk in stream:
-        if (part := chunk.choices[0].delta.function_call) is not None:
-            made["name"] += part.name or ""
-            made["arguments"] += part.arguments or ""
-        reason = chunk.choices[0].finish_reason
-    assert made == {"name": "get_weather", "arguments": '{"place": "Oslo"}'}
-    assert reason == "function_call"
+async def test_chat_older_functions_are_refused_with_the_name_of_the_newer(serve: Serve) -> None:
+    served = await serve(HELLO)
+    body = {"messages": USER, "functions": [{"name": "f"}]}
+    error = api_error(await served.post(body, url=f"{served.url}/chat/completions"), 400)
+    assert error["message"] == "The older form of 'tools' is not supported by this server."
 
 
 async def test_chat_custom_tool_round_trip(serve: Serve) -> None:

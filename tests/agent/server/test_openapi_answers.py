@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import pytest
 from pydantic import TypeAdapter
 
 from agent.server.http.endpoints import ENDPOINTS
@@ -73,6 +72,8 @@ async def test_every_answer_fits_its_schema(serve: Serve) -> None:
     await send("GET", "/props")
     await send("GET", "/v1/models")
     await send("GET", "/v1/models/{id}", id="default")
+    await send("POST", "/v1/models/unload", {"model": "default"})
+    await send("POST", "/v1/models/load", {"model": "default"})
     tokens = await send("POST", "/tokenize", {"prompt": "Hi", "return_token_strs": True})
     await send("POST", "/tokenize", {"content": "Hi", "with_pieces": True})
     await send("POST", "/detokenize", {"tokens": tokens["tokens"]})
@@ -128,14 +129,12 @@ async def test_every_answer_fits_its_schema(serve: Serve) -> None:
     assert check.checked == described
 
 
-@pytest.mark.parametrize("legacy", [False, True])
-async def test_calls_in_chat_answers_fit_their_schema(serve: Serve, legacy: bool) -> None:
+async def test_calls_in_chat_answers_fit_their_schema(serve: Serve) -> None:
     served, document = await fetch_document(serve, call("get_weather", place="Oslo"))
-    tools = {"functions": [NESTED["function"]]} if legacy else {"tools": [NESTED]}
     send = Checker(served, document).send
-    chat = {"messages": MESSAGES, **tools}
+    chat = {"messages": MESSAGES, "tools": [NESTED]}
     body = await send("POST", "/v1/chat/completions", chat)
-    assert body["choices"][0]["finish_reason"] == ("function_call" if legacy else "tool_calls")
+    assert body["choices"][0]["finish_reason"] == "tool_calls"
     await send("POST", "/v1/chat/completions", chat | {"stream": True})
 
 

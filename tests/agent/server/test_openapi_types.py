@@ -201,6 +201,7 @@ DIFFERENCES = {
         - .messages[].tool_calls[].type
         - .prompt_cache_options.ttl
         .messages[].content[].type: string | constants
+        .messages[].role: | 'function'
         .tool_choice.type: string | constants
     """,
     "CompletionRequest": """

@@ -10,9 +10,9 @@ from agent.conversation.conversation import Conversation, Entry
 from agent.conversation.messages import User
 from agent.engine.protocol import Request
 from agent.events import Response
-from agent.server.input.items import InputHistory
-from agent.server.input.stored_responses import TOKEN_ID_BYTES, ResponseCache, StoredResponse
+from agent.server.input.stored_responses import TOKEN_ID_BYTES, ResponseCache
 from agent.server.input.token_memo import TokenMemo
+from agent.store.records import ServedTurn
 from tests.support.endpoint import Serve, api_error, comparable, engine_markup, first_turn
 from tests.support.invariants import check
 from tests.support.requests import CODE_INTERPRETER, plain_option
@@ -325,10 +325,10 @@ async def test_tokens_without_stream_come_together(
 # --- bounds ---
 
 
-def stored_response(name: str, tokens: int) -> StoredResponse:
+def stored_response(name: str, tokens: int) -> ServedTurn:
     response = Response(id=name, created_at=0, model="tiny")
     conversation = Conversation("conv", [Entry([0] * tokens)])
-    return StoredResponse(response, conversation, InputHistory())
+    return ServedTurn(response, conversation, {"request_bytes": 0})
 
 
 async def test_response_cache_is_bounded() -> None:

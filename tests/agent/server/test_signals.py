@@ -16,7 +16,7 @@ STUCK = """
 import asyncio, sys, time
 from agent.server.http.signals import stop_on_signals
 
-def stop():
+def stop(_):
     print("stops", flush=True)
     time.sleep(1000)
 

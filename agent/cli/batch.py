@@ -22,6 +22,7 @@ from agent.server.batch import jobs
 from agent.server.http.errors import ApiError
 from agent.server.http.options import ServerOptions
 from agent.server.http.signals import SAME_SIGNAL_SECONDS, stop_on_signals
+from agent.server.responses.models import ServedModels
 from agent.server.responses.service import ResponseService
 from agent.util.process import EXIT_CANCELLED, EXIT_DONE, EXIT_FAILED, exit_on_signals
 from agent.util.sanitize import echo
@@ -105,7 +106,8 @@ async def _run(
     working = asyncio.current_task()
     assert working is not None
     stop_on_signals(lambda _: working.cancel(), same_seconds=SAME_SIGNAL_SECONDS)
-    app = create_app(runtime, bootstrap.turn_options(launch, runtime.model), options)
+    models = ServedModels(runtime, bootstrap.turn_options(launch, runtime.model))
+    app = create_app(models, options)
     progress = BatchProgress(len(lines), sys.stderr)
     runner = jobs.BatchRunner(app, parallel)
     try:

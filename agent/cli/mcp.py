@@ -25,7 +25,7 @@ from agent.cli.trust import can_ask
 from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths
 from agent.errors import UserError, user_errors
-from agent.server.http.options import DEFAULT_HOST
+from agent.server.http.options import DEFAULT_HOST, ServerOptions
 from agent.util.process import EXIT_DONE, EXIT_FAILED
 from agent.util.sanitize import echo, escape_json
 from tools.config.servers import ServerConfig
@@ -289,10 +289,10 @@ def serve(
     launch: LaunchOptions,
 ) -> None:
     """Run as an MCP server: other programs ask the local model. Only --tools are exposed."""
-    from agent.server.mcp.serve import McpServeOptions, main
+    from agent.server.mcp.serve import main
 
-    options = McpServeOptions(http, host, port, api_key, store, conversations)
-    raise typer.Exit(main(launch, options))
+    options = ServerOptions(host, port, (api_key or "",), store=store)
+    raise typer.Exit(main(launch, options, http=http, conversations=conversations))
 
 
 # --- JSON, in MCP's own words where it has them ---

@@ -18,6 +18,7 @@ from agent.observability.metrics import replicas_of
 from agent.runtime.runtime import Runtime
 from agent.server import openapi
 from agent.server.batch.batches import BatchQueue
+from agent.server.batch.file_store import FileStore
 from agent.server.batch.routes_batches import BatchRoutes
 from agent.server.chat import routes as chat_completions
 from agent.server.http.access import AccessMiddleware, AddressMiddleware
@@ -39,30 +40,24 @@ from agent.server.responses.routes_responses import ResponseRoutes
 from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import OPEN_RESPONSES_NAMES, SseEncoder
 from agent.store.responses import ResponseStore
-from agent.turn.options import TurnOptions
 
 log = logging.getLogger(__name__)
 
 
 def create_app(
-    runtime: Runtime,
-    turn_defaults: TurnOptions | None = None,
-    options: ServerOptions | None = None,
+    models: ServedModels,
+    options: ServerOptions,
     *,
     loopback_only: bool = True,
     store: ResponseStore | None = None,
-    batches: BatchQueue | None = None,
-    clients: Clients | None = None,
-    models: ServedModels | None = None,
 ) -> Starlette:
-    """Build the application; its ``state.service`` is the `ResponseService`. ``turn_defaults``: the
-    operator's settings. ``loopback_only``: only requests to local names are answered, and they may
-    bring MCP servers. ``store``: None: in memory only. ``clients``: None: no keys. ``models``: None:
-    that of the runtime."""
-    options = options or ServerOptions()
+    """Build the application; its ``state`` has the `ResponseService`, the `Clients` and, unless nothing
+    is stored, the `BatchQueue`. ``loopback_only``: only requests to local names are answered, and they
+    may bring MCP servers. ``store``: None: responses stay in memory."""
     options = replace(options, client_servers=options.client_servers or loopback_only)
-    defaults = turn_defaults or TurnOptions()
-    service = ResponseService(runtime, defaults, options, store=store, models=models)
+    service, clients = ResponseService(models, options, store), Clients(options.api_keys)
+    state = service.runtime.paths.state
+    batches = BatchQueue(state / "batches", FileStore(state / "files")) if options.store else None
     encoder = SseEncoder(
         OPEN_RESPONSES_NAMES if options.reasoning_events == "open-responses" else None
     )
@@ -81,7 +76,7 @@ def create_app(
     page_routes = page.routes(service) if options.page else []
     app = Starlette(
         routes=[*routes, *page_routes, openapi.route(routes)],
-        middleware=_middleware(options, loopback_only, clients or Clients()),
+        middleware=_middleware(options, loopback_only, clients),
         exception_handlers={
             ApiError: _on_api_error,
             HTTPException: _on_http_error,
@@ -90,7 +85,7 @@ def create_app(
         },
     )
     app.router.redirect_slashes = False
-    app.state.service = service
+    app.state.service, app.state.batches, app.state.clients = service, batches, clients
     return app
 
 

@@ -26,9 +26,7 @@ from agent.observability.logging import open_log_file
 from agent.runtime.runtime import Runtime
 from agent.server.app import create_app, health_problem
 from agent.server.batch.batches import BatchQueue
-from agent.server.batch.file_store import FileStore
 from agent.server.http.access import is_loopback
-from agent.server.http.clients import Clients
 from agent.server.http.connections import ConnectionLimits, close_late
 from agent.server.http.options import DEFAULT_HOST, ServerOptions
 from agent.server.http.signals import stop_on_signals
@@ -115,7 +113,7 @@ def main(
     served = serve_models(runtime, launch, options, names, keep_alive)
     listener = listen(options.host, options.port, options.api_keys)
     options = replace(options, expose_tools=True)
-    return asyncio.run(_main(runtime, served, listener, options))
+    return asyncio.run(_main(served, listener, options))
 
 
 def serve_models(
@@ -142,11 +140,9 @@ def serve_models(
     return ServedModels(runtime, turn_options(runtime.model), further, models)
 
 
-async def _main(
-    runtime: Runtime, models: ServedModels, listener: socket.socket, options: ServerOptions
-) -> int:
-    store = await open_store(runtime, options)
-    server = HttpServer(runtime, models.first.defaults, listener, options, store, models)
+async def _main(models: ServedModels, listener: socket.socket, options: ServerOptions) -> int:
+    runtime = models.first.runtime
+    server = HttpServer(models, listener, options, await open_store(runtime, options))
     stop_on_signals(*2 * [lambda _: server.drain()])
     await runtime.start()
     serving = asyncio.create_task(server.serve())
@@ -193,7 +189,7 @@ async def serve_in(
 ) -> None:
     """Serve in another program's event loop until cancelled. Raises UserError."""
     store = await open_store(runtime, options)
-    server = HttpServer(runtime, turn_defaults, listener, options, store)
+    server = HttpServer(ServedModels(runtime, turn_defaults), listener, options, store)
     serving = asyncio.create_task(server.serve())
     try:
         await asyncio.shield(serving)
@@ -217,31 +213,16 @@ class HttpServer(QuietServer):
 
     def __init__(
         self,
-        runtime: Runtime,
-        turn_defaults: TurnOptions,
+        models: ServedModels,
         listener: socket.socket,
         options: ServerOptions,
         store: ResponseStore | None,
-        models: ServedModels | None = None,
     ) -> None:
-        """``store``: it is closed in the end; None: responses stay in memory. ``models``: None: that of
-        the runtime."""
+        """``store``: it is closed in the end; None: responses stay in memory."""
         self._store = store
-        self._batches: BatchQueue | None = None
-        self._clients = Clients(options.api_keys)
-        if options.store:
-            state = runtime.paths.state
-            self._batches = BatchQueue(state / "batches", FileStore(state / "files"))
-        self._app = app = create_app(
-            runtime,
-            turn_defaults,
-            options,
-            loopback_only=is_loopback(listener.getsockname()[0]),
-            store=self._store,
-            batches=self._batches,
-            clients=self._clients,
-            models=models,
-        )
+        local = is_loopback(listener.getsockname()[0])
+        self._app = app = create_app(models, options, loopback_only=local, store=store)
+        self._batches: BatchQueue | None = app.state.batches
         self.service: ResponseService = app.state.service
         self.drain_requested = asyncio.Event()
         self._silence: asyncio.Task[None] | None = None
@@ -270,7 +251,7 @@ class HttpServer(QuietServer):
             if self._batches is not None:
                 # One slot is kept for clients that wait for an answer.
                 parallel = max(1, self.service.runtime.provider.loader.sequences - 1)
-                self._batches.start(self._app, parallel, self._clients)
+                self._batches.start(self._app, parallel, self._app.state.clients)
             await super().serve(sockets or [self._listener])
             await self.service.wait_idle()
         finally:

@@ -12,6 +12,7 @@ from agent.config.launch import LaunchOptions
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.server.http.options import ServerOptions
+from agent.server.responses.models import ServedModels
 from agent.server.serve import HttpServer, base_url, listen
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
@@ -39,7 +40,8 @@ async def measure(script: Path) -> dict[str, float]:
     await Turn(runtime, Conversation("c"), [User("x")], TurnOptions(tools=())).start().done()
     alone = (cpu_seconds() - began) / TOKENS * 1e6
     listener = listen("127.0.0.1", 0, None)
-    server = HttpServer(runtime, TurnOptions(), listener, ServerOptions(store=False), None)
+    models = ServedModels(runtime, TurnOptions())
+    server = HttpServer(models, listener, ServerOptions(store=False), None)
     serving = asyncio.create_task(server.serve())
     began = cpu_seconds()
     # The client is a process of its own, so that its CPU time is not counted.

@@ -26,6 +26,7 @@ from agent.events import OutputItemDone, Response
 from agent.runtime.runtime import Runtime
 from agent.server.http.options import ServerOptions
 from agent.server.input.parsing import parse_request
+from agent.server.responses.models import ServedModels
 from agent.server.responses.service import ResponseService
 from agent.store.conversations import Store
 from agent.store.recorder import TurnRecorder
@@ -80,7 +81,8 @@ async def _run_http_turns(runtime: Runtime, pipe: int) -> None:
     await runtime.ready()
     options = bootstrap.turn_options(LaunchOptions(loop_guard=False), runtime.model)
     store = ResponseStore(Store(runtime.paths.store))
-    service = ResponseService(runtime, options, ServerOptions(expose_tools=True), store=store)
+    models = ServedModels(runtime, options)
+    service = ResponseService(models, ServerOptions(expose_tools=True), store)
     tools = [{"type": "mcp", "server_label": "files", "require_approval": "never"}]
     previous = None
     while True:

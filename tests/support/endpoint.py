@@ -15,6 +15,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from agent.config.launch import LaunchOptions
+from agent.server.responses.models import ServedModels
 from tests.support.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:  # most tests load this module's fixtures and start no server
@@ -221,8 +222,12 @@ async def serve(
         )
         defaults = bootstrap.turn_options(shared, runtime.model)
         store = await open_store(runtime, settings)
-        models = None if pinned is None else serve_models(runtime, shared, settings, pinned)
-        http_server = HttpServer(runtime, defaults, listener, settings, store, models)
+        models = (
+            ServedModels(runtime, defaults)
+            if pinned is None
+            else serve_models(runtime, shared, settings, pinned)
+        )
+        http_server = HttpServer(models, listener, settings, store)
         serving = asyncio.create_task(http_server.serve())
         served = Served(base_url(listener), runtime, http_server, serving)
         runtime.hub.subscribe(served.turns.append)

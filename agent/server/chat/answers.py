@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
 from agent import events as ev
 from agent.server.chat.requests import ChatRequest
@@ -69,27 +69,20 @@ class ChatAnswer(StreamEncoder):
         return sse_data(head | {"choices": [], "usage": _usage(responses)})
 
     def _choice(self, response: ev.Response, index: int) -> dict[str, Any]:
-        reasoning: list[str] = []
+        output = response.output
+        thoughts = [item.content for item in output if isinstance(item, ev.ReasoningItem)]
+        reasoning = ["".join(part.text for part in parts) for parts in thoughts]
+        calls = [_call(item) for item in output if is_client_call(item, response)]
         texts: list[str] = []
-        calls: list[dict[str, Any]] = []
         logprobs: list[dict[str, Any]] = []
         annotations: list[dict[str, Any]] = []
-        for item in response.output:
-            match item:
-                case ev.ReasoningItem(content=parts):
-                    reasoning.append("".join(part.text for part in parts))
-                case ev.MessageItem(content=parts):
-                    offset = sum(len(text) + len(PART_SEPARATOR) for text in texts)
-                    for part in parts:
-                        logprobs += part.logprobs
-                        annotations += [_annotation(one, offset) for one in part.annotations]
-                    texts.append("".join(part.text for part in parts))
-                case ev.FunctionCallItem() | ev.CustomToolCallItem() if is_client_call(
-                    item, response
-                ):
-                    calls.append(_call(item))
-                case _:
-                    pass
+        for item in output:
+            if isinstance(item, ev.MessageItem):
+                offset = sum(len(text) + len(PART_SEPARATOR) for text in texts)
+                for part in item.content:
+                    logprobs += part.logprobs
+                    annotations += [_annotation(one, offset) for one in part.annotations]
+                texts.append("".join(part.text for part in item.content))
         message: dict[str, Any] = {
             "role": "assistant",
             "content": PART_SEPARATOR.join(texts) if texts else None,
@@ -125,7 +118,9 @@ def failure(response: ev.Response) -> ApiError | None:
     return None
 
 
-def is_client_call(item: ev.Item, response: ev.Response) -> bool:
+def is_client_call(
+    item: ev.Item, response: ev.Response
+) -> TypeGuard[ev.FunctionCallItem | ev.CustomToolCallItem]:
     """Whether an item is a call for the client, not one that the model cut off and wrote again."""
     match item:
         case ev.FunctionCallItem(status=status) | ev.CustomToolCallItem(status=status):

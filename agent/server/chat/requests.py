@@ -21,7 +21,7 @@ SEED_COUNT = 2**32
 FORWARDED_FIELDS = (
     "model", "temperature", "top_p", "top_k", "min_p", "stop", "metadata",
     "presence_penalty", "frequency_penalty", "repeat_penalty", "logit_bias", "safety_identifier",
-    "prompt_cache_key", "top_logprobs", "stream",
+    "prompt_cache_key", "top_logprobs", "stream", "parallel_tool_calls",
 )  # fmt: skip
 """Fields that the Responses API has too."""
 PARAM_NAMES = (
@@ -174,9 +174,7 @@ class ChatRequest(schemas.SamplingFields):
         ),
     )
     """``reasoning.max_tokens`` of the Responses API: llama-server's two names, and vLLM's."""
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
-        None
-    )
+    reasoning_effort: schemas.Effort | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
     seed: Seed | None = None
     n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
@@ -219,7 +217,6 @@ class ChatTranslation(Translation[ChatRequest]):
             "input": self._input_items(),
             "tools": _tools(chat),
             "tool_choice": _tool_choice(chat),
-            "parallel_tool_calls": chat.parallel_tool_calls,
             "max_output_tokens": chat.max_completion_tokens or chat.max_tokens,
             "reasoning": {
                 "effort": chat.reasoning_effort,

@@ -35,15 +35,8 @@ class ApiError(AgentError):
 
     @property
     def error_type(self) -> str:
-        match self.status:
-            case 424:
-                return "external_connector_error"
-            case 429:
-                return "rate_limit_error"
-            case status if status >= 500:
-                return "server_error"
-            case _:
-                return "invalid_request_error"
+        default = "server_error" if self.status >= 500 else "invalid_request_error"
+        return {424: "external_connector_error", 429: "rate_limit_error"}.get(self.status, default)
 
     @property
     def body(self) -> dict[str, str | None]:

@@ -99,12 +99,6 @@ class InputHistory:
     unread: list[int] = field(default_factory=list)
     """Positions of items of other servers that a lenient server could not read."""
 
-    def configure(self, item: schemas.InputConfigurationUpdate) -> None:
-        if item.reasoning is not None:
-            self.effort = item.reasoning.effort
-        if item.text is not None:
-            self.text_format = item.text.format
-
     def copy(self) -> InputHistory:
         """A copy without messages and without the calls that the client has approved."""
         copies = {each.name: copy(getattr(self, each.name)) for each in fields(self)}
@@ -302,7 +296,10 @@ class ItemReader:
         if isinstance(item, schemas.InputAdditionalTools):
             return
         if isinstance(item, schemas.InputConfigurationUpdate):
-            history.configure(item)
+            if item.reasoning is not None:
+                history.effort = item.reasoning.effort
+            if item.text is not None:
+                history.text_format = item.text.format
             return
         if isinstance(item, schemas.InputMessage):
             self._add_message(item, param, is_newest=is_newest)

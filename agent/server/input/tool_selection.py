@@ -49,6 +49,83 @@ class SelectedTools:
     unavailable: frozenset[str] = frozenset()
     """Types of tools in the request that cannot run here; they are not declared to the model."""
 
+    def add(
+        self, requested: schemas.RequestTool, param: str, exposed: Sequence[Tool], *, refuses: bool
+    ) -> bool:
+        """Add a tool of a request; false where there is none of its type here, unless the request
+        ``refuses`` what this server lacks. ``exposed``: those that it may name. Raises ApiError."""
+        match requested:
+            case schemas.RequestFunction() | schemas.RequestCustom():
+                self.functions.append(_function(requested))
+            case schemas.RequestNamespace(name=name):
+                self.functions += [_function(tool, name) for tool in requested.tools]
+            case schemas.RequestMcp():
+                self._add_server(requested, param, exposed)
+            case schemas.RequestOther(type="code_interpreter"):
+                self._add_python(requested, param, exposed, refuses)
+            case schemas.RequestOther(type=kind) if kind.startswith("web_search"):
+                self._add_browser(requested, param, exposed, refuses)
+            case schemas.RequestOther(type=kind) if refuses and kind not in HABITUAL_TOOLS:
+                raise unsupported(f"{param}.type", f"A tool of type '{kind[:40]}'")
+            case schemas.RequestOther(type=kind):
+                message = "%s: there is no tool of type %r here: it is left out"
+                log.warning(message, param, kind[:40])
+                self._leave_out(kind, param)
+                return False
+        return True
+
+    def _add_server(
+        self, requested: schemas.RequestMcp, param: str, exposed: Sequence[Tool]
+    ) -> None:
+        label = requested.server_label
+        if label in self.servers:
+            raise invalid(param, f"The server {label} is named twice.")
+        self.servers.append(label)
+        if requested.defer_loading:
+            self.deferred |= {label}
+        allowed = [tool for tool in exposed if _allowed(tool, requested)]
+        self._select(allowed)
+        if not allowed and _tools_of_server(exposed, label):
+            self.excluded |= {label}
+        asked_for = {(t.server, t.name) for t in allowed if _needs_approval(t, requested)}
+        required = self.hosted.approval_required | asked_for
+        self.hosted = replace(self.hosted, approval_required=required)
+
+    def _add_python(
+        self, requested: schemas.RequestOther, param: str, exposed: Sequence[Tool], refuses: bool
+    ) -> None:
+        python = _tools_of_server(exposed, "code_interpreter")
+        if not python:
+            message = "Python (the operator has not exposed it: --tools python)"
+            raise unsupported(f"{param}.type", message)
+        if refuses:
+            _check_options(requested, param)
+            _check_container(requested.container, param)
+        self._select(python)
+        self.hosted = replace(self.hosted, code_interpreter=True)
+
+    def _add_browser(
+        self, requested: schemas.RequestOther, param: str, exposed: Sequence[Tool], refuses: bool
+    ) -> None:
+        browser = _tools_of_server(exposed, "browser")
+        if requested.external_web_access is False:
+            browser = []
+        if not browser:
+            # Clients send it by habit: without a browser it is not declared to the model.
+            log.info("%s: a tool of type %s is not offered", param, requested.type[:40])
+            self._leave_out(requested.type, param)
+        elif refuses:
+            _check_options(requested, param)
+        self._select(browser)
+        self.hosted = replace(self.hosted, web_search=bool(browser))
+
+    def _select(self, tools: Sequence[Tool]) -> None:
+        self.tools += [tool for tool in tools if tool not in self.tools]
+
+    def _leave_out(self, kind: str, param: str) -> None:
+        self.unavailable |= {kind}
+        self.left_out += (param,)
+
 
 def without_calls(
     request: schemas.CreateResponse, declared: list[DeclaredTool], *, lenient: bool
@@ -73,106 +150,23 @@ def select_tools(
 ) -> SelectedTools:
     """Read a request's tools; ``exposed``: those that it may name. Raises ApiError."""
     sources = "web_search_call.action.sources" in (request.include or ())
-    hosted = HostedTools(include_sources=sources)
+    selected = SelectedTools(hosted=HostedTools(include_sources=sources))
     deferred, refuses = next(_deferred_params(declared), None), request.origin.refuses_unseen
     if deferred and refuses and not any(_is_search(one.tool) for one in declared):
         message = f"'{deferred}' needs a tool of type 'tool_search' that this server executes."
         raise invalid(deferred, message, "unsupported_parameter")
-    reader = _ToolReader(exposed, refuses, hosted, searches=deferred is not None)
     for one in declared:
-        is_echoed = reader.add(one.tool, one.param)
-        if one.is_own and is_echoed:
-            reader.selected.echo.append(_echo_tool(one.tool))
-    functions = [function.model_name for function in reader.selected.functions]
+        is_search = deferred is not None and _is_search(one.tool)
+        is_there = is_search or selected.add(one.tool, one.param, exposed, refuses=refuses)
+        if one.is_own and is_there:
+            selected.echo.append(_echo_tool(one.tool))
+    functions = [function.model_name for function in selected.functions]
     _check_unique(functions)
     _check_unique(
         [name for name in functions if name != PYTHON_TOOL]
-        + [tool.model_name for tool in reader.selected.tools]
+        + [tool.model_name for tool in selected.tools]
     )
-    return reader.selected
-
-
-class _ToolReader:
-    """Reads the tools of one request, one by one."""
-
-    def __init__(
-        self, exposed: Sequence[Tool], refuses_unseen: bool, hosted: HostedTools, *, searches: bool
-    ) -> None:
-        """``searches``: there are tools that the model has to search for."""
-        self._exposed, self._refuses_unseen, self._searches = exposed, refuses_unseen, searches
-        self.selected = SelectedTools(hosted=hosted)
-
-    def add(self, requested: schemas.RequestTool, param: str) -> bool:
-        """Add a tool; false where there is none of its type here."""
-        match requested:
-            case schemas.RequestFunction() | schemas.RequestCustom():
-                self.selected.functions.append(_function(requested))
-            case schemas.RequestNamespace(name=name):
-                self.selected.functions += [_function(tool, name) for tool in requested.tools]
-            case schemas.RequestOther() if self._searches and _is_search(requested):
-                pass
-            case schemas.RequestMcp():
-                self._add_server(requested, param)
-            case schemas.RequestOther(type="code_interpreter"):
-                self._add_python(requested, param)
-            case schemas.RequestOther(type=kind) if kind.startswith("web_search"):
-                self._add_browser(requested, param)
-            case schemas.RequestOther(type=kind) if (
-                self._refuses_unseen and kind not in HABITUAL_TOOLS
-            ):
-                raise unsupported(f"{param}.type", f"A tool of type '{kind[:40]}'")
-            case schemas.RequestOther(type=kind):
-                message = "%s: there is no tool of type %r here: it is left out"
-                log.warning(message, param, kind[:40])
-                self._leave_out(kind, param)
-                return False
-        return True
-
-    def _add_server(self, requested: schemas.RequestMcp, param: str) -> None:
-        label, selected = requested.server_label, self.selected
-        if label in selected.servers:
-            raise invalid(param, f"The server {label} is named twice.")
-        selected.servers.append(label)
-        if requested.defer_loading:
-            selected.deferred |= {label}
-        allowed = [tool for tool in self._exposed if _allowed(tool, requested)]
-        self._select(allowed)
-        if not allowed and _tools_of_server(self._exposed, label):
-            selected.excluded |= {label}
-        asked_for = {(t.server, t.name) for t in allowed if _needs_approval(t, requested)}
-        required = selected.hosted.approval_required | asked_for
-        selected.hosted = replace(selected.hosted, approval_required=required)
-
-    def _add_python(self, requested: schemas.RequestOther, param: str) -> None:
-        python = _tools_of_server(self._exposed, "code_interpreter")
-        if not python:
-            message = "Python (the operator has not exposed it: --tools python)"
-            raise unsupported(f"{param}.type", message)
-        if self._refuses_unseen:
-            _check_options(requested, param)
-            _check_container(requested.container, param)
-        self._select(python)
-        self.selected.hosted = replace(self.selected.hosted, code_interpreter=True)
-
-    def _add_browser(self, requested: schemas.RequestOther, param: str) -> None:
-        browser = _tools_of_server(self._exposed, "browser")
-        if requested.external_web_access is False:
-            browser = []
-        if not browser:
-            # Clients send it by habit: without a browser it is not declared to the model.
-            log.info("%s: a tool of type %s is not offered", param, requested.type[:40])
-            self._leave_out(requested.type, param)
-        elif self._refuses_unseen:
-            _check_options(requested, param)
-        self._select(browser)
-        self.selected.hosted = replace(self.selected.hosted, web_search=bool(browser))
-
-    def _select(self, tools: Sequence[Tool]) -> None:
-        self.selected.tools += [tool for tool in tools if tool not in self.selected.tools]
-
-    def _leave_out(self, kind: str, param: str) -> None:
-        self.selected.unavailable |= {kind}
-        self.selected.left_out += (param,)
+    return selected
 
 
 def apply_tool_choice(selected: SelectedTools, request: schemas.CreateResponse) -> SelectedTools:
@@ -339,10 +333,10 @@ def _function(
 
 def describe_tools(form: Format, tools: Sequence[schemas.RequestTool]) -> str:
     """Declare functions in a result as a search does."""
-    reader = _ToolReader((), False, HostedTools(), searches=False)
+    selected = SelectedTools()
     for tool in tools:
-        reader.add(tool, "")
-    return form.describe_functions(reader.selected.functions)
+        selected.add(tool, "", (), refuses=False)
+    return form.describe_functions(selected.functions)
 
 
 def _check_unique(names: Sequence[str]) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import os
 import socket
 import sys
-from dataclasses import dataclass
 from io import TextIOWrapper
 
 import anyio
@@ -18,10 +17,10 @@ from agent.config.launch import LaunchOptions
 from agent.runtime.runtime import Runtime
 from agent.server.http.access import AccessMiddleware, is_loopback
 from agent.server.http.clients import Clients
+from agent.server.http.options import ServerOptions
 from agent.server.http.signals import run_until_signal, stop_on_signals
 from agent.server.mcp.server import AgentMcpServer
 from agent.server.serve import QuietServer, base_url, listen
-from agent.turn.options import TurnOptions
 from agent.util.process import EXIT_DONE, private_stdout
 from agent.util.sanitize import echo
 
@@ -29,38 +28,32 @@ DRAIN_SECONDS = 5
 """Time that running calls have after the server is asked to end; idle streams end at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class McpServeOptions:
-    """The options of `agent mcp serve` alone, named as on the command line."""
-
-    http: bool = False
-    host: str = "127.0.0.1"
-    port: int = 0
-    api_key: str | None = None
-    store: bool = True
-    conversations: bool = False
-
-
 def main(
-    launch: LaunchOptions, options: McpServeOptions, *, drain_seconds: int = DRAIN_SECONDS
+    launch: LaunchOptions,
+    options: ServerOptions,
+    *,
+    http: bool = False,
+    conversations: bool = False,
+    drain_seconds: int = DRAIN_SECONDS,
 ) -> int:
-    """Serve until stdin ends, or until SIGTERM or SIGINT; return the exit code. Raises UserError."""
+    """Serve until stdin ends, or until SIGTERM or SIGINT; return the exit code. ``conversations``: let
+    clients continue those that began elsewhere. Raises UserError."""
     runtime = bootstrap.create_runtime(launch, tools="none")
-    defaults = bootstrap.turn_options(launch, runtime.model)
-    keys = (options.api_key or "",)
-    listener = listen(options.host, options.port, keys) if options.http else None
-    return asyncio.run(_main(runtime, defaults, options, listener, drain_seconds))
+    listener = listen(options.host, options.port, options.api_keys) if http else None
+    return asyncio.run(_main(runtime, launch, options, listener, conversations, drain_seconds))
 
 
 async def _main(
     runtime: Runtime,
-    defaults: TurnOptions,
-    options: McpServeOptions,
+    launch: LaunchOptions,
+    options: ServerOptions,
     listener: socket.socket | None,
+    conversations: bool,
     drain_seconds: int,
 ) -> int:
     store = await asyncio.to_thread(bootstrap.open_store, runtime) if options.store else None
-    server = AgentMcpServer(runtime, defaults, store, all_conversations=options.conversations)
+    defaults = bootstrap.turn_options(launch, runtime.model)
+    server = AgentMcpServer(runtime, defaults, store, all_conversations=conversations)
     await runtime.start()
     interrupted = False
     try:
@@ -86,7 +79,7 @@ async def _serve_stdio(server: AgentMcpServer) -> None:
 
 
 async def _serve_http(
-    server: AgentMcpServer, listener: socket.socket, options: McpServeOptions, drain_seconds: int
+    server: AgentMcpServer, listener: socket.socket, options: ServerOptions, drain_seconds: int
 ) -> None:
     app = server.streamable_http_app(
         host=options.host,
@@ -96,7 +89,7 @@ async def _serve_http(
     streams = set[anyio.CancelScope]()
     guarded = AccessMiddleware(
         _with_ending_streams(app, streams),
-        clients=Clients((options.api_key or "",)),
+        clients=Clients(options.api_keys),
         loopback_only=is_loopback(options.host),
         origins=(),
     )

@@ -132,9 +132,12 @@ def _is_token(value: object) -> bool:
     return type(value) is int and 0 <= value <= MAX_TOKEN_ID
 
 
-async def encode_prompt(form: Format, text: str, *, begin: bool = True) -> list[int]:
-    """Tokenise a raw prompt in a thread; ``begin``: with the id that prompts begin with."""
-    ids = await asyncio.to_thread(form.encode_markup, text)
+async def encode_prompt(
+    form: Format, text: str, *, begin: bool = True, special: bool = True
+) -> list[int]:
+    """Tokenise a raw prompt in a thread; ``begin``: with the id that prompts begin with. ``special``:
+    text that spells special tokens becomes these."""
+    ids = await asyncio.to_thread(form.encode_markup if special else form.encode_text, text)
     if begin and form.begin_id is not None and ids[:1] != [form.begin_id]:
         return [form.begin_id, *ids]
     return ids

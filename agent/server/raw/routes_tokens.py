@@ -3,7 +3,6 @@
 (https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md), and ``/v1/embeddings``,
 which no model here can answer."""
 
-import asyncio
 from dataclasses import asdict
 from typing import Any
 
@@ -98,10 +97,8 @@ class TokenRoutes:
         # By default vLLM begins a prompt as the model's prompts begin, llama.cpp's server does not.
         chosen = body.add_special_tokens if body.add_special is None else body.add_special
         begin = body.prompt is not None if chosen is None else chosen
-        if body.parse_special is False:
-            ids = await asyncio.to_thread(form.encode_text, text)
-            return [form.begin_id, *ids] if begin and form.begin_id is not None else ids
-        return await encode_prompt(form, text, begin=begin)
+        special = body.parse_special is not False
+        return await encode_prompt(form, text, begin=begin, special=special)
 
     @endpoint("POST", "/detokenize", DetokenizedText, body=DetokenizeRequest)
     async def detokenize(self, request: Request) -> Response:

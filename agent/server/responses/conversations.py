@@ -20,7 +20,7 @@ from agent.server.input.conversation_items import (
     without_item,
 )
 from agent.server.input.files import PdfReader
-from agent.server.input.items import abandoned_calls, input_item, read_item
+from agent.server.input.items import abandoned_calls, read_item
 from agent.server.input.listed_items import ID_PREFIXES, list_input
 from agent.server.input.schemas import InputItem, ItemReference
 from agent.server.input.stored_responses import Continued, ResponseCache
@@ -32,7 +32,6 @@ from agent.store.records import title_from
 from agent.store.schema import give_back_pages
 from agent.store.tree import ConversationChangedError
 from agent.util.ids import new_id
-from tools.types import Tool
 
 T = TypeVar("T")
 Items = tuple[dict[str, Any], ...]
@@ -143,21 +142,19 @@ class Conversations:
 
     async def continued(self, conversation_id: str, vocabulary: str) -> Continued:
         """Return the state that a turn of a conversation continues; ``vocabulary``: the model's."""
-        tools = self._runtime.host.tools()
-        return await self._of_client(
-            conversation_id, lambda _: self._continued(conversation_id, vocabulary, tools)
-        )
+        store, tools = self.store.store, self._runtime.host.tools()
 
-    def _continued(self, conversation_id: str, vocabulary: str, tools: Sequence[Tool]) -> Continued:
-        conversation = self.store.store.read(conversation_id)
-        check_vocabulary(conversation, vocabulary)
-        turns = self.store.turns(conversation_id)
-        history = read_turns(turns, tools)[0]
-        last = self.store.last_response(conversation) if history.pending_calls else None
-        # Not from memory: another process may have written the conversation since.
-        if last is not None and (turn := self.store.store.served_turn(last, is_latest=True)):
-            conversation = turn.conversation  # with the reasoning before the client's calls
-        return Continued(conversation, history)
+        def read(_: ApiConversation) -> Continued:
+            conversation = store.read(conversation_id)
+            check_vocabulary(conversation, vocabulary)
+            history = read_turns(self.store.turns(conversation_id), tools)[0]
+            last = self.store.last_response(conversation) if history.pending_calls else None
+            # Not from memory: another process may have written the conversation since.
+            if last is not None and (turn := store.served_turn(last, is_latest=True)):
+                conversation = turn.conversation  # with the reasoning before the client's calls
+            return Continued(conversation, history)
+
+        return await self._of_client(conversation_id, read)
 
     # --- items ---
 
@@ -204,7 +201,19 @@ class Conversations:
                 if left and not left[-1]:
                     turns.remove(turn)
                     deleted.append(turn.id)
-            await self._rewrite(before, turns, first, start, deleted)
+            # Those from the first one on are rendered again.
+            conversation = before.branch(before.id, start)
+            left_items = (read_item(item) for turn in turns[first:] for item in turn_items(turn))
+            pdfs = await self._pdf_reader.read(filter(None, left_items), most=None)
+            async with self._model(conversation) as (_, loaded):
+                memo = self._memo.of(loaded.vocabulary)
+                groups = read_turns(turns, self._runtime.host.tools(), pdfs)[1][first:]
+                for turn, messages in zip(turns[first:], groups, strict=True):
+                    turn.start = len(conversation.entries)
+                    for message in await pretokenise(loaded.format, messages, None, memo):
+                        conversation.add(loaded.format, message)
+                    turn.upto = len(conversation.entries)
+            await self._write(lambda: self._keep_and_write(conversation, turns[first:], deleted))
             self._cache.evict_conversation(conversation_id)
             prompt = next((turn.prompt for turn in turns if turn.prompt), "")
 
@@ -226,28 +235,6 @@ class Conversations:
     ) -> None:
         self.store.keep(conversation.id)
         self.store.write(conversation, turns, deleted)
-
-    async def _rewrite(
-        self,
-        before: Conversation,
-        turns: list[ItemTurn],
-        first: int,
-        start: int,
-        deleted: list[str],
-    ) -> None:
-        """Render the turns from ``first`` on again, from the entry ``start`` on."""
-        conversation = before.branch(before.id, start)
-        items = (read_item(item) for turn in turns[first:] for item in turn_items(turn))
-        pdfs = await self._pdf_reader.read(filter(None, items), most=None)
-        async with self._model(conversation) as (_, loaded):
-            memo = self._memo.of(loaded.vocabulary)
-            groups = read_turns(turns, self._runtime.host.tools(), pdfs)[1][first:]
-            for turn, messages in zip(turns[first:], groups, strict=True):
-                turn.start = len(conversation.entries)
-                for message in await pretokenise(loaded.format, messages, None, memo):
-                    conversation.add(loaded.format, message)
-                turn.upto = len(conversation.entries)
-        await self._write(lambda: self._keep_and_write(conversation, turns[first:], deleted))
 
     async def _render(
         self,
@@ -301,18 +288,23 @@ def check_vocabulary(conversation: Conversation, vocabulary: str) -> None:
         raise invalid("conversation", message)
 
 
+async def _find_item(
+    name: str, known: Mapping[str, dict[str, Any]], cache: ResponseCache
+) -> dict[str, Any] | None:
+    """An item by its id: one that is ``known``, or else of a response."""
+    if (item := known.get(name)) is not None:
+        return dict(item)
+    output = await cache.find_item(name)
+    return None if output is None else output.model_dump(mode="json")
+
+
 async def referenced_items(
     items: Iterable[InputItem | str], known: Mapping[str, dict[str, Any]], cache: ResponseCache
 ) -> dict[str, InputItem]:
-    """Items of references by id: those that are ``known``, or else of responses."""
-    found = {}
-    for name in {item.id for item in items if isinstance(item, ItemReference)}:
-        item = read_item(known.get(name))
-        if item is None and (output := await cache.find_item(name)) is not None:
-            item = input_item(output)
-        if item is not None:
-            found[name] = item
-    return found
+    """Items of references by id."""
+    names = {item.id for item in items if isinstance(item, ItemReference)}
+    found = {name: read_item(await _find_item(name, known, cache)) for name in names}
+    return {name: item for name, item in found.items() if item is not None}
 
 
 async def list_new_inputs(
@@ -323,10 +315,7 @@ async def list_new_inputs(
     items, taken = [], set(known)
     for item in list_input(sent) if sent else ():
         if item["type"] == "item_reference":
-            if (meant := known.get(item["id"])) is not None:
-                item = dict(meant)
-            elif (output := await cache.find_item(item["id"])) is not None:
-                item = output.model_dump(mode="json")
+            item = await _find_item(item["id"], known, cache) or item
         if not (isinstance(item["id"], str) and _ID.fullmatch(item["id"])):
             item["id"] = new_id(ID_PREFIXES.get(item["type"], "item"))
         elif item["id"] in taken:

@@ -13,8 +13,8 @@
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Container, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from agent.conversation.conversation import Conversation
 from agent.conversation.messages import Developer, Message, ToolCallMessage, ToolResultMessage
 from agent.engine.protocol import EngineBusyError
 from agent.formats.protocol import Format, SingleMessageFormat
-from agent.runtime.runtime import LoadedModel
+from agent.runtime.runtime import Runtime
 from agent.server.http.clients import Client, current_client
 from agent.server.http.errors import (
     client_param,
@@ -68,7 +68,7 @@ from agent.server.responses.conversations import (
     list_new_inputs,
     referenced_items,
 )
-from agent.server.responses.models import ServedModel, ServedModels
+from agent.server.responses.models import ServedModels
 from agent.store.event_codec import pack_official
 from agent.store.records import ServedTurn
 from agent.turn.constraints import ANSWER_SUBJECT, UnenforceableSchemaError
@@ -193,7 +193,6 @@ class TurnPlanner:
     ) -> TurnPlan:
         """Plan a turn, whose host the caller closes if it is not its runtime's. ``cache``: responses
         that it may continue. ``job``: done instead of answering. Raises ApiError."""
-        options = self._options
         await self._models.find(request.model)
         refuse_contradictions(request)
         async with AsyncExitStack() as until_planned:
@@ -206,106 +205,102 @@ class TurnPlanner:
             declared = declared_tools(request, items, continued.history.added_tools)
             if not loaded.format.parses_calls:
                 request, declared = tool_selection.without_calls(
-                    request, declared, lenient=options.lenient
+                    request, declared, lenient=self._options.lenient
                 )
-            servers = self.exposed_servers()
-            brought = client_servers(
-                declared,
-                servers,
-                allowed=options.client_servers,
-                private_urls=options.private_urls,
+            listed = _listed_servers(items, continued.history)
+            host = await until_planned.enter_async_context(
+                self._host_with(runtime, declared, listed)
             )
-            host = runtime.host.with_client_servers(brought) if brought else runtime.host
-            try:
-                for server in brought:
-                    host.connect(server.name)
-                # Servers that a request names are waited for, like those that a prompt mentions.
-                tools = (one.tool for one in declared)
-                if labels := {tool.server_label for tool in tools if isinstance(tool, RequestMcp)}:
-                    await host.wait_started(labels)
-                if brought:
-                    names = {server.name for server in brought}
-                    states = [state for state in host.server_states() if state.name in names]
-                    refuse_unauthorized(declared, states, _listed_servers(items, continued.history))
-                return await self._plan_on(
-                    served, host, loaded, request, items, declared, continued, cache, job
+            defaults, memo = served.defaults, self._memo.of(loaded.vocabulary)
+            known = dict[str, dict[str, Any]]()
+            if (name := request.conversation_id) is not None:
+                known = {item["id"]: item for item in await self._conversations.items(name)}
+            answered, begun = split_begun_item(items)
+            selected = tool_selection.select_tools(request, declared, self._exposed_tools(host))
+            history = input_items.read_input(
+                answered,
+                continued.history,
+                host.tools(),
+                (await referenced_items(answered, known, cache)).get,
+                first=continued.is_new,
+                refuse_unseen=request.origin.refuses_unseen,
+                is_answered=not isinstance(job, SummaryJob),
+                pdfs=await self._pdf_reader.read(items),
+                describe=partial(tool_selection.describe_tools, loaded.format),
+            )
+            request = with_text_format(request, history)
+            tools = tool_selection.apply_tool_choice(selected, request)
+            options = turn_options(request, defaults, tools, history)
+            has_effort = loaded.format.effort_control or options.effort == defaults.effort
+            if not has_effort and request.origin.refuses_unseen:
+                message = (
+                    f"The model '{runtime.model.name}' has no reasoning effort that can be set."
                 )
-            except BaseException:
-                if brought:
-                    await host.close()
-                raise
+                raise invalid("reasoning.effort", message)
+            input_items.name_calls(history, {tool.model_name for tool in options.functions})
+            context = runtime.context_length
+            messages = await _pretokenise(loaded.format, request, options, history, context, memo)
+            begin = None
+            if begun is not None:
+                (begun,) = await pretokenise(loaded.format, [begun], context, memo)
+                begin = begin_with_message(loaded.format, begun, f"input[{len(items) - 1}]")
+            conversation = _continued_conversation(continued, request, history, loaded.format)
+            if continued.is_new:
+                messages = await add_resent_messages(messages, conversation, loaded.format, memo)
+            elif not messages and not conversation.entries and begin is None:
+                raise missing("input")
+            turn = Turn(
+                runtime,
+                conversation,
+                messages,
+                options,
+                initial_response(request, runtime, options, selected),
+                interface=HTTP,
+                host=host,
+                job=job,
+                begin=begin,
+            )
+            prompt_tokens = await _check_turn(turn)
+            ignored = _ignored_params(
+                request, (*tools.left_out, *([] if has_effort else ["reasoning.effort"])), history
+            )
+            sent = request.origin.sent_input
+            if name is None:
+                inputs = list_input(sent)
+            else:
+                sent = sent if begin is None else sent[:-1]  # its answer has it
+                inputs = await list_new_inputs(sent, known, cache)
+            store = request.store is not False
+            return TurnPlan(turn, request, history, inputs, store, ignored, prompt_tokens)
 
-    async def _plan_on(
-        self,
-        served: ServedModel,
-        host: Host,
-        loaded: LoadedModel,
-        request: CreateResponse,
-        items: str | list[InputItem],
-        declared: Sequence[DeclaredTool],
-        continued: Continued,
-        cache: ResponseCache,
-        job: TurnJob | None,
-    ) -> TurnPlan:
-        runtime, defaults, memo = served.runtime, served.defaults, self._memo.of(loaded.vocabulary)
-        known = dict[str, dict[str, Any]]()
-        if (name := request.conversation_id) is not None:
-            known = {item["id"]: item for item in await self._conversations.items(name)}
-        answered, begun = split_begun_item(items)
-        selected = tool_selection.select_tools(request, declared, self._exposed_tools(host))
-        history = input_items.read_input(
-            answered,
-            continued.history,
-            host.tools(),
-            (await referenced_items(answered, known, cache)).get,
-            first=continued.is_new,
-            refuse_unseen=request.origin.refuses_unseen,
-            is_answered=not isinstance(job, SummaryJob),
-            pdfs=await self._pdf_reader.read(items),
-            describe=partial(tool_selection.describe_tools, loaded.format),
+    @asynccontextmanager
+    async def _host_with(
+        self, runtime: Runtime, declared: Sequence[DeclaredTool], listed: Container[str]
+    ) -> AsyncIterator[Host]:
+        """A runtime's host with the servers that a request brings; these are closed where the block
+        fails. ``listed``: servers whose tools the client knows. Raises ApiError."""
+        brought = client_servers(
+            declared,
+            self.exposed_servers(),
+            allowed=self._options.client_servers,
+            private_urls=self._options.private_urls,
         )
-        request = with_text_format(request, history)
-        tools = tool_selection.apply_tool_choice(selected, request)
-        options = turn_options(request, defaults, tools, history)
-        has_effort = loaded.format.effort_control or options.effort == defaults.effort
-        if not has_effort and request.origin.refuses_unseen:
-            message = f"The model '{runtime.model.name}' has no reasoning effort that can be set."
-            raise invalid("reasoning.effort", message)
-        input_items.name_calls(history, {tool.model_name for tool in options.functions})
-        context = runtime.context_length
-        messages = await _pretokenise(loaded.format, request, options, history, context, memo)
-        begin = None
-        if begun is not None:
-            (begun,) = await pretokenise(loaded.format, [begun], context, memo)
-            begin = begin_with_message(loaded.format, begun, f"input[{len(items) - 1}]")
-        conversation = _continued_conversation(continued, request, history, loaded.format)
-        if continued.is_new:
-            messages = await add_resent_messages(messages, conversation, loaded.format, memo)
-        elif not messages and not conversation.entries and begin is None:
-            raise missing("input")
-        turn = Turn(
-            runtime,
-            conversation,
-            messages,
-            options,
-            initial_response(request, runtime, options, selected),
-            interface=HTTP,
-            host=host,
-            job=job,
-            begin=begin,
-        )
-        prompt_tokens = await _check_turn(turn)
-        ignored = _ignored_params(
-            request, (*tools.left_out, *([] if has_effort else ["reasoning.effort"])), history
-        )
-        sent = request.origin.sent_input
-        if name is None:
-            inputs = list_input(sent)
-        else:
-            sent = sent if begin is None else sent[:-1]  # its answer has it
-            inputs = await list_new_inputs(sent, known, cache)
-        store = request.store is not False
-        return TurnPlan(turn, request, history, inputs, store, ignored, prompt_tokens)
+        host = runtime.host.with_client_servers(brought) if brought else runtime.host
+        try:
+            for server in brought:
+                host.connect(server.name)
+            # Servers that a request names are waited for, like those that a prompt mentions.
+            tools = (one.tool for one in declared)
+            if labels := {tool.server_label for tool in tools if isinstance(tool, RequestMcp)}:
+                await host.wait_started(labels)
+            names = {server.name for server in brought}
+            states = [state for state in host.server_states() if state.name in names]
+            refuse_unauthorized(declared, states, listed)
+            yield host
+        except BaseException:
+            if brought:
+                await host.close()
+            raise
 
     async def _continued(
         self, request: CreateResponse, cache: ResponseCache, vocabulary: str

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from agent.observability.metrics import Metrics
-from agent.runtime.runtime import Runtime
 from agent.server.http.errors import ApiError, rate_limited
 from agent.server.http.options import ServerOptions
 from agent.server.http.request_body import BodyBudget
@@ -35,7 +34,6 @@ from agent.store.responses import ResponseStore
 from agent.turn.endings import RATE_LIMIT
 from agent.turn.jobs import TurnJob
 from agent.turn.loop import Turn
-from agent.turn.options import TurnOptions
 
 MAX_RUNNING_RESPONSES = 256
 """Responses that run or wait for the engine; further requests are refused with status 429."""
@@ -47,21 +45,13 @@ class ResponseService:
     """Begins, tracks, stores and stops the responses of a server's models."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        turn_defaults: TurnOptions,
-        options: ServerOptions,
-        *,
-        store: ResponseStore | None = None,
-        models: ServedModels | None = None,
+        self, models: ServedModels, options: ServerOptions, store: ResponseStore | None
     ) -> None:
-        """``turn_defaults``: the operator's settings. ``store``: None: responses stay in memory.
-        ``models``: None: that of the runtime."""
-        self.runtime, self.options = runtime, options
-        runtime.aliases = options.aliases
-        self.models = models or ServedModels(runtime, turn_defaults)
+        """``store``: None: responses stay in memory."""
+        self.runtime, self.options, self.models = models.first.runtime, options, models
+        self.runtime.aliases = options.aliases
         self.max_running, self.max_running_bytes = MAX_RUNNING_RESPONSES, MAX_RUNNING_BYTES
-        self.metrics = Metrics(runtime, lambda: [model.runtime for model in self.models.known])
+        self.metrics = Metrics(self.runtime, lambda: [model.runtime for model in self.models.known])
         self.cache, self.token_memo = ResponseCache(store), TokenMemo()
         self.body_budget = BodyBudget(options.max_body_bytes)
         in_store = store.store if store is not None else Store(None)

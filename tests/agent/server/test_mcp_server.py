@@ -298,10 +298,11 @@ LONG_DRAIN_SECONDS = 3600
 PATIENT = f"""
 import sys
 from agent.config.launch import LaunchOptions
-from agent.server.mcp.serve import McpServeOptions, main
+from agent.server.http.options import ServerOptions
+from agent.server.mcp.serve import main
 
 launch = LaunchOptions(engine=next(iter(sys.argv[1:]), None))
-sys.exit(main(launch, McpServeOptions(http=True), drain_seconds={LONG_DRAIN_SECONDS}))
+sys.exit(main(launch, ServerOptions(port=0), http=True, drain_seconds={LONG_DRAIN_SECONDS}))
 """
 """The same, but it waits for what runs however long that takes; its argument: an engine."""
 

@@ -8,6 +8,7 @@ import pytest
 from starlette.routing import Route, WebSocketRoute
 
 from agent.server.app import create_app
+from agent.server.http.options import ServerOptions
 from tests.support.endpoint import Serve
 from tests.support.requests import APPLY_PATCH, BAD_REQUESTS, CODE_CONTAINER, SEED_REQUEST
 from tests.support.scripts import HELLO, WEATHER
@@ -26,7 +27,7 @@ async def test_openapi_lists_every_route(serve: Serve) -> None:
     served, document = await fetch_document(serve)
     routes = {
         (re.sub(r":\w+}", "}", route.path), method)
-        for route in create_app(served.runtime).routes
+        for route in create_app(served.service.models, ServerOptions()).routes
         if isinstance(route, Route | WebSocketRoute) and getattr(route, "include_in_schema", True)
         for method in (getattr(route, "methods", None) or {"GET"}) - {"HEAD"}
     }

@@ -14,6 +14,7 @@ from agent.events import AgentNotice
 from agent.formats.harmony import encoding
 from agent.formats.harmony.format import HarmonyFormat
 from agent.server.http.options import ServerOptions
+from agent.server.responses.models import ServedModels
 from agent.server.serve import HttpServer, base_url, listen
 from agent.tiny import vocabulary as tiny
 from agent.turn.options import TurnOptions
@@ -175,7 +176,8 @@ async def test_end_waits_for_no_silent_server(
     fake, served = remote_model
     fake.replies = [[asyncio.Event()]]
     listener = listen("127.0.0.1", 0, None)
-    server = HttpServer(served.runtime, TurnOptions(), listener, ServerOptions(store=False), None)
+    models = ServedModels(served.runtime, TurnOptions())
+    server = HttpServer(models, listener, ServerOptions(store=False), None)
     serving = asyncio.create_task(server.serve())
     body = {"input": "hello", "stream": True}
     async with httpx2.AsyncClient(timeout=HANG_SECONDS) as client:

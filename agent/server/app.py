@@ -31,7 +31,6 @@ from agent.server.messages.routes import MessageRoutes
 from agent.server.page import routes as page
 from agent.server.raw import completions
 from agent.server.raw.routes_models import ModelRoutes
-from agent.server.raw.routes_tokens import TokenRoutes
 from agent.server.responses import websocket
 from agent.server.responses.answer_schemas import ServerHealth
 from agent.server.responses.models import ServedModels
@@ -68,7 +67,6 @@ def create_app(
         chat_completions.route(service),
         *routes_of(MessageRoutes(service)),
         completions.route(service),
-        *routes_of(TokenRoutes(service)),
         *routes_of(ModelRoutes(service)),
         *routes_of(BatchRoutes(service, batches)),
         *routes_of(_ServerRoutes(service)),

@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -277,7 +277,8 @@ class BatchQueue:
                 kind: opened.enter_context(tempfile.TemporaryFile()) for kind in ("output", "error")
             }
             for line in opened.enter_context(results.open("rb")):
-                if (status := _status_of_line(line)) is not None:
+                with suppress(ValueError, LookupError, TypeError, AttributeError):
+                    status = status_of(json.loads(line))
                     files["output" if status == 200 else "error"].write(line)
             for kind, file in files.items():
                 if file.tell():
@@ -295,10 +296,3 @@ class BatchQueue:
         self._batches.write(batch)
         if status not in UNFINISHED:
             self._discard_work(batch)
-
-
-def _status_of_line(line: bytes) -> int | None:
-    try:
-        return status_of(json.loads(line))
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return None

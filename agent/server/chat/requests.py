@@ -3,13 +3,13 @@ https://platform.openai.com/docs/api-reference/chat/create, each done or refused
 ``reasoning_content``, ``reasoning``, ``top_k``, ``min_p``, ``repeat_penalty`` of other servers."""
 
 import re
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, StringConstraints
 
 from agent.server.http.errors import invalid, missing, unsupported
 from agent.server.input import schemas
+from agent.server.input.items import newest_prompt
 from agent.server.input.translation import Translation
 from agent.server.input.turn_options import INCLUDE_LOGPROBS
 from agent.server.responses.service import ResponseService
@@ -329,16 +329,6 @@ class ChatTranslation(Translation[ChatRequest]):
         if getattr(part, field) is None:
             raise missing(f"{param}.{field}")
         return {"type": kind, "text": part.text, "refusal": part.refusal}
-
-
-def newest_prompt(roles: Sequence[str]) -> int:
-    """Index of the newest user message, if the model wrote nothing after it; else their number."""
-    for index in range(len(roles) - 1, -1, -1):
-        if roles[index] == "assistant":
-            break
-        if roles[index] == "user":
-            return index
-    return len(roles)
 
 
 def _message_items(

@@ -15,11 +15,11 @@ from agent.formats.protocol import Format
 from agent.server.http.clients import current_client
 from agent.server.http.errors import ApiError
 from agent.server.input.items import (
-    NO_PDFS,
     InputHistory,
     ItemReader,
     abandoned_calls,
     infer_phases,
+    item_role,
     newest_prompt,
     read_item,
 )
@@ -110,7 +110,7 @@ def without_item(turn: ItemTurn, item_id: str) -> bool:
 
 
 def read_turns(
-    turns: Sequence[ItemTurn], tools: Sequence[Tool], pdfs: Mapping[str, PdfText] = NO_PDFS
+    turns: Sequence[ItemTurn], tools: Sequence[Tool], pdfs: Mapping[str, PdfText] | None = None
 ) -> tuple[InputHistory, list[list[Message]]]:
     """Return the history of the items, for a request that continues them, and each turn's messages.
     ``tools``: those that run here. ``pdfs``: the attached ones. Unreadable items are left out."""
@@ -122,7 +122,9 @@ def read_turns(
             created = takewhile(lambda each: each.created, turns[at:])
             items = chain.from_iterable(map(turn_items, created))
             abandoned = abandoned_calls(items, history.pending_calls)
-        reader = ItemReader(history, tools, pdfs=pdfs, abandoned=abandoned if turn.created else ())
+        reader = ItemReader(
+            history, tools, pdfs=pdfs or {}, abandoned=abandoned if turn.created else ()
+        )
         _read(reader, turn_inputs(turn))
         if not turn.created:
             reader.answer_open_calls()
@@ -168,7 +170,7 @@ def new_messages(
     """The messages of each item that a client adds; ``history`` learns of their calls. ``abandoned``:
     call_ids of `abandoned_calls`. ``refuse_unseen``: refuse content that the model cannot read. Raises
     ApiError, with the item's path."""
-    groups, newest = [], newest_prompt(items)
+    groups, newest = [], newest_prompt([*map(item_role, items)])
     for index, item in enumerate(items):
         history.messages = []
         reader = ItemReader(

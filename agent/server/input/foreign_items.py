@@ -70,11 +70,11 @@ def output_text(item: InputForeignItem) -> str:
         case InputForeignItem(type="shell_call_output", output=[*parts]):
             return "\n".join(map(_shell_text, parts))
         case InputForeignItem(type="apply_patch_call_output"):
-            return "\n".join(filter(None, (_text(item.status), _text(item.output))))
+            return "\n".join(filter(None, (value_text(item.status), value_text(item.output))))
         case InputForeignItem(type="program_output"):
-            return _text(item.result)
+            return value_text(item.result)
         case _:
-            return _text(item.output)
+            return value_text(item.output)
 
 
 def searched_tools(item: InputForeignItem) -> Sequence[RequestTool]:
@@ -109,8 +109,8 @@ def _loaded(tool: object) -> object:
 
 def _shell_text(part: object) -> str:
     if not isinstance(part, dict):
-        return _text(part)
-    texts = [_text(part.get("stdout")), _text(part.get("stderr"))]
+        return value_text(part)
+    texts = [value_text(part.get("stdout")), value_text(part.get("stderr"))]
     match part.get("outcome"):
         case {"type": "exit", "exit_code": code}:
             texts.append(f"Exit code: {code}")
@@ -119,7 +119,7 @@ def _shell_text(part: object) -> str:
     return "\n".join(filter(None, texts))
 
 
-def _text(value: object) -> str:
+def value_text(value: object) -> str:
     match value:
         case None:
             return ""

@@ -24,7 +24,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
-from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -71,7 +70,6 @@ UNSEEN_PARTS = {
 }
 """Types of content parts that the model cannot read: what they are, and why."""
 UNREADABLE_SUMMARY = "[There was a summary of earlier messages here; this server cannot read it.]"
-NO_PDFS: Mapping[str, PdfText] = MappingProxyType({})
 _INPUT_ITEM: TypeAdapter[schemas.InputItem] = TypeAdapter(schemas.InputItem)
 
 
@@ -103,47 +101,6 @@ class InputHistory:
         """A copy without messages and without the calls that the client has approved."""
         copies = {each.name: copy(getattr(self, each.name)) for each in fields(self)}
         return InputHistory(**copies | {"messages": [], "approved": [], "unread": []})
-
-
-def read_input(
-    items: str | Sequence[schemas.InputItem],
-    earlier: InputHistory,
-    tools: Sequence[Tool],
-    find: Callable[[str], schemas.InputItem | None],
-    *,
-    first: bool,
-    refuse_unseen: bool = False,
-    is_answered: bool = True,
-    pdfs: Mapping[str, PdfText] = NO_PDFS,
-    describe: Callable[[Sequence[schemas.RequestTool]], str] | None = None,
-) -> InputHistory:
-    """Read an input as messages. Raises ApiError.
-
-    ``earlier``: the history that it continues. ``tools``: those that run here. ``find``: looks up a
-    reference. ``first``: the request continues no response. ``refuse_unseen``: refuse a newest user
-    message with content that the model cannot read, instead of replacing it by a sentence.
-    ``is_answered``: the model answers the newest message. ``pdfs``: as they were read. ``describe``:
-    declares tools that a search of this server found, as it did.
-    """
-    history = earlier.copy()
-    reader = ItemReader(
-        history, tools, find=find, leading=first, refuse_unseen=refuse_unseen, pdfs=pdfs
-    )
-    reader.describe = describe
-    if isinstance(items, str):
-        history.messages.append(User(items))
-        items = ()
-    newest = newest_prompt(items) if is_answered else len(items)
-    for index, item in enumerate(items):
-        reader.unread = False
-        reader.add(item, f"input[{index}]", is_newest=index >= newest)
-        history.unread += [index] * reader.unread
-    reader.answer_open_calls()
-    history.messages = _without_old_reasoning(infer_phases(history.messages))
-    for message in history.messages:
-        if isinstance(message, UnreadableReasoning):
-            raise message.error
-    return history
 
 
 def name_calls(history: InputHistory, functions: Set[str]) -> None:
@@ -188,57 +145,79 @@ def unanswered_start(messages: Sequence[Message]) -> int:
     return 0
 
 
-def newest_prompt(items: Sequence[schemas.InputItem]) -> int:
-    """Index of the newest user message if the model wrote nothing after it; else ``len(items)``."""
-    for index in range(len(items) - 1, -1, -1):
-        match items[index]:
-            case schemas.InputMessage(role="user"):
-                return index
-            case schemas.InputMessage(role="developer" | "system"):
-                pass
-            case (
-                schemas.InputAdditionalTools()
-                | schemas.InputConfigurationUpdate()
-                | schemas.InputMcpListTools()
-            ):
-                pass
-            case _:  # what the model has written, or a result of it
-                break
-    return len(items)
+def newest_prompt(roles: Sequence[str]) -> int:
+    """Index of the newest user message, if the model wrote nothing after it; else their number."""
+    for index in range(len(roles) - 1, -1, -1):
+        if roles[index] == "assistant":
+            break
+        if roles[index] == "user":
+            return index
+    return len(roles)
 
 
+def item_role(item: schemas.InputItem) -> str:
+    """Who has written an item: what is neither a message nor a setting, the model or its tools."""
+    if isinstance(item, schemas.InputMessage):
+        return item.role
+    is_setting = isinstance(
+        item,
+        schemas.InputAdditionalTools | schemas.InputConfigurationUpdate | schemas.InputMcpListTools,
+    )
+    return "developer" if is_setting else "assistant"
+
+
+@dataclass(slots=True)
 class ItemReader:
     """Adds items to a history one by one."""
 
-    def __init__(
-        self,
-        history: InputHistory,
-        tools: Sequence[Tool],
-        *,
-        find: Callable[[str], schemas.InputItem | None] = lambda _: None,
-        leading: bool = False,
-        refuse_unseen: bool = False,
-        pdfs: Mapping[str, PdfText] = NO_PDFS,
-        abandoned: Collection[str] = (),
-    ) -> None:
-        """``tools``: those that run here. ``leading``: nothing but developer messages was read so far.
-        ``abandoned``: the call_ids of `abandoned_calls`: the next message ends them."""
-        self._abandoned = abandoned
-        self.describe: Callable[[Sequence[schemas.RequestTool]], str] | None = None
-        self._refuse_unseen, self._pdfs = refuse_unseen, pdfs
-        self.history, self._find, self._leading = history, find, leading
-        self._names = {(tool.server, tool.name): tool.model_name for tool in tools}
-        self.unread = False
-        """Whether an item was passed over that cannot be read."""
-        self._calls_of_input: dict[str, ToolCallMessage] = {}
-        """The calls of this input by call_id, or by the id of their mcp_approval_request."""
-        self._call_numbers = {call_id: n for n, call_id in enumerate(history.call_names)}
-        """Positions of all calls of functions, by call_id."""
-        self._foreign_calls: dict[str, str] = {}
-        """call_ids by themselves and by the ids of their items: outputs may have either as their id."""
-        self._row: list[int] = []
-        """Positions of the calls whose results come in a row, up to message ``_row_end``."""
-        self._row_end = 0
+    history: InputHistory
+    tools: Sequence[Tool]
+    """Those that run here."""
+    find: Callable[[str], schemas.InputItem | None] = lambda _: None
+    """Looks up a reference."""
+    leading: bool = False
+    """Whether nothing but developer messages was read so far."""
+    refuse_unseen: bool = False
+    """Refuse a newest user message with content that the model cannot read, instead of replacing it by
+    a sentence."""
+    pdfs: Mapping[str, PdfText] = field(default_factory=dict)
+    """As they were read."""
+    abandoned: Collection[str] = ()
+    """The call_ids of `abandoned_calls`: the next message ends them."""
+    describe: Callable[[Sequence[schemas.RequestTool]], str] | None = None
+    """Declares tools that a search of this server found, as it did."""
+    unread: bool = False
+    """Whether an item was passed over that cannot be read."""
+    _calls_of_input: dict[str, ToolCallMessage] = field(default_factory=dict)
+    """The calls of this input by call_id, or by the id of their mcp_approval_request."""
+    _call_numbers: dict[str, int] = field(init=False)
+    """Positions of all calls of functions, by call_id."""
+    _foreign_calls: dict[str, str] = field(default_factory=dict)
+    """call_ids by themselves and by the ids of their items: outputs may have either as their id."""
+    _row: list[int] = field(default_factory=list)
+    """Positions of the calls whose results come in a row, up to message ``_row_end``."""
+    _row_end: int = 0
+
+    def __post_init__(self) -> None:
+        self._call_numbers = {call_id: n for n, call_id in enumerate(self.history.call_names)}
+
+    def read(self, items: str | Sequence[schemas.InputItem], *, is_answered: bool) -> InputHistory:
+        """Read an input as messages. ``is_answered``: the model answers the newest. Raises ApiError."""
+        history = self.history
+        if isinstance(items, str):
+            history.messages.append(User(items))
+            items = ()
+        newest = newest_prompt([*map(item_role, items)]) if is_answered else len(items)
+        for index, item in enumerate(items):
+            self.unread = False
+            self.add(item, f"input[{index}]", is_newest=index >= newest)
+            history.unread += [index] * self.unread
+        self.answer_open_calls()
+        history.messages = _without_old_reasoning(infer_phases(history.messages))
+        for message in history.messages:
+            if isinstance(message, UnreadableReasoning):
+                raise message.error
+        return history
 
     def answer_open_calls(self) -> None:
         """Add a result that says so to each call that has none: the model never sees such a call."""
@@ -304,7 +283,7 @@ class ItemReader:
         if isinstance(item, schemas.InputMessage):
             self._add_message(item, param, is_newest=is_newest)
             return
-        self._leading = False
+        self.leading = False
         match item:
             case schemas.InputReasoning():
                 self._add_reasoning(item, param)
@@ -334,7 +313,7 @@ class ItemReader:
             case schemas.InputForeignItem():
                 self._add_foreign(item, param)
             case schemas.ItemReference():
-                if (referenced := self._find(item.id)) is None:
+                if (referenced := self.find(item.id)) is None:
                     message = f"Item with id '{item.id[:80]}' not found."
                     raise invalid(param, message, "item_not_found")
                 self.add(referenced, param, is_newest=is_newest)
@@ -343,22 +322,22 @@ class ItemReader:
 
     def _add_message(self, item: schemas.InputMessage, param: str, *, is_newest: bool) -> None:
         history, add = self.history, self.history.messages.append
-        for call_id in [each for each in history.pending_calls if each in self._abandoned]:
+        for call_id in [each for each in history.pending_calls if each in self.abandoned]:
             add(_no_result(history.pending_calls.pop(call_id)))
         may_refuse = {"user": is_newest, "assistant": False}.get(item.role, True)
         text = self._content_text(
             item.content,
             f"{param}.content",
-            refuse_unseen=self._refuse_unseen and may_refuse,
-            refuse_unknown=self._refuse_unseen,
+            refuse_unseen=self.refuse_unseen and may_refuse,
+            refuse_unknown=self.refuse_unseen,
         )
         if item.role in ("developer", "system"):
-            if self._leading:
+            if self.leading:
                 history.instructions.append(text)
             else:
                 add(Developer(text))
             return
-        self._leading = False
+        self.leading = False
         if item.role == "user":
             add(Steering(text) if item.phase == "commentary" else User(text))
         elif text and text != CALL_HEDGE:  # which the model has not written
@@ -368,7 +347,7 @@ class ItemReader:
         try:
             text = self._reasoning_text(item, param)
         except ApiError as error:
-            if self._refuse_unseen:
+            if self.refuse_unseen:
                 self.history.messages.append(UnreadableReasoning("", error))
             else:
                 self.unread = True
@@ -388,7 +367,7 @@ class ItemReader:
         try:
             text = summary_message(decode_summary(token, param))
         except ApiError:
-            if self._refuse_unseen:
+            if self.refuse_unseen:
                 raise
             self.unread, text = True, UNREADABLE_SUMMARY
         self.history.messages.append(Developer(text))
@@ -463,7 +442,8 @@ class ItemReader:
 
     def _call_message(self, server: str, tool: str, arguments: str) -> ToolCallMessage:
         """The call of a server's tool as the model writes it: for Python, bare code."""
-        name = self._names.get((server, tool)) or f"{server}__{tool}"
+        known = (one.model_name for one in self.tools if (one.server, one.name) == (server, tool))
+        name = next(known, f"{server}__{tool}")
         if name == PYTHON_TOOL and (code := _code_argument(arguments)) is not None:
             return ToolCallMessage(name, code, json=False)
         return ToolCallMessage(name, arguments)
@@ -526,7 +506,7 @@ class ItemReader:
             what, why = UNSEEN_PARTS[part.type]
             try:
                 if part.type == "input_file":
-                    return file_text(part, param, self._pdfs)
+                    return file_text(part, param, self.pdfs)
                 message = f"Unsupported content: {why}."
                 raise invalid(f"{param}.type", message, "unsupported_value")
             except ApiError:

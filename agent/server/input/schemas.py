@@ -416,10 +416,6 @@ class ItemReference(RequestModel):
 
 def _item_type(item: object) -> str | None:
     """Without a type, ``{role, content}`` is a message and ``{id}`` a reference."""
-    if isinstance(item, BaseModel):
-        if isinstance(item, InputForeignItem):
-            return FOREIGN_TAG
-        return next(tag for tag, model in ITEM_MODELS.items() if isinstance(item, model))
     if not isinstance(item, dict):
         return None
     kind = item.get("type")

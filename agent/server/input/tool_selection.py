@@ -366,15 +366,11 @@ def _needs_approval(tool: Tool, requested: schemas.RequestMcp) -> bool:
 
 
 def _allowed(tool: Tool, requested: schemas.RequestMcp) -> bool:
-    if tool.server != requested.server_label:
-        return False
-    match requested.allowed_tools:
-        case None:
-            return True
-        case schemas.AllowedTools() as filter:
-            return _matches_filter(tool, filter)
-        case names:
-            return tool.name in names or ALL_TOOLS in names
+    allowed = requested.allowed_tools
+    if isinstance(allowed, list):
+        allowed = schemas.AllowedTools(tool_names=allowed)
+    is_server = tool.server == requested.server_label
+    return is_server and (allowed is None or _matches_filter(tool, allowed))
 
 
 def _matches_filter(tool: Tool, filter: schemas.AllowedTools) -> bool:

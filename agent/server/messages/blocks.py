@@ -12,14 +12,14 @@ system     text                       message of the developer
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from agent.conversation.reasoning_token import decode_reasoning
-from agent.server.chat.requests import newest_prompt
 from agent.server.http.errors import invalid, missing
 from agent.server.input import schemas
+from agent.server.input.foreign_items import value_text
+from agent.server.input.items import newest_prompt
 from agent.server.input.token_memo import TokenMemo
 from agent.server.input.translation import Translation
 from agent.util.images import CANNOT_SEE
@@ -147,7 +147,7 @@ class BlockReader:
                 for part in self._parts(block, f"{param}[{number}]", is_newest=False)
             ]
             return parts or [_text("")]
-        return [_text(content if isinstance(content, str) else _json(content or ""))]
+        return [_text(value_text(content or ""))]
 
     def _parts(self, block: MessageBlock, param: str, *, is_newest: bool) -> list[dict[str, Any]]:
         """The parts of a message that a block becomes. Raises ApiError."""
@@ -264,13 +264,9 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "input_text", "text": text}
 
 
-def _json(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def _logs(content: object) -> str:
     match content:
         case {"stdout": str(out), "stderr": str(errors)}:
             return out + errors
         case _:
-            return _json(content or "")
+            return value_text(content or "")

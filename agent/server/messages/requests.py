@@ -10,10 +10,10 @@ from pydantic import Field
 
 from agent.server.http.errors import invalid, missing, unsupported
 from agent.server.input import schemas
-from agent.server.input.token_memo import TokenMemo
 from agent.server.input.translation import Translation
 from agent.server.input.turn_options import INCLUDE_REASONING
 from agent.server.messages.blocks import BlockReader, MessageBlock, MessageParam
+from agent.server.responses.service import ResponseService
 
 INCLUDE_SOURCES = "web_search_call.action.sources"
 ATTRIBUTION = re.compile(r"\Ax-anthropic-billing-header:[^\n]*\n*")
@@ -117,15 +117,11 @@ class MessagesRequest(schemas.RequestModel):
 class MessagesTranslation(Translation[MessagesRequest]):
     """A request for a message as one of the Responses API."""
 
-    def __init__(
-        self, value: dict[str, Any], memo: TokenMemo, servers: Sequence[str], *, lenient: bool
-    ) -> None:
-        """``memo``: knows how the model wrote the calls that come back. ``servers``: those that a
-        request may name."""
-        self._memo, self._servers = memo, servers
+    def __init__(self, value: dict[str, Any], service: ResponseService) -> None:
+        self._service = service
         self._names: dict[str, str] = {}
         """Names of the messages and tools that input items and tools were made of, by their paths."""
-        super().__init__(MessagesRequest, value, lenient=lenient)
+        super().__init__(MessagesRequest, value, lenient=service.options.lenient)
         unknown = (name for name in value if name not in MessagesRequest.model_fields)
         self.request.origin.ignored += (*unknown,)
 
@@ -133,7 +129,7 @@ class MessagesTranslation(Translation[MessagesRequest]):
         sent = self.sent
         if sent.container is not None and not self.lenient:
             raise unsupported("container", "A container that is kept")
-        reader = BlockReader(sent.messages, self._memo, self)
+        reader = BlockReader(sent.messages, self._service.token_memo, self)
         tools = dict(self._tools())
         self.prefill = reader.prefill
         for name, params in (("input", reader.params), ("tools", tools)):
@@ -187,7 +183,7 @@ class MessagesTranslation(Translation[MessagesRequest]):
                 "strict": tool.strict or None,  # false asks for no check, not for none here
             }
         server = SERVER_TOOLS.get(base := re.sub(r"_\d{8}\Z", "", kind))
-        if server is None or (self.lenient and server not in self._servers):
+        if server is None or (self.lenient and server not in self._service.exposed_servers):
             self.pass_over(param, unsupported(f"{param}.type", f"A tool of type '{kind[:40]}'"))
             return None
         return {"type": "code_interpreter" if base == "code_execution" else "web_search"}

@@ -57,12 +57,7 @@ class MessageRoutes:
 
     async def _read(self, request: Request) -> MessagesTranslation:
         service = self._service
-        return MessagesTranslation(
-            await read_json(request, service.body_budget),
-            service.token_memo,
-            service.exposed_servers,
-            lenient=service.options.lenient,
-        )
+        return MessagesTranslation(await read_json(request, service.body_budget), service)
 
     @contextmanager
     def _errors(self, translation: MessagesTranslation) -> Iterator[None]:

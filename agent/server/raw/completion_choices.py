@@ -7,13 +7,48 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
+from pydantic import Field
+
 from agent.engine.forced_tokens import SPEC_FIELD, ForcedTokens
 from agent.engine.protocol import EngineError, Finished, Logprob, Request, Sampling, Tokens
 from agent.formats.protocol import Format
 from agent.observability.metrics import Metrics
 from agent.runtime.runtime import Runtime
+from agent.server.chat.requests import Seed, StreamOptions
 from agent.server.http.clients import Client, current_client
+from agent.server.input.schemas import SamplingFields
 from agent.turn.stop_sequences import StopSequences, TextPiece
+
+DEFAULT_MAX_TOKENS = 16
+
+
+class CompletionRequest(SamplingFields):
+    """The body of ``POST /v1/completions``; a field that is None was not sent."""
+
+    model: str | None = None
+    prompt: Any = Field(
+        default=None,
+        json_schema_extra={
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}},
+                {"type": "array", "items": {"type": "integer"}},
+                {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+            ]
+        },
+    )
+    max_tokens: int | None = Field(default=None, ge=-1)
+    seed: Seed | None = None
+    n: int | None = Field(default=None, ge=1, le=16)
+    best_of: int | None = Field(default=None, ge=1, le=16)
+    echo: bool | None = None
+    logprobs: int | None = Field(default=None, ge=0, le=20)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    suffix: str | None = None
+    user: str | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
 
 
 @dataclass(slots=True)
@@ -25,16 +60,10 @@ class CompletionChoice:
     prompt: Sequence[int]
     metrics: Metrics
     sampling: Sampling
-    max_tokens: int | None
-    """None: as many as fit."""
     stop: tuple[str, ...]
     logprobs: int | None
     """Number of alternatives; None: no log probabilities."""
-    echo: bool
-    ignore_end: bool
-    """Generate on where the model ends its text."""
-    special_tokens: bool
-    """Special tokens are spelled in the text."""
+    body: CompletionRequest
     client: Client = field(default_factory=current_client)
     prompt_tokens: int = 0
     """Tokens that were read, counted once for scoring and once for generating."""
@@ -48,8 +77,8 @@ class CompletionChoice:
     async def pieces(self) -> AsyncGenerator[TextPiece]:
         """Yield the text as it comes, with log probabilities if asked for. Raises EngineError."""
         status = "cancelled"
-        parts = [self._prompt_pieces] if self.echo else []
-        if self.max_tokens != 0:
+        parts = [self._prompt_pieces] if self.body.echo else []
+        if self.body.max_tokens != 0:
             parts.append(self._generated_pieces)
         try:
             for part in parts:
@@ -96,12 +125,13 @@ class CompletionChoice:
             yield TextPiece(end)
 
     async def _generated_pieces(self) -> AsyncGenerator[TextPiece]:
-        stop_ids = frozenset[int]() if self.ignore_end else self.form.stop_ids
-        text = _TextDecoder(self.form, special_tokens=self.special_tokens)
+        body, sent = self.body, self.body.max_tokens
+        stop_ids = frozenset[int]() if body.ignore_eos else self.form.stop_ids
+        text = _TextDecoder(self.form, special_tokens=body.skip_special_tokens is False)
         stop = StopSequences(self.stop)
         request = Request(
             self.prompt,
-            self.max_tokens,
+            {None: DEFAULT_MAX_TOKENS, -1: None}.get(sent, sent),
             stop_ids,
             self.sampling,
             logprobs=self.logprobs,

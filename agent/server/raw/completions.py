@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -18,7 +17,6 @@ from starlette.types import Receive, Scope, Send
 from agent.engine.protocol import EngineBusyError, EngineError
 from agent.formats.protocol import Format
 from agent.runtime.runtime import LoadedModel, Runtime
-from agent.server.chat.requests import Seed, StreamOptions
 from agent.server.http.endpoints import endpoint, route_of
 from agent.server.http.errors import (
     ApiError,
@@ -30,9 +28,8 @@ from agent.server.http.errors import (
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.request_body import read_json
 from agent.server.input.parsing import ignored_header, validate
-from agent.server.input.schemas import SamplingFields
 from agent.server.input.turn_options import sampling_of, stop_texts
-from agent.server.raw.completion_choices import CompletionChoice, logprobs_object
+from agent.server.raw.completion_choices import CompletionChoice, CompletionRequest, logprobs_object
 from agent.server.responses.answer_schemas import Completion
 from agent.server.responses.models import ServedModel
 from agent.server.responses.service import ResponseService
@@ -44,37 +41,7 @@ MAX_COMPLETION_CHOICES = 256
 """Choices of all prompts of one request."""
 MAX_PARALLEL_CHOICES = 8
 """Choices of one request that are generated side by side."""
-DEFAULT_MAX_TOKENS = 16
 MAX_TOKEN_ID = 2**31 - 1
-
-
-class CompletionRequest(SamplingFields):
-    """The body of ``POST /v1/completions``; a field that is None was not sent."""
-
-    model: str | None = None
-    prompt: Any = Field(
-        default=None,
-        json_schema_extra={
-            "anyOf": [
-                {"type": "string"},
-                {"type": "array", "items": {"type": "string"}},
-                {"type": "array", "items": {"type": "integer"}},
-                {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
-            ]
-        },
-    )
-    max_tokens: int | None = Field(default=None, ge=-1)
-    seed: Seed | None = None
-    n: int | None = Field(default=None, ge=1, le=16)
-    best_of: int | None = Field(default=None, ge=1, le=16)
-    echo: bool | None = None
-    logprobs: int | None = Field(default=None, ge=0, le=20)
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    suffix: str | None = None
-    user: str | None = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
 
 
 def route(service: ResponseService) -> Route:
@@ -245,7 +212,8 @@ class CompletionAnswer(Response):
                 yield await self._plan(served, loaded)
 
     async def _plan(self, served: ServedModel, loaded: LoadedModel) -> list[CompletionChoice]:
-        runtime = served.runtime
+        runtime, body = served.runtime, self._body
+        ranked = self._candidates > self._sent
         if self._candidates * len(self._prompts) > MAX_COMPLETION_CHOICES:
             message = f"More than {MAX_COMPLETION_CHOICES} choices: send fewer prompts at once."
             raise invalid("prompt", message, "array_above_max_length")
@@ -265,34 +233,24 @@ class CompletionAnswer(Response):
             unknown = next((i for i in set(ids) if not loaded.format.token_bytes(i)), None)
             if unknown is not None and not isinstance(prompt, str):
                 raise invalid("prompt", f"The model has no token with the id {unknown}.")
-            choices += [
-                self._new_choice(served, loaded.format, ids, i) for i in range(self._candidates)
-            ]
+            # Each has a seed of its own: the request's plus its number.
+            for number in range(self._candidates):
+                sampling = sampling_of(body, served.defaults.sampling)
+                if sampling.seed is not None:
+                    sampling = replace(sampling, seed=(sampling.seed + number) % 2**32)
+                choices.append(
+                    CompletionChoice(
+                        runtime,
+                        loaded.format,
+                        ids,
+                        self._service.metrics,
+                        sampling,
+                        stop_texts(body.stop),
+                        0 if ranked and body.logprobs is None else body.logprobs,
+                        body,
+                    )
+                )
         return choices
-
-    def _new_choice(
-        self, served: ServedModel, form: Format, prompt: Sequence[int], number: int
-    ) -> CompletionChoice:
-        """Choice ``number`` of a prompt: its seed is the request's plus that."""
-        body = self._body
-        sampling = sampling_of(body, served.defaults.sampling)
-        if sampling.seed is not None:
-            sampling = replace(sampling, seed=(sampling.seed + number) % 2**32)
-        max_tokens = None if body.max_tokens == -1 else body.max_tokens
-        ranked = self._candidates > self._sent
-        return CompletionChoice(
-            served.runtime,
-            form,
-            prompt,
-            self._service.metrics,
-            sampling,
-            max_tokens=DEFAULT_MAX_TOKENS if body.max_tokens is None else max_tokens,
-            stop=stop_texts(body.stop),
-            logprobs=0 if ranked and body.logprobs is None else body.logprobs,
-            echo=body.echo is True,
-            ignore_end=body.ignore_eos is True,
-            special_tokens=body.skip_special_tokens is False,
-        )
 
 
 async def _gather(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:

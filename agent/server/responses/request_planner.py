@@ -162,30 +162,25 @@ class TurnPlan:
                     entries.remember(message, entry, message.call_id)
 
 
+@dataclass(frozen=True, slots=True)
 class TurnPlanner:
     """Plans turns on the models of a server."""
 
-    def __init__(
-        self,
-        models: ServedModels,
-        options: ServerOptions,
-        memo: TokenMemo,
-        conversations: Conversations,
-        pdf_reader: PdfReader,
-    ) -> None:
-        self._conversations, self._pdf_reader = conversations, pdf_reader
-        self._models, self._host = models, models.first.runtime.host
-        self._options, self._memo = options, memo
+    models: ServedModels
+    options: ServerOptions
+    memo: TokenMemo
+    conversations: Conversations
+    pdf_reader: PdfReader
 
     def exposed_servers(self) -> list[str]:
         """Names of the operator's servers that a request may name."""
-        states = self._host.server_states() if self._options.expose_tools else []
+        states = self.models.first.runtime.host.server_states() if self.options.expose_tools else []
         return [state.name for state in states if state.status != "disabled"]
 
     def _exposed_tools(self, host: Host) -> list[Tool]:
         """The exposed tools, and those of the servers that the request brought to ``host``."""
-        own = {state.name for state in self._host.server_states()}
-        exposed = self._options.expose_tools
+        own = {state.name for state in self.models.first.runtime.host.server_states()}
+        exposed = self.options.expose_tools
         return [tool for tool in host.tools() if exposed or tool.server not in own]
 
     async def plan(
@@ -193,11 +188,11 @@ class TurnPlanner:
     ) -> TurnPlan:
         """Plan a turn, whose host the caller closes if it is not its runtime's. ``cache``: responses
         that it may continue. ``job``: done instead of answering. Raises ApiError."""
-        await self._models.find(request.model)
+        await self.models.find(request.model)
         refuse_contradictions(request)
         async with AsyncExitStack() as until_planned:
             until_planned.enter_context(client_params(request.origin.dropped))
-            in_use = self._models.in_use(request.model)
+            in_use = self.models.in_use(request.model)
             served, loaded = await until_planned.enter_async_context(in_use)
             runtime = served.runtime
             continued = await self._continued(request, cache, loaded.vocabulary)
@@ -205,30 +200,32 @@ class TurnPlanner:
             declared = declared_tools(request, items, continued.history.added_tools)
             if not loaded.format.parses_calls:
                 request, declared = tool_selection.without_calls(
-                    request, declared, lenient=self._options.lenient
+                    request, declared, lenient=self.options.lenient
                 )
-            listed = _listed_servers(items, continued.history)
+            listed = {one.server_label for one in items if isinstance(one, InputMcpListTools)}
+            listed |= continued.history.listed_servers
             host = await until_planned.enter_async_context(
                 self._host_with(runtime, declared, listed)
             )
-            defaults, memo = served.defaults, self._memo.of(loaded.vocabulary)
+            defaults, memo = served.defaults, self.memo.of(loaded.vocabulary)
             known = dict[str, dict[str, Any]]()
             if (name := request.conversation_id) is not None:
-                known = {item["id"]: item for item in await self._conversations.items(name)}
+                known = {item["id"]: item for item in await self.conversations.items(name)}
             answered, begun = split_begun_item(items)
             selected = tool_selection.select_tools(request, declared, self._exposed_tools(host))
-            history = input_items.read_input(
-                answered,
-                continued.history,
+            history = input_items.ItemReader(
+                continued.history.copy(),
                 host.tools(),
                 (await referenced_items(answered, known, cache)).get,
-                first=continued.is_new,
+                leading=continued.is_new,
                 refuse_unseen=request.origin.refuses_unseen,
-                is_answered=not isinstance(job, SummaryJob),
-                pdfs=await self._pdf_reader.read(items),
+                pdfs=await self.pdf_reader.read(items),
                 describe=partial(tool_selection.describe_tools, loaded.format),
-            )
-            request = with_text_format(request, history)
+            ).read(answered, is_answered=not isinstance(job, SummaryJob))
+            if history.text_format is not None:
+                text = request.text or RequestText()
+                text = text.model_copy(update={"format": history.text_format})
+                request = request.model_copy(update={"text": text})
             tools = tool_selection.apply_tool_choice(selected, request)
             options = turn_options(request, defaults, tools, history)
             has_effort = loaded.format.effort_control or options.effort == defaults.effort
@@ -282,8 +279,8 @@ class TurnPlanner:
         brought = client_servers(
             declared,
             self.exposed_servers(),
-            allowed=self._options.client_servers,
-            private_urls=self._options.private_urls,
+            allowed=self.options.client_servers,
+            private_urls=self.options.private_urls,
         )
         host = runtime.host.with_client_servers(brought) if brought else runtime.host
         try:
@@ -307,7 +304,7 @@ class TurnPlanner:
     ) -> Continued:
         """Return the state of the conversation or response that it continues. Raises ApiError."""
         if (name := request.conversation_id) is not None:
-            return await self._conversations.continued(name, vocabulary)
+            return await self.conversations.continued(name, vocabulary)
         stored = await _previous_response(request, cache, vocabulary)
         if stored is None:
             return Continued(Conversation(new_id("conv")), InputHistory(), is_new=True)
@@ -358,18 +355,6 @@ async def add_resent_messages(
         if not isinstance(format, SingleMessageFormat):  # there it may be part of another one
             memo.remember(message, conversation.entries[-1])
     return messages[start:]
-
-
-def _listed_servers(items: str | list[InputItem], history: InputHistory) -> set[str]:
-    listed = {item.server_label for item in items if isinstance(item, InputMcpListTools)}
-    return listed | history.listed_servers
-
-
-def with_text_format(request: CreateResponse, history: InputHistory) -> CreateResponse:
-    if history.text_format is None:
-        return request
-    text = (request.text or RequestText()).model_copy(update={"format": history.text_format})
-    return request.model_copy(update={"text": text})
 
 
 def refuse_contradictions(request: CreateResponse) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.server.http.errors import ApiError
+from agent.server.http.options import ServerOptions
 from agent.server.input.token_memo import TokenMemo
 from agent.server.messages.requests import MessagesRequest, MessagesTranslation
 from tests.support.anthropic import TOOL, USER, anthropic_error, body_of, create, post
@@ -312,8 +314,10 @@ MESSAGES = st.lists(
 )
 @settings(max_examples=400, deadline=None)
 def test_translation_of_anything_is_a_request_or_400(body: dict[str, Any], lenient: bool) -> None:
+    options = ServerOptions(lenient=lenient)
+    service: Any = SimpleNamespace(token_memo=TokenMemo(), exposed_servers=(), options=options)
     try:
-        translation = MessagesTranslation(body, TokenMemo(), (), lenient=lenient)
+        translation = MessagesTranslation(body, service)
     except ApiError as error:
         assert error.status == 400 and error.param is not None
     else:

@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Sequence
+from functools import cache
 from itertools import chain
 from typing import Any, get_args
 
@@ -47,13 +48,11 @@ _ERROR_ANSWER = {
 
 
 def route(described: Sequence[Route | WebSocketRoute]) -> Route:
-    cached: list[dict[str, Any]] = []
+    document = cache(lambda: _document([*described, own]))
 
     async def openapi(request: Request) -> HttpResponse:
         """This document."""
-        if not cached:
-            cached.append(_document([*described, own]))
-        return JsonResponse(cached[0])
+        return JsonResponse(document())
 
     own = Route("/openapi.json", openapi, methods=["GET"])
     return own

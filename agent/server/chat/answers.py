@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, TypeGuard
 
 from agent import events as ev
@@ -161,7 +160,7 @@ class ChatChunkEncoder:
             case ev.OutputItemAdded(item=item):
                 return self._item_added(item)
             case ev.OutputTextDelta(delta=delta, logprobs=logprobs):
-                return self._chunk({"content": delta}, logprobs=logprobs)
+                return self._chunk({"content": delta}, logprobs=_logprobs(logprobs))
             case ev.OutputTextAnnotationAdded(annotation=annotation):
                 return self._chunk({"annotations": [_annotation(annotation, self._offset)]})
             case ev.FunctionCallArgumentsDelta(item_id=item_id, delta=delta):
@@ -172,7 +171,7 @@ class ChatChunkEncoder:
                 return self._answer.error(error, 0)
             case ev.ResponseCompleted(response=response) | ev.ResponseIncomplete(response=response):
                 reason = self._answer.finish_reason(response)
-                return self._chunk({}, reason, more=_repairs(response))
+                return self._chunk({}, finish_reason=reason, **_repairs(response))
             case _:
                 return b""
 
@@ -191,20 +190,9 @@ class ChatChunkEncoder:
     def _call_delta(self, item_id: str, call: Mapping[str, Any]) -> bytes:
         return self._chunk({"tool_calls": [{"index": self._call_indexes[item_id], **call}]})
 
-    def _chunk(
-        self,
-        delta: dict[str, Any],
-        finish_reason: str | None = None,
-        logprobs: Sequence[dict[str, Any]] = (),
-        more: Mapping[str, Any] = MappingProxyType({}),
-    ) -> bytes:
-        choice = {
-            "index": self._index,
-            "delta": delta,
-            "logprobs": _logprobs(logprobs),
-            "finish_reason": finish_reason,
-            **more,
-        }
+    def _chunk(self, delta: dict[str, Any], **fields: Any) -> bytes:
+        empty = {"index": self._index, "delta": delta, "logprobs": None, "finish_reason": None}
+        choice = empty | fields
         usage = {"usage": None} if self._answer.with_usage else {}
         return sse_data({**self._head, "choices": [choice], **usage})
 

@@ -50,12 +50,7 @@ class ApiError(AgentError):
 
 def unsupported(param: str, feature: str) -> ApiError:
     """Status 400 for a part of the API that this server does not have, rather than ignoring it."""
-    return ApiError(
-        400,
-        f"{feature} is not supported by this server.",
-        code="unsupported_parameter",
-        param=param,
-    )
+    return invalid(param, f"{feature} is not supported by this server.", "unsupported_parameter")
 
 
 def invalid(param: str, message: str, code: str = "invalid_value") -> ApiError:

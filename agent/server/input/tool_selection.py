@@ -232,12 +232,10 @@ def _tool_reference(entry: dict[str, Any], param: str) -> schemas.ToolChoice:
 
 
 def _is_function(function: FunctionTool, choice: schemas.ToolChoice) -> bool:
-    match choice.type:
-        case "function" | "custom":
-            is_kind = function.custom == (choice.type == "custom")
-            return is_kind and choice.name == function.name
-        case kind:
-            return kind == "namespace" and choice.name == function.namespace
+    if choice.type == "namespace":
+        return choice.name == function.namespace
+    kind = "custom" if function.custom else "function"
+    return (choice.type, choice.name) == (kind, function.name)
 
 
 def _is_tool(tool: Tool, choice: schemas.ToolChoice, selected: SelectedTools) -> bool:

@@ -274,8 +274,8 @@ class TurnPlanner:
     async def _host_with(
         self, runtime: Runtime, declared: Sequence[DeclaredTool], listed: Container[str]
     ) -> AsyncIterator[Host]:
-        """A runtime's host with the servers that a request brings; these are closed where the block
-        fails. ``listed``: servers whose tools the client knows. Raises ApiError."""
+        """A runtime's host with the servers that a request brings, which end where the block fails.
+        ``listed``: servers whose tools the client knows. Raises ApiError."""
         brought = client_servers(
             declared,
             self.exposed_servers(),

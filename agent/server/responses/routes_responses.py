@@ -37,7 +37,6 @@ from agent.server.responses.sse import (
     EventStream,
     SseEncoder,
     final_response,
-    response_json,
 )
 from agent.store.event_codec import split_line, unpack_lines
 from agent.store.records import ServedTurn
@@ -69,7 +68,9 @@ class ResponseRoutes:
         if plan.background:
             begun = (event for event in turn.log.events if isinstance(event, ev.ResponseCreated))
             return _response_body(next(begun).response, ignored_header(plan.ignored))
-        return await final_response(request, [turn], service, lambda ended: response_json(ended[0]))
+        return await final_response(
+            request, [turn], service, lambda ended: ended[0].model_dump_json().encode()
+        )
 
     @endpoint("POST", "/v1/responses/input_tokens", InputTokenCount, body=CreateResponse)
     async def input_tokens(self, request: Request) -> Response:
@@ -250,7 +251,7 @@ def _events_of_lost_response(response: ev.Response, after: int) -> Iterator[ev.O
 
 
 def _response_body(response: ev.Response, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(response_json(response), media_type="application/json", headers=headers)
+    return Response(response.model_dump_json(), media_type="application/json", headers=headers)
 
 
 def _not_existing(response_id: str) -> ApiError:

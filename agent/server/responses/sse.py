@@ -172,10 +172,6 @@ def keepalive_json(number: int) -> str:
     return f'{{"type":"keepalive","sequence_number":{number}}}'
 
 
-def response_json(response: ev.Response) -> bytes:
-    return response.model_dump_json().encode()
-
-
 class EventStream(Response):
     """Streams the official events of turns as they come; ``agent.*`` events are left out."""
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import sys
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 
 import anyio
@@ -86,9 +87,9 @@ async def _serve_http(
         # AccessMiddleware checks hosts and origins, as for the other endpoints.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
-    streams = set[anyio.CancelScope]()
+    ending = asyncio.Event()
     guarded = AccessMiddleware(
-        _with_ending_streams(app, streams),
+        _with_ending_streams(app, ending),
         clients=Clients(options.api_keys),
         loopback_only=is_loopback(options.host),
         origins=(),
@@ -97,32 +98,42 @@ async def _serve_http(
         guarded, log_config=None, access_log=False, timeout_graceful_shutdown=drain_seconds
     )
     echo(f"MCP at {base_url(listener).removesuffix('/v1')}/mcp (Ctrl-C stops)", file=sys.stderr)
-    http = QuietServer(config)
-
-    def stop(_: int) -> None:
-        http.should_exit = True
-        server.subscriptions.close()
-        for stream in streams:  # they only wait
-            stream.cancel()
-
-    stop_on_signals(stop)
+    http = _HttpServer(config, (ending.set, server.subscriptions.close))
+    stop_on_signals(lambda _: setattr(http, "should_exit", True))
     await http.serve([listener])
 
 
-def _with_ending_streams(app: ASGIApp, streams: set[anyio.CancelScope]) -> ASGIApp:
-    """Let responses to GET be ended: streams with what the server says outside of calls."""
+def _with_ending_streams(app: ASGIApp, ending: asyncio.Event) -> ASGIApp:
+    """End responses to GET at an event: streams with what the server says outside of calls."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "GET":
             await app(scope, receive, send)
             return
-        with anyio.CancelScope() as stream:
-            streams.add(stream)
-            try:
-                await app(scope, receive, send)
-            finally:
-                streams.discard(stream)
-        if stream.cancelled_caught:
-            await send({"type": "http.response.body"})
+        answering = asyncio.ensure_future(app(scope, receive, send))
+        ended = asyncio.ensure_future(ending.wait())
+        try:
+            await asyncio.wait((answering, ended), return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                answering.result()
+                return
+        finally:
+            ended.cancel()
+            answering.cancel()
+        await asyncio.wait((answering,))
+        await send({"type": "http.response.body"})
 
     return answer
+
+
+class _HttpServer(QuietServer):
+    """Ends what only waits, as it shuts down."""
+
+    def __init__(self, config: uvicorn.Config, on_shutdown: Sequence[Callable[[], None]]) -> None:
+        super().__init__(config)
+        self._on_shutdown = on_shutdown
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for function in self._on_shutdown:
+            function()
+        await super().shutdown(sockets)

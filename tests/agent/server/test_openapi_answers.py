@@ -72,8 +72,6 @@ async def test_every_answer_fits_its_schema(serve: Serve) -> None:
     await send("GET", "/props")
     await send("GET", "/v1/models")
     await send("GET", "/v1/models/{id}", id="default")
-    await send("POST", "/v1/models/unload", {"model": "default"})
-    await send("POST", "/v1/models/load", {"model": "default"})
     tokens = await send("POST", "/tokenize", {"prompt": "Hi", "return_token_strs": True})
     await send("POST", "/tokenize", {"content": "Hi", "with_pieces": True})
     await send("POST", "/detokenize", {"tokens": tokens["tokens"]})

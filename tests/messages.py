@@ -51,7 +51,10 @@ def messages() -> dict[str, str]:
                 continue
             found = [*raised(tree)]
             if file in OTHER_FILES:
-                found += [text for text in texts(ast.unparse(tree)) if _FINDING.search(text)]
+                all_texts = texts(ast.unparse(tree))
+                found += [
+                    t for t in all_texts if _FINDING.search(t) and not t.startswith("Resume ")
+                ]
             for text in found:
                 if message := normal(text):
                     result.setdefault(message, file)
@@ -96,6 +99,8 @@ def raised(tree: ast.Module) -> Iterator[str]:
         ):
             for argument in node.args:
                 yield from strings(argument)
+        if isinstance(node, ast.keyword) and node.arg == "failure":  # of user_errors()
+            yield from (f"{text}: …." for text in strings(node.value))
 
 
 def normal(text: str) -> str:

@@ -222,19 +222,19 @@ class ContextScreen(ListScreen[None]):
         self.app.clear_notifications()
         self.notify(hint)
 
-    async def action_fold(self) -> None:
+    def action_fold(self) -> None:
         entry = next((part.entry for part in self._highlighted), None)
         results = [part for part in self._highlighted if part.kind == "result"]
         if entry is None or len(results) != len(self._highlighted):
             self.notify("Only the results of tools can be folded.", severity="warning")
         else:
-            await self._change(toggle_fold, entry)
+            self._change(toggle_fold, entry)
 
-    async def action_drop(self) -> None:
-        await self._change_turn(toggle_dropped)
+    def action_drop(self) -> None:
+        self._change_turn(toggle_dropped)
 
-    async def action_pin(self) -> None:
-        await self._change_turn(toggle_pinned)
+    def action_pin(self) -> None:
+        self._change_turn(toggle_pinned)
 
     def action_switch(self) -> None:
         row_id = self.highlighted_id or ""
@@ -250,16 +250,19 @@ class ContextScreen(ListScreen[None]):
     def _highlighted(self) -> list[ContextPart]:
         return self._parts.get(self.highlighted_id or "", [])
 
-    async def _change_turn(self, choice: Callable[[Format, Conversation, int], None]) -> None:
+    def _change_turn(self, choice: Callable[[Format, Conversation, int], None]) -> None:
         turn = next((part.turn for part in self._highlighted), None)
         if turn is None:
             self.notify("This row is of no turn.", severity="warning")
         else:
-            await self._change(choice, turn)
+            self._change(choice, turn)
 
-    async def _change(self, choice: Callable[[Format, Conversation, int], None], at: int) -> None:
-        await self._prompt.choose(choice, at)
-        self._changed()
+    def _change(self, choice: Callable[[Format, Conversation, int], None], at: int) -> None:
+        async def change() -> None:
+            await self._prompt.choose(choice, at)
+            self._changed()
+
+        self.run_worker(change())
 
     def _changed(self) -> None:
         self._on_change()

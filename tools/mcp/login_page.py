@@ -21,7 +21,7 @@ class LoginPage:
 
     def __init__(self) -> None:
         self.port = 0
-        """Of this machine, once it is served."""
+        """The local port, once the page is served."""
         self.result: asyncio.Future[AuthorizationCodeResult] = (
             asyncio.get_running_loop().create_future()
         )

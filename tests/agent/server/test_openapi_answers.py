@@ -123,6 +123,8 @@ async def test_every_answer_fits_its_schema(serve: Serve) -> None:
     await send("GET", "/v1/batches")
     await send("DELETE", path, id=name)
     await send("GET", "/health")
+    for action in ("load", "unload"):
+        await send("POST", f"/v1/models/{action}", {"model": served.runtime.model.name})
     described = {key for key, each in ENDPOINTS.items() if each.answer or each.stream}
     assert check.checked == described
 

@@ -56,10 +56,10 @@ class ApprovalGate:
         approver = self._context.options.approver
         if approver is None:
             policy.log_decision(tool, arguments, "refused", "nobody", why=verdict.reason)
-            self._resolved("refused", "policy: no person to ask; --approve allows it")
             name = config.builtin.alias if config.builtin else config.name
             why = "" if verdict.reason == ASK_REASON else f"{verdict.reason}; "
             needed = ",".join(f"{name}.{rule}" for rule in dict.fromkeys(names))
+            self._resolved("refused", f"policy: no person to ask; --approve {needed} allows it")
             return f"{why}there is no person to approve it; to allow it: --approve {needed}"
         answer = await self._context.until_stopped(approver(tool, arguments))
         try:
@@ -199,6 +199,7 @@ class ApprovalGate:
             effort="low",
             sampling=sampling,
             max_output_tokens=min(request.max_tokens, MAX_SAMPLING_TOKENS),
+            stop=request.stop,
             tools=(),
         )
         response = await self._context.run_child(messages, options)
@@ -206,4 +207,7 @@ class ApprovalGate:
             return None
         items = (item for item in response.output if isinstance(item, ev.MessageItem))
         text = "".join(part.text for item in items for part in item.content)
-        return SamplingResult(text, response.model, truncated=response.status == "incomplete")
+        ended = "maxTokens" if response.status == "incomplete" else "endTurn"
+        return SamplingResult(
+            text, response.model, "stopSequence" if response.stop_sequence else ended
+        )

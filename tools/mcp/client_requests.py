@@ -35,6 +35,8 @@ class SamplingRequest:
     max_tokens: int
     system_prompt: str | None = None
     temperature: float | None = None
+    stop: tuple[str, ...] = ()
+    """Texts that end the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,7 @@ class SamplingResult:
 
     text: str
     model: str
-    truncated: bool = False
-    """Whether it ended at ``max_tokens``."""
+    stop_reason: Literal["endTurn", "maxTokens", "stopSequence"] = "endTurn"
 
 
 OnElicitation = Callable[[ElicitationRequest], Awaitable[ElicitationResult]]

@@ -446,16 +446,19 @@ class Connection:
     async def _sample(
         self, context: Any, params: T.CreateMessageRequestParams
     ) -> T.CreateMessageResult | T.ErrorData:
+        blocks = [(m.role, block) for m in params.messages for block in m.content_as_list]
+        others = [block.type for _, block in blocks if not isinstance(block, T.TextContent)]
+        if others or params.tools or params.tool_choice:
+            what = f"no content of type {others[0]}" if others else "no tools"
+            return T.ErrorData(code=T.INVALID_PARAMS, message=f"Sampling here takes {what}.")
         messages = tuple(
-            (
-                message.role,
-                "\n".join(getattr(block, "text", "") for block in message.content_as_list),
-            )
+            (message.role, "\n".join(block.text for block in message.content_as_list))
             for message in params.messages
         )
         request = SamplingRequest(
-            self.config.name, messages, params.max_tokens, params.system_prompt, params.temperature
-        )
+            self.config.name, messages, params.max_tokens, params.system_prompt,
+            params.temperature, tuple(params.stop_sequences or ()),
+        )  # fmt: skip
         scope = self._scope_of_request()
         result = await scope.sample(request) if scope else None
         if result is None:
@@ -464,7 +467,7 @@ class Connection:
             role="assistant",
             content=T.TextContent(text=result.text),
             model=result.model,
-            stop_reason="maxTokens" if result.truncated else "endTurn",
+            stop_reason=result.stop_reason,
         )
 
     async def _list_roots(self, context: Any) -> T.ListRootsResult:

@@ -1,6 +1,7 @@
 """Tool calls that need approval, elicit answers, or have the model write."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -181,4 +182,18 @@ async def test_sampling_runs_on_embedded_model(
     gate = ApprovalGate(turn, McpCallWriter(turn.output, "plain", "write"))
     wrote = await gate.sample(SamplingRequest("plain", (("user", "What is 12*34?"),), 50))
     assert wrote is not None and wrote.model == "tiny"
-    assert wrote.text or wrote.truncated
+    assert wrote.text or wrote.stop_reason == "maxTokens"
+
+
+async def test_sampling_ends_at_a_stop_sequence(
+    make_runtime: MakeRuntime, tmp_path: Path, user_servers: dict[str, Any]
+) -> None:
+    lines = write_script(tmp_path / "s.jsonl", {"markup": FINAL})
+    runtime = await make_runtime(lines, tools="plain", approve="plain.sampling", **user_servers)
+    turn = Turn(runtime, Conversation("c"), [User("hello")], TurnOptions())
+    turn.prepare()
+    gate = ApprovalGate(turn, McpCallWriter(turn.output, "plain", "write"))
+    (word,) = re.findall(r"<\|message\|>(.+)<", FINAL)
+    request = SamplingRequest("plain", (("user", "Hi"),), 50, stop=(word[1:],))
+    wrote = await gate.sample(request)
+    assert wrote is not None and (wrote.text, wrote.stop_reason) == (word[0], "stopSequence")

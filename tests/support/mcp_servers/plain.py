@@ -31,6 +31,11 @@ async def poem() -> Sample:
     return Sample([message], max_tokens=20)
 
 
+async def picture() -> Sample:
+    image = T.ImageContent(data="aGk=", mime_type="image/png")
+    return Sample([T.SamplingMessage(role="user", content=image)], max_tokens=20)
+
+
 async def folders() -> ListRoots:
     return ListRoots()
 
@@ -105,6 +110,11 @@ async def ask(name: Annotated[ElicitationResult[Name], Resolve(who)]) -> str:
 async def write(haiku: Annotated[T.CreateMessageResult, Resolve(poem)]) -> str:
     """Has the client's model write something."""
     return f"{haiku.model}: {haiku.content.text}"
+
+
+@server.tool()
+async def describe(caption: Annotated[T.CreateMessageResult, Resolve(picture)]) -> str:
+    return f"{caption.model}: {caption.content.text}"
 
 
 @server.tool()

@@ -31,7 +31,7 @@ async def poem() -> Sample:
     return Sample([message], max_tokens=20)
 
 
-async def picture() -> Sample:
+async def photo() -> Sample:
     image = T.ImageContent(data="aGk=", mime_type="image/png")
     return Sample([T.SamplingMessage(role="user", content=image)], max_tokens=20)
 
@@ -113,7 +113,7 @@ async def write(haiku: Annotated[T.CreateMessageResult, Resolve(poem)]) -> str:
 
 
 @server.tool()
-async def describe(caption: Annotated[T.CreateMessageResult, Resolve(picture)]) -> str:
+async def describe(caption: Annotated[T.CreateMessageResult, Resolve(photo)]) -> str:
     return f"{caption.model}: {caption.content.text}"
 
 

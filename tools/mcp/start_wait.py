@@ -6,6 +6,8 @@ from typing import NamedTuple
 MAX_IDLE_SECONDS = 1.0
 MAX_UNPRODUCTIVE_SECONDS = 5.0
 """Maximum time without work; output is not work, downloading and unpacking a package is."""
+MAX_STEP_SECONDS = 0.4
+"""What counts of the time between two looks: where it is longer, this process had no processor."""
 
 
 class StartActivity(NamedTuple):
@@ -24,23 +26,20 @@ class StartWait:
 
     def __init__(self) -> None:
         self._last: StartActivity | None = None
-        self._last_at = self._idle_since = math.inf
-        self._unproductive = 0.0
+        self._last_at = math.inf
+        self._idle = self._unproductive = 0.0
 
     def is_exhausted(self, activity: StartActivity, now: float) -> bool:
         """Take note of what the server does ``now``, in seconds; return whether to wait no more."""
         last, self._last = self._last, activity
-        elapsed, self._last_at = now - self._last_at, now
+        elapsed, self._last_at = min(now - self._last_at, MAX_STEP_SECONDS), now
         if last is None:
             return False
-        self._idle_since = min(self._idle_since, now) if activity == last else math.inf
+        self._idle = self._idle + elapsed if activity == last else 0.0
         if activity.answers:
             self._unproductive = 0.0
         elif activity.work == last.work:
             self._unproductive += elapsed
         else:
             self._unproductive = max(self._unproductive - elapsed, 0.0)
-        return (
-            now - self._idle_since >= MAX_IDLE_SECONDS
-            or self._unproductive >= MAX_UNPRODUCTIVE_SECONDS
-        )
+        return self._idle >= MAX_IDLE_SECONDS or self._unproductive >= MAX_UNPRODUCTIVE_SECONDS

@@ -392,7 +392,7 @@ def test_exec_apply_patch_command_applies_patch(tmp_path: Path) -> None:
 
 CALL = (
     "<|channel|>analysis to=container.exec code<|message|>"
-    '{"cmd":["bash","-lc","echo hi > made; cat made"],"timeout":10000}<|call|>'
+    '{"cmd":["bash","-lc","echo hi > made; cat made"],"timeout":100000}<|call|>'
 )
 DONE = "<|channel|>final<|message|>Done.<|return|>"
 

@@ -33,7 +33,11 @@ LONG = f"4714.{os.getpid()}"
 
 def meddler(**settings: Any) -> ServerConfig:
     """A server that does what it is told."""
-    entry = {"command": sys.executable, "args": ["-I", str(SERVERS_FOLDER / "meddler.py")]}
+    entry = {
+        "command": sys.executable,
+        "args": ["-I", str(SERVERS_FOLDER / "meddler.py")],
+        "startup_timeout_sec": 300,
+    }
     return read_entry("meddler", {**entry, **settings}, {})
 
 

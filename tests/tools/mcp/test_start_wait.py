@@ -45,3 +45,9 @@ def test_wait_is_longer_for_servers_that_work(
     activity: Callable[[int], StartActivity], seconds: float
 ) -> None:
     assert seconds <= seconds_waited(activity) <= seconds + 1
+
+
+def test_wait_goes_on_while_this_process_has_no_processor() -> None:
+    wait = StartWait()
+    looks = [wait.is_exhausted(StartActivity(0, 0), now) for now in (0.0, 30.0, 60.0)]
+    assert looks == [False] * 3

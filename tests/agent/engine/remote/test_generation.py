@@ -271,6 +271,7 @@ def test_program_names_the_server(peer: RunningPeer, far: str, agent: RunAgent) 
 # --- the server goes away ---
 
 
+@pytest.mark.parametrize("running_peer", ["llama-server"], indirect=True)
 async def test_server_killed_while_streaming_fails_the_turn_and_is_waited_for(
     peer: RunningPeer, form: HarmonyFormat
 ) -> None:
@@ -298,6 +299,7 @@ async def test_server_killed_while_streaming_fails_the_turn_and_is_waited_for(
     await engine.close()
 
 
+@pytest.mark.parametrize("running_peer", ["llama-server"], indirect=True)
 async def test_server_that_hangs_while_streaming_fails_the_turn(
     remote: RemoteEngine, peer: RunningPeer, form: HarmonyFormat
 ) -> None:
@@ -311,6 +313,7 @@ async def test_server_that_hangs_while_streaming_fails_the_turn(
         peer.server.resume()
 
 
+@pytest.mark.parametrize("running_peer", ["llama-server"], indirect=True)
 async def test_server_stopped_while_streaming_fails_the_turn(
     remote: RemoteEngine, peer: RunningPeer, form: HarmonyFormat
 ) -> None:

@@ -207,7 +207,7 @@ class ApprovalGate:
             return None
         items = (item for item in response.output if isinstance(item, ev.MessageItem))
         text = "".join(part.text for item in items for part in item.content)
-        ended = "maxTokens" if response.status == "incomplete" else "endTurn"
-        return SamplingResult(
-            text, response.model, "stopSequence" if response.stop_sequence else ended
-        )
+        if response.stop_sequence:
+            return SamplingResult(text, response.model, "stopSequence")
+        cut = response.status == "incomplete"
+        return SamplingResult(text, response.model, "maxTokens" if cut else "endTurn")

@@ -446,17 +446,16 @@ class Connection:
     async def _sample(
         self, context: Any, params: T.CreateMessageRequestParams
     ) -> T.CreateMessageResult | T.ErrorData:
-        blocks = [(m.role, block) for m in params.messages for block in m.content_as_list]
-        others = [block.type for _, block in blocks if not isinstance(block, T.TextContent)]
-        if others or params.tools or params.tool_choice:
-            what = f"no content of type {others[0]}" if others else "no tools"
-            return T.ErrorData(code=T.INVALID_PARAMS, message=f"Sampling here takes {what}.")
-        messages = tuple(
-            (message.role, "\n".join(block.text for block in message.content_as_list))
-            for message in params.messages
-        )
+        if params.tools or params.tool_choice:
+            return T.ErrorData(code=T.INVALID_PARAMS, message="Sampling here takes no tools.")
+        messages: list[tuple[T.Role, str]] = []
+        for message in params.messages:
+            text = [b for b in message.content_as_list if isinstance(b, T.TextContent)]
+            if len(text) < len(message.content_as_list):
+                return T.ErrorData(code=T.INVALID_PARAMS, message="Sampling here takes text alone.")
+            messages.append((message.role, "\n".join(block.text for block in text)))
         request = SamplingRequest(
-            self.config.name, messages, params.max_tokens, params.system_prompt,
+            self.config.name, tuple(messages), params.max_tokens, params.system_prompt,
             params.temperature, tuple(params.stop_sequences or ()),
         )  # fmt: skip
         scope = self._scope_of_request()

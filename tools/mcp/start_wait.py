@@ -6,8 +6,8 @@ from typing import NamedTuple
 MAX_IDLE_SECONDS = 1.0
 MAX_UNPRODUCTIVE_SECONDS = 5.0
 """Maximum time without work; output is not work, downloading and unpacking a package is."""
-MAX_STEP_SECONDS = 0.4
-"""What counts of the time between two looks: where it is longer, this process had no processor."""
+MAX_STEP_SECONDS = 0.5
+"""Time between two checks that counts; after a longer one, this process had no processor either."""
 
 
 class StartActivity(NamedTuple):
@@ -32,8 +32,8 @@ class StartWait:
     def is_exhausted(self, activity: StartActivity, now: float) -> bool:
         """Take note of what the server does ``now``, in seconds; return whether to wait no more."""
         last, self._last = self._last, activity
-        elapsed, self._last_at = min(now - self._last_at, MAX_STEP_SECONDS), now
-        if last is None:
+        elapsed, self._last_at = now - self._last_at, now
+        if last is None or elapsed > MAX_STEP_SECONDS:
             return False
         self._idle = self._idle + elapsed if activity == last else 0.0
         if activity.answers:

@@ -158,7 +158,8 @@ async def test_sampling_answered_or_refused_by_caller(shared: Host) -> None:
     refused = await shared.call(tool(shared, "plain__write"), {})
     assert refused.failure != "none" and "refused" in refused.text
     picture = await shared.call(tool(shared, "plain__describe"), {}, on_sampling=write)
-    assert picture.failure == "execution" and len(requests) == 1, "an image is not left out"
+    assert picture.failure != "none" and "takes text alone" in picture.text
+    assert len(requests) == 1, "an image is not left out"
 
 
 @shares_server

@@ -121,10 +121,14 @@ async def test_server_home_stays_and_is_its_own(connect: Connect, tmp_path: Path
 async def test_server_ends_with_all_that_it_started(connect: Connect, children: Children) -> None:
     server = await connect(meddler(sandbox=True))
     await server("run", line=f"setsid sleep {LONG} >/dev/null 2>&1 & disown")
-    sleeping = [child for child in children() if LONG in child.cmdline()]
-    assert len(sleeping) == 1
+
+    def sleeping() -> list[psutil.Process]:
+        return [child for child in children() if LONG in child.cmdline()]
+
+    await wait_until(lambda: len(sleeping()) == 1)  # the command ends before sleep is executed
+    (sleeper,) = sleeping()
     await server.host.close()
-    assert not psutil.pid_exists(sleeping[0].pid) and not children()
+    assert not psutil.pid_exists(sleeper.pid) and not children()
 
 
 async def test_server_killed_supervisor_leaves_nothing(

@@ -47,7 +47,7 @@ class Interface:
 RUN = Interface("run", prefetches=False, waits_for_servers=True, reports_context=True)
 APP = Interface("app", reports_context=True)
 HTTP = Interface("http")
-MCP = Interface("mcp")
+MCP = Interface("mcp", waits_for_servers=True)
 ACP = Interface("acp", reports_context=True)
 SAMPLING = Interface("sampling", prefetches=False)
 

@@ -82,6 +82,7 @@ async def test_interrupted_answer_goes_on_where_it_was_stopped(
         begun = area.text
         await driver.pilot.press("enter")
         await driver.expect_text("and the end.", "‹2/2›")
+        await driver.wait_for(lambda: app.turn is None)
         assert app.transcript.own_turns[-1].items[0].final_text == f"{begun} and the end."
 
 

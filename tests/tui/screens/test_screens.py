@@ -264,7 +264,7 @@ async def test_welcome_screen_imports_servers_and_shows_once(
         await driver.pilot.press("y")
         await driver.expect_text("Added to")
         await driver.pilot.press("f7")
-        await driver.expect_text("● plain", "18 tools")
+        await driver.expect_text("● plain", "19 tools")
     async with open_app(launch=embedded) as driver:
         await driver.wait_for(lambda: driver.app.session.runtime.loaded)
         assert "Welcome" not in screen_text(driver.app)

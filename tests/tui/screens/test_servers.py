@@ -48,10 +48,10 @@ async def test_servers_screen_tools_are_switched(
         await driver.expect_text("✗ late", "failed · stdio", "No such file or directory", "stderr")
         started.touch()
         await driver.pilot.press("ctrl+r")
-        await driver.expect_text("● late", "18 tools", "☑ echo", "tokens of every prompt.")
+        await driver.expect_text("● late", "19 tools", "☑ echo", "tokens of every prompt.")
         (total,) = {line for line in screen_text(driver.app).split("\n") if "of every" in line}
         await driver.pilot.press("down", "enter")
-        await driver.expect_text("17 of 18 tools", "☐ echo", "off from the next turn on")
+        await driver.expect_text("18 of 19 tools", "☐ echo", "off from the next turn on")
         assert "late.echo" not in [f"{tool.server}.{tool.name}" for tool in host.tools()]
         await driver.pilot.press("up")
         await driver.expect_text("tokens of every prompt.")

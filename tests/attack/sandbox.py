@@ -167,10 +167,11 @@ async def _probe(each: Isolation, kind: str, folder: Path) -> AsyncIterator[Atte
     except (ValueError, IndexError):
         yield Attempt(group, "all probes", False, f"gave no result: {text[-300:]}")
         return
-    for result in results:
-        if result["outcome"] != "skipped":
-            repelled = result["outcome"] != "escaped"
-            yield Attempt(group, result["name"], repelled, result["evidence"])
+    made = [result for result in results if result["outcome"] != "skipped"]
+    if not made:
+        yield Attempt(group, "all probes", False, "none was made in time")
+    for result in made:
+        yield Attempt(group, result["name"], result["outcome"] != "escaped", result["evidence"])
     effects = config["effects"]
     yield Attempt(group, "effects seen from outside", not effects, "; ".join(effects))
 
@@ -179,7 +180,12 @@ async def _as_server(each: Isolation, folder: Path, line: str) -> str:
     """Run a line in an MCP server that runs in the sandbox and may write the working folder."""
     best, isolation.best_isolation = isolation.best_isolation, lambda: each  # type: ignore[assignment]
     args = ["-I", str(SERVERS_FOLDER / "meddler.py")]
-    entry = {"command": sys.executable, "args": args, "sandbox": {"write": [str(folder / "work")]}}
+    entry = {
+        "command": sys.executable,
+        "args": args,
+        "sandbox": {"write": [str(folder / "work")]},
+        "startup_timeout_sec": 300,
+    }
     host = Host(
         [read_entry("meddler", entry, {})], sandbox=ServerSandbox(folder / "work", folder / "homes")
     )

@@ -2341,15 +2341,15 @@ def probe(config: dict[str, Any]) -> list[dict[str, str]]:
     for entry in ATTEMPTS:
         if sandbox.kind not in entry.kinds:
             continue
-        answer = _Answer("skipped", "no time was left")
-        if time.monotonic() < deadline:
-            if children_allowed:
-                try:
-                    answer = _judge_in_child(entry, sandbox)
-                except OSError:
-                    children_allowed = False
-            if not children_allowed:
-                answer = _judge_in_thread(entry, sandbox)
+        if time.monotonic() > deadline:
+            break  # the call is about to end at its own limit
+        if children_allowed:
+            try:
+                answer = _judge_in_child(entry, sandbox)
+            except OSError:
+                children_allowed = False
+        if not children_allowed:
+            answer = _judge_in_thread(entry, sandbox)
         results.append({"name": entry.name, "group": entry.group, **answer._asdict()})
     return results
 

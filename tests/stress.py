@@ -51,15 +51,15 @@ class SuiteRun:
 
 
 def plan_runs(quiet: int, busy: int, seed: int, user: str | None) -> list[SuiteRun]:
-    """Return the runs: 1, 2 and 4 processes, random orders, the last of each kind as ``user``."""
+    """Return the runs: 1, 2, 4 and 6 processes, random orders, the last of each kind as ``user``."""
     variants = [(4, None), (2, seed), (1, seed + 1), (4, seed + 2)]
     runs = [SuiteRun(False, *variants[n % 4]) for n in range(quiet)]
-    runs += [SuiteRun(True, 4, None if n % 2 == 0 else seed + 3 + n) for n in range(busy)]
+    runs += [SuiteRun(True, 6, None if n % 2 == 0 else seed + 3 + n) for n in range(busy)]
     if user:
         for kind in (False, True):
             last = max((n for n, run in enumerate(runs) if run.busy is kind), default=None)
             if last is not None:
-                runs[last] = SuiteRun(kind, 4, None, user)
+                runs[last] = SuiteRun(kind, 6 if kind else 4, None, user)
     return runs
 
 

@@ -47,7 +47,10 @@ class RunningPeer:
 
 @pytest.fixture(
     scope="module",
-    params=["llama-server", pytest.param("vllm", marks=pytest.mark.timeout(1500))],
+    params=[
+        "llama-server",
+        pytest.param("vllm", marks=[pytest.mark.long, pytest.mark.timeout(1500)]),
+    ],
 )
 def running_peer(request: pytest.FixtureRequest, tiny_gguf: Path) -> Iterator[RunningPeer]:
     """llama-server and vLLM, each with a key, where they are installed."""

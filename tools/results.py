@@ -17,6 +17,8 @@ from tools.types import ToolResult
 
 MAX_RESULT_FILES, MAX_RESULT_BYTES = 200, 200_000_000
 """Number of files with full results and attachments that are kept, the newest ones."""
+MAX_COMPARED_VALUES = 200
+"""Values of structured content that are looked for in the text beside it."""
 FILE_PREFIX = "result-"
 _TEXT_TYPES = ("text/", "application/json", "application/xml")
 MAX_ABORTED_CHARS = 8_000
@@ -40,14 +42,21 @@ class ResultBuilder:
         self._max_files, self._max_bytes = max_files, max_bytes
 
     def build(
-        self, content: list[dict[str, Any]], structured: Any = None, *, failed: bool = False
+        self,
+        content: list[dict[str, Any]],
+        structured: Any = None,
+        *,
+        failed: bool = False,
+        own: bool = False,
     ) -> ToolResult:
-        """Build a result from MCP content blocks; may write files, so it blocks. Structured content is
-        only used where there are no blocks, which repeat it by the specification."""
+        """Build a result from MCP content blocks; may write files, so it blocks. Structured content
+        follows as JSON where the blocks do not repeat it, as the specification wants them to; that of
+        our ``own`` tools is for programs alone."""
         content = [_encodable(block) for block in content]
         text = "\n".join(self._block_text(block) for block in content)
-        if not content and structured is not None:
-            text = replace_surrogates(json.dumps(structured, ensure_ascii=False))
+        if not (own or structured is None or (content and _is_repeated(structured, text))):
+            data = replace_surrogates(json.dumps(structured, ensure_ascii=False))
+            text = "\n".join(filter(None, [text, data]))
         if failed and not text:
             text = "the tool failed and gave no reason"
         path = None
@@ -137,6 +146,24 @@ class ResultBuilder:
             size += bytes_
             if old and (number >= self._max_files or size > self._max_bytes):
                 Path(path).unlink(missing_ok=True)
+
+
+def _is_repeated(structured: Any, text: str) -> bool:
+    """Whether a text has at least half of the strings and numbers of structured content."""
+    values, stack = [], [structured]
+    while stack and len(values) < MAX_COMPARED_VALUES:
+        match stack.pop():
+            case dict() as part:
+                stack += part.values()
+            case list() as part:
+                stack += part
+            case str() | int() | float() as value if not isinstance(value, bool):
+                values.append(value)
+    spellings = (
+        (str(v), json.dumps(v).strip('"'), json.dumps(v, ensure_ascii=False).strip('"'))
+        for v in values
+    )
+    return 2 * sum(any(s in text for s in each) for each in spellings) >= len(values)
 
 
 def _decoded(data: Any) -> str | None:

@@ -287,7 +287,10 @@ class Connection:
             misfit = f"[The structured content does not fit the tool's output schema: {why}.]"
             scope.notes += [misfit] if why else []
         # Megabytes to join and write; not on the event loop.
-        return await asyncio.to_thread(self._results.build, content, structured, failed=failed)
+        own = self.config.builtin is not None
+        return await asyncio.to_thread(
+            self._results.build, content, structured, failed=failed, own=own
+        )
 
     async def _show_pages(self, pages: Sequence[T.ElicitRequestURLParams], scope: CallScope) -> str:
         """Ask the person to visit the pages that a call needs first; return the call's result."""

@@ -210,7 +210,7 @@ async def test_wrong_start_is_named_as_such(make_host: MakeHost, field: str) -> 
 
 OUTPUT = of(n={"type": "integer"}, s=TEXT)
 STRUCTURED: list[tuple[Any, dict[str, Any], str]] = [
-    (OUTPUT, {"n": "five"}, "n: 'five' is not of type 'integer'"),
+    (OUTPUT, {"n": "5"}, "n: '5' is not of type 'integer'"),
     (OUTPUT, {"n": 5, "s": None}, "s: None is not of type 'string'"),
     ({**OUTPUT, "required": ["z"]}, {"n": 5}, "'z' is a required property"),
     (OUTPUT, {"n": 5}, ""),
@@ -243,6 +243,8 @@ async def test_results_that_are_nearly_mcp_keep_their_text(make_host: MakeHost) 
         "meta": {"content": [after], "_meta": 5},
         "link": {"content": [{**LINK, "size": 12, "description": "the file"}]},
         "table": {"content": [{"type": "resource", "resource": TABLE}]},
+        "differs": text_result("see structured content", structuredContent={"rows": [1, 2, "3\n"]}),
+        "repeats": text_result('{"n": 5, "s": "a\\nb"}', structuredContent={"n": 5, "s": "a\nb"}),
         "unstructured": text_result("the answer is 5"),
     }
     calls = {name: reply(result=result) for name, result in results.items()}
@@ -258,6 +260,8 @@ async def test_results_that_are_nearly_mcp_keep_their_text(make_host: MakeHost) 
         "meta": ("none", "after"),
         "link": ("none", "[resource link n a:b, 12 B, the file]"),
         "table": ("none", "[resource a:c]\na,b\n1,2\n"),
+        "differs": ("none", 'see structured content\n{"rows": [1, 2, "3\\n"]}'),
+        "repeats": ("none", '{"n": 5, "s": "a\\nb"}'),
         "unstructured": ("none", "the answer is 5"),
     }
 

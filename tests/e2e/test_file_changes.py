@@ -19,7 +19,7 @@ def call(line: str, timeout: int = 60_000) -> str:
 
 
 MAKE = call("echo 2 > old; rm gone; touch new; touch odd$(printf '\\\\\\\\n\\\\\\\\377')")
-STOP = call("touch late; sleep 500", 1)
+STOP = call("touch late; sleep 500", 10_000)
 DONE = "<|channel|>final<|message|>Done.<|return|>"
 
 

@@ -164,8 +164,9 @@ def _quoted_path(root: Path, path: str | Path) -> str:
 
 
 def take_snapshot(root: Path, seconds: float) -> Snapshot | None:
-    """Look at all files below ``root`` but git's own; None if that takes longer than ``seconds``."""
-    deadline = time.monotonic() + seconds
+    """Look at all files below ``root`` but git's own; None if that takes more than ``seconds`` of CPU
+    time, or ten times as long."""
+    began, deadline = time.thread_time(), time.monotonic() + 10 * seconds
     files: Snapshot = {}
     folders = [str(root)]
     start = len(folders[0]) + 1
@@ -173,7 +174,7 @@ def take_snapshot(root: Path, seconds: float) -> Snapshot | None:
         try:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
-                    if time.monotonic() > deadline:
+                    if time.thread_time() - began > seconds or time.monotonic() > deadline:
                         return None
                     if entry.is_dir(follow_symlinks=False):
                         if entry.name != ".git":

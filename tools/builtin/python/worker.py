@@ -162,6 +162,8 @@ class CodeRunner:
 
     def __init__(self, sender: OutputSender) -> None:
         self._sender = sender
+        # Never replaced by others: print() of a thread crashes where its stream is freed meanwhile.
+        self._streams = OutputStream(sender, "stdout"), OutputStream(sender, "stderr")
         self._names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
         self._cell = 0
         self._folder = os.getcwd()  # noqa: PTH109 - pathlib costs milliseconds here
@@ -172,8 +174,7 @@ class CodeRunner:
         self.current = run_id
         signal.signal(signal.SIGINT, self.on_interrupt)  # an earlier run may have changed it
         # So it may these: what is printed must not vanish.
-        sys.stdout = OutputStream(self._sender, "stdout")
-        sys.stderr = OutputStream(self._sender, "stderr")
+        sys.stdout, sys.stderr = self._streams
         self._sender.begin(run_id)
         before = self._files()
         try:

@@ -150,7 +150,8 @@ class ResultBuilder:
 
 def _is_repeated(structured: Any, text: str) -> bool:
     """Whether a text has at least half of the strings and numbers of structured content."""
-    values, stack = [], [structured]
+    values: list[str | int | float] = []
+    stack = [structured]
     while stack and len(values) < MAX_COMPARED_VALUES:
         match stack.pop():
             case dict() as part:

@@ -18,7 +18,7 @@ from tools.types import ToolResult
 MAX_RESULT_FILES, MAX_RESULT_BYTES = 200, 200_000_000
 """Number of files with full results and attachments that are kept, the newest ones."""
 MAX_COMPARED_VALUES = 200
-"""Values of structured content that are looked for in the text beside it."""
+"""Values of structured content that are searched for in the text of the same result."""
 FILE_PREFIX = "result-"
 _TEXT_TYPES = ("text/", "application/json", "application/xml")
 MAX_ABORTED_CHARS = 8_000

@@ -104,6 +104,8 @@ class Resource:
     description: str = ""
     mime: str = ""
     template: bool = False
+    size: int | None = None
+    """Bytes, where the server says it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from agent.errors import UserError
 from agent.util.images import CANNOT_SEE, PDF_MAGIC, SIGNATURE_BYTES, decode_text, is_image
 
 Kind = Literal["file", "prompt", "command", "server"]
-"""file: a file or stdin; prompt: what an MCP server or a project made of one of its prompts; command:
+"""file: a file or stdin; prompt: a prompt or resource of an MCP server, or a project's prompt; command:
 what a shell command of the person wrote; server: an MCP server's instructions, in no prompt."""
 MAX_FILE_BYTES, MAX_PDF_BYTES = 256 * 1024, 16 << 20
 """Sizes of the largest text and the largest PDF that can be attached."""
@@ -34,7 +34,7 @@ class Attachment:
 
     kind: Kind
     source: str
-    """A file's path, ``stdin``, ``server:prompt``, or a shell command."""
+    """A file's path, ``stdin``, ``server:prompt``, ``server:uri``, or a shell command."""
     lines: int
     text: str = field(default="", compare=False)
 

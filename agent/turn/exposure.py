@@ -67,7 +67,9 @@ def _as_result(attachment: Attachment, host: Host) -> tuple[Tool, bool]:
     if attachment.kind != "prompt":
         name = "attached" if attachment.kind == "file" else "the output of"
         return Tool("", f"{name} {attachment.source}", "", {}), False
-    server, _, name = attachment.source.rpartition(":")  # a project's command file has no server
+    server, colon, name = attachment.source.partition(":")
+    if not colon:  # a project's command file has no server
+        server, name = "", server
     return Tool(server, name, "", {}), _is_public(host.server_config(server))
 
 

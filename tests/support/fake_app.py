@@ -24,7 +24,7 @@ from agent.turn.output import MessageWriter, Output, ReasoningWriter
 from agent.util.ids import new_id
 from tests.support import waiting
 from tools.builtin_server import BuiltinServers
-from tools.types import Prompt, ServerState, Tool
+from tools.types import Prompt, Resource, ServerState, Tool
 from tui.app import AgentApp
 from tui.next_prompt import NextPrompt
 from tui.session import Serving, Session
@@ -152,7 +152,7 @@ class FakeTurn:
 
 
 class FakeHost:
-    """MCP servers with fixed states; ``git`` has one prompt, ``review``."""
+    """MCP servers with fixed states; ``git`` has one prompt, ``review``, and two resources."""
 
     withheld = ""
 
@@ -185,6 +185,15 @@ class FakeHost:
         if server != "git":
             raise ValueError("has no prompts")
         return [self.review]
+
+    async def resources(self, server: str) -> list[Resource]:
+        log = Resource("git://log/HEAD", "log", "What was done.", size=1200)
+        return [log, Resource("git://blob/{path}", "blob", template=True)]
+
+    async def read_resource(self, server: str, uri: str) -> str:
+        if uri != "git://log/HEAD":
+            raise ValueError(f"the server {server} has no {uri}")
+        return f"[resource {uri}]\nfirst commit"
 
     async def get_prompt(
         self, server: str, name: str, arguments: dict[str, str]

@@ -317,6 +317,13 @@ class Host:
         """Return a server's resources and templates; raises ValueError with a sentence."""
         return await self._fetch(server, lambda listing, client: listing.list_resources(client))
 
+    async def read_resource(self, server: str, uri: str) -> str:
+        """Return a resource as a tool's result would show it; raises ValueError with a sentence."""
+        blocks = await self._fetch(
+            server, lambda listing, client: listing.read_resource(client, uri)
+        )
+        return (await asyncio.to_thread(self._context.results.build, blocks)).text
+
     async def prompts(self, server: str) -> list[Prompt]:
         """Return a server's prompts; raises ValueError with a sentence."""
         return await self._fetch(server, lambda listing, client: listing.list_prompts(client))

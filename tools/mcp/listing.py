@@ -130,7 +130,8 @@ def _resource(
 ) -> Resource:
     description, mime = about.description or "", about.mime_type or ""
     name = clean_line(about.name)
-    return Resource(uri, name, clean_line(description), clean_line(mime), is_template)
+    size = getattr(about, "size", None)
+    return Resource(uri, name, clean_line(description), clean_line(mime), is_template, size)
 
 
 async def read_resource(client: Client, uri: str) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
+from agent.conversation.attachments import format_attachment
 from agent.errors import UserError
 from tui.controllers.shell import ShellCommands
 from tui.state.command import parse_command
@@ -181,18 +182,25 @@ class ChatController:
 
     async def with_attachments(self, text: str) -> str | None:
         """The text with the files that it mentions; None if it went back to the prompt."""
-        from tui.util.attachments import attach_files, missing_files
+        from tui.util.attachments import attach_files, mentioned_resources, missing_files
 
-        root = self._app.session.launch.root
+        root, host = self._app.session.launch.root, self._app.session.runtime.host
+        servers = self._app.commands.resources
         try:
             prompt = await asyncio.to_thread(attach_files, text, root)
+            for server, uri in mentioned_resources(text, servers):
+                read = await host.read_resource(server, uri)
+                prompt += format_attachment(f"{server}:{uri}", read, "prompt")
         except UserError as error:
             self._reject(text, str(error))
+            return None
+        except ValueError as error:
+            self._reject(text, f"Cannot read the resource: {error}.")
             return None
         except asyncio.CancelledError:
             self._app.prompt.put_before(text)
             raise
-        if missing := await asyncio.to_thread(missing_files, text, root):
+        if missing := await asyncio.to_thread(missing_files, text, root, servers):
             more = ", …" if len(missing) > MAX_MISSING_NAMES else ""
             names = display_text(", ".join(missing[:MAX_MISSING_NAMES])) + more
             self._app.notify(f"No file {names}: sent as text.", severity="warning", markup=False)

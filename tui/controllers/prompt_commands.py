@@ -169,11 +169,14 @@ def _refresh(app: AppContext, chat: ChatController, server: str) -> None:
 
 
 async def _fetch_prompts(app: AppContext, chat: ChatController, server: str) -> None:
+    host, prompts = app.session.runtime.host, list[Prompt]()
+    app.commands.resources.pop(server, None)
     try:
-        prompts = await app.session.runtime.host.prompts(server)
+        prompts = await host.prompts(server)
+        if resources := await host.resources(server):
+            app.commands.resources[server] = resources
     except ValueError as error:
         log.info("%s has no prompts: %s", server, error)
-        prompts = []
     app.commands.replace(server, (_command(app, chat, server, prompt) for prompt in prompts))
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from tools.types import Resource
+
 _LINE = re.compile(r"/(?P<name>[\w.-]+(?::[\w.-]+)?)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 
 
@@ -62,6 +64,8 @@ class Commands:
     def __init__(self, commands: Iterable[Command]) -> None:
         self._commands = {command.name: command for command in commands}
         self._added_commands: dict[str, list[Command]] = {}
+        self.resources: dict[str, list[Resource]] = {}
+        """Those of each MCP server that has some, which complete a mention."""
 
     def replace(self, source: str, commands: Iterable[Command]) -> None:
         """Set the commands of an MCP server, or of files (""), in place of those that it had."""

@@ -1,7 +1,7 @@
 """Completes what is typed in the prompt: commands, their arguments, and files behind an ``@``."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -68,12 +68,31 @@ class PromptCompleter:
             typed = match["typed"].lstrip('"')
             found = map(format_mention, self._files.search(typed, MAX_CHOICES))
             choices = [
-                CompletionItem(mention + ("" if mention.rstrip('"').endswith("/") else " "))
-                for mention in found
-                if mention is not None
+                *self._resources(typed),
+                *(
+                    CompletionItem(mention + ("" if mention.rstrip('"').endswith("/") else " "))
+                    for mention in found
+                    if mention is not None
+                ),
             ]
             return Suggestions(match.start(), choices) if choices else None
         return None
+
+    def _resources(self, typed: str) -> Iterator[CompletionItem]:
+        """Yield the resources of a server, or servers that have some, that a mention may mean."""
+        server, colon, query = typed.partition(":")
+        if not colon:
+            known = self._commands.resources
+            yield from (
+                CompletionItem(f"@{name}:") for name in known if typed and name.startswith(typed)
+            )
+            return
+        for each in self._commands.resources.get(server, ())[:MAX_CHOICES]:
+            mention = format_mention(f"{server}:{each.uri}")
+            if mention and query.lower() in f"{each.uri}\n{each.name}".lower():
+                size = "" if each.size is None else f"{each.size:,} bytes"
+                about = "  ".join(filter(None, (each.name, size, each.description)))
+                yield CompletionItem(mention + ("" if each.template else " "), about)
 
     def _arguments(self, name: str, typed: str) -> Iterable[CompletionItem]:
         if (command := self._commands.find(name)) is None:

@@ -10,7 +10,7 @@
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from agent.conversation.attachments import (
@@ -33,11 +33,23 @@ def attach_files(text: str, root: Path) -> str:
     )
 
 
-def missing_files(text: str, root: Path) -> list[str]:
-    """Return the mentions that read like paths (quoted, or with a dot or slash), where nothing is."""
+def mentioned_resources(text: str, servers: Collection[str]) -> list[tuple[str, str]]:
+    """Return server and URI of each ``@server:uri``, where ``servers`` has that one."""
+    names = (
+        match["quoted"] or match["path"].rstrip(_PUNCTUATION) for match in _MENTION.finditer(text)
+    )
+    parts = (name.partition(":") for name in names)
+    return list(dict.fromkeys((name, uri) for name, _, uri in parts if uri and name in servers))
+
+
+def missing_files(text: str, root: Path, servers: Collection[str] = ()) -> list[str]:
+    """Return the mentions that read like paths (quoted, or with a dot or slash), where nothing is, and
+    that name no resource of one of the ``servers``."""
     missing = []
     for match in _MENTION.finditer(text):
         path = match["quoted"] or match["path"].rstrip(_PUNCTUATION)
+        if path.partition(":")[0] in servers:
+            continue
         # A bracket: it is a decorator, in code.
         like_path = match["quoted"] or (re.search(r"[./]", path) and "(" not in path)
         if like_path and not any(_find_path(root, each) for each in _path_candidates(match)):

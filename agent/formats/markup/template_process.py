@@ -17,8 +17,8 @@ from typing import Any
 from agent.errors import AgentError
 from agent.formats.markup import template_child
 
-RENDER_TIMEOUT_SECONDS = 15.0
-"""Time that one rendering may take on a busy machine; its CPU time has a limit of its own."""
+RENDER_TIMEOUT_SECONDS = 120.0
+"""Time that one rendering may take on a busy machine; the limit of its CPU time ends it earlier."""
 RETRY_SECONDS = 60.0
 """Time after a failure of the child before another is started."""
 READ_BYTES = 1 << 16

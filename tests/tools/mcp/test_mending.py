@@ -288,4 +288,6 @@ async def test_odd_resources_and_prompts_cost_themselves_only(make_host: MakeHos
     assert await host.get_prompt("odd", "p", {}) == [("user", '[hologram {"type": "hologram"}]')]
     read = host.find_tool("odd.read_resource")
     assert read is not None
-    assert (await host.call(read, {"uri": "a:b"})).text == '[resource a:b]\n{"a": 1}'
+    text = '[resource a:b]\n{"a": 1}'
+    assert (await host.call(read, {"uri": "a:b"})).text == text
+    assert await host.read_resource("odd", "a:b") == text

@@ -117,6 +117,28 @@ async def test_server_prompt_runs_as_command() -> None:
         driver.session.turns[0].end()
 
 
+async def test_server_resource_is_completed_and_attached() -> None:
+    async with drive_app(FakeSession(servers=[ServerState("git", "ready", [])])) as driver:
+        await driver.wait_for(lambda: driver.app.commands.resources)
+        await driver.pilot.press(*"see @gi")
+        await driver.expect_text("@git:")
+        await driver.pilot.press("enter")
+        await driver.expect_text("1,200 bytes", "git://blob/{path}")
+        await driver.pilot.press("enter")
+        await driver.wait_for(lambda: driver.app.prompt.text == "see @git:git://log/HEAD ")
+        await driver.pilot.press("enter")
+        await driver.wait_for(lambda: driver.session.turns)
+        text = "[resource git://log/HEAD]\nfirst commit"
+        block = f'<prompt name="git:git://log/HEAD" lines="2">\n{text}\n</prompt>'
+        assert driver.session.turns[0].prompt_text == f"see @git:git://log/HEAD \n\n{block}"
+        await driver.expect_text("git:git://log/HEAD · 2 lines")
+        driver.session.turns[0].end()
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.type_text("see @git:git://other.", "enter")
+        await driver.expect_text("Cannot read the resource")
+        assert driver.app.prompt.text == "see @git:git://other."
+
+
 async def test_server_prompt_edited_replaces_turn() -> None:
     async with drive_app(FakeSession(servers=[ServerState("git", "ready", [])])) as driver:
         await driver.wait_for(lambda: driver.app.commands.find("git:review"))

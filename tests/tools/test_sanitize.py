@@ -55,10 +55,13 @@ def test_clean_text_strips_hidden_characters() -> None:
     assert clean_text(ordinary) == ordinary
 
 
-def test_result_structured_content_only_without_blocks() -> None:
+def test_result_structured_content_only_where_blocks_do_not_repeat_it() -> None:
     results = ResultBuilder(100, None)
     assert results.build([], {"a": 1}).text == '{"a": 1}'
-    assert results.build([{"type": "text", "text": "one"}], {"a": 1}).text == "one"
+    blocks = [{"type": "text", "text": "one"}]
+    assert results.build(blocks, {"a": 1}).text == 'one\n{"a": 1}'
+    assert results.build(blocks, {"a": 1}, own=True).text == "one"
+    assert results.build(blocks, {"a": {"b": "one"}, "c": True}).text == "one"
     assert results.build([]).text == ""
     assert results.build([], failed=True).failure == "execution"
 

@@ -23,4 +23,9 @@ def demo_servers() -> list[ServerConfig]:
 
 def _server(name: str, command: str, args: tuple[str, ...]) -> ServerConfig:
     line = f"python -m tools.demo.server {name}"
-    return replace(ServerConfig(name, command=command, args=args), trusted=True, command_line=line)
+    return replace(
+        ServerConfig(name, command=command, args=args),
+        trusted=True,
+        required=True,
+        command_line=line,
+    )

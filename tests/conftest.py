@@ -7,7 +7,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Generator
+import zlib
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,43 @@ ALARM_SECONDS = 20
 """Seconds from one alarm of a test that takes too long to the next."""
 
 
+SAMPLED = {
+    "tests/agent/acp/": 4,
+    "tests/agent/engine/llama/test_sampler.py": 3,
+    "tests/agent/formats/families/": 7,
+    "tests/agent/formats/harmony/test_parser.py::test_parse_repeated": 6,
+    "tests/agent/formats/markup/test_call_constraints.py": 5,
+    "tests/agent/formats/markup/test_chat_template.py::test_real_template": 7,
+    "tests/agent/formats/markup/test_composition.py": 6,
+    "tests/agent/formats/markup/test_dialects.py::test_parse_repeated": 6,
+    "tests/agent/server/test_openapi": 3,
+    "tests/tools/builtin/test_shell": 2,
+    "tests/tools/mcp/test_http.py::test_http_transports": 3,
+    "tests/tools/mcp/test_sandboxed.py": 2,
+    "tests/tui/markdown/test_streaming.py": 3,
+    "tests/tui/test_app.py::test_search_finds": 4,
+    "tests/tui/test_snapshots.py": 2,
+    "tests/tui/test_theme.py": 5,
+}
+"""Beginnings of the names of tests with many cases that take long: `make test` runs one in this many of
+each test's cases, and `make test-all` all."""
+
+
+def mark_long_cases(items: Iterable[pytest.Item]) -> None:
+    """Mark what `make test` leaves out of SAMPLED. Other cases of each test are left than of the next,
+    so that both isolations and all families have their turn."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if name != item.nodeid and name.startswith(tuple(SAMPLED)):
+            cases.setdefault(name, []).append(item)
+    for name, of_test in cases.items():
+        step = min(len(of_test), *(n for begin, n in SAMPLED.items() if name.startswith(begin)))
+        for number, item in enumerate(of_test):
+            if number % step != zlib.crc32(name.encode()) % step:
+                item.add_marker("long")
+
+
 def is_slow(path: Path) -> bool:
     """Return whether `make test-fast` leaves out the whole file."""
     name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
@@ -128,6 +166,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
 
     items.sort(key=file_order)
+    mark_long_cases(items)
     for item in items:
         if is_slow(item.path) or item.get_closest_marker("long"):
             item.add_marker("slow")

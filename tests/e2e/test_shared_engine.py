@@ -28,7 +28,10 @@ def model(tmp_path: Path, tiny_gguf: Path) -> str:
 @pytest.fixture
 def server(home: Path, model: str) -> Iterator[tuple[int, str]]:
     """The process id and address of a server that has loaded the model."""
-    with serve_program(home, "--model", model, "--context", "8192") as (url, process):
+    with serve_program(home, "--model", model, "--context", "8192", is_fork=False) as (
+        url,
+        process,
+    ):
         ask(url)
         yield process.pid, url
         process.kill()
@@ -76,7 +79,7 @@ def test_run_goes_on_when_the_server_is_killed(
     os.kill(server[0], signal.SIGKILL)
     ran = agent("run", "2+2", "--model", model, "--log-level", "info")
     assert (ran.code, ran.out) == (0, "2 + 2 = 4.\n") and "is used" not in log_of(home)
-    with serve_program(home, "--model", model) as (url, process):
+    with serve_program(home, "--model", model, is_fork=False) as (url, process):
         ask(url)
         assert agent("run", "2+2", "--model", model, "--log-level", "info").code == 0
         assert USED.format(process.pid) in log_of(home), "the new one took the socket over"

@@ -42,7 +42,7 @@ async def ask(
     return check(events_of(answer.text))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not build_llama.is_built(), reason="llama-server is not built: make peer")
 async def test_killed_server_loses_nothing(home: Path, tiny_gguf: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import acp.schema as S
 from acp.client.connection import ClientSideConnection
 from acp.stdio import spawn_agent_process
 
+from tests.support import forks
 from tests.support.waiting import HANG_SECONDS
 
 UNSET = S.FileSystemCapabilities()
@@ -82,7 +82,7 @@ async def open_editor(
     editor = Editor()
     async with spawn_agent_process(
         editor,  # type: ignore[arg-type]
-        sys.executable, "-m", "agent", "acp", *arguments,
+        *forks.relay(), "acp", *arguments,
         env={**os.environ, "AGENT_HOME": str(home)},
         use_unstable_protocol=True,
     ) as (agent, process):  # fmt: skip

@@ -18,7 +18,7 @@ from tests.support.waiting import HANG_SECONDS
 
 SUPPORT = Path(__file__).parent
 ORIGINS = {
-    "commands": [],
+    "commands": ["agent.acp.serve", "agent.server.serve", "agent.server.app"],
     "app": [
         "tui.main", "tui.app", "tui.terminal.screen", "tui.terminal.bracketed_paste",
         "tui.commands.view", "tui.controllers.prompt_commands",

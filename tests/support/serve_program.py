@@ -9,14 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support import forks
 from tests.support.waiting import HANG_SECONDS
 
 
 @contextmanager
-def serve_program(home: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Start the program; its base URL and process, once it is ready."""
+def serve_program(
+    home: Path, *options: str, is_fork: bool = True
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Start the program; its base URL and process, once it is ready. That of a fork stands for it."""
+    command = forks.relay() if is_fork else [sys.executable, "-I", "-m", "agent"]
     process = subprocess.Popen(
-        [sys.executable, "-I", "-m", "agent", "serve", "--port", "0", *options],
+        [*command, "serve", "--port", "0", *options],
         cwd=home,
         env={**os.environ, "AGENT_HOME": str(home)},
         stdin=subprocess.DEVNULL,

@@ -23,6 +23,7 @@ from agent.runtime.runtime import Runtime
 from agent.server.mcp.server import AgentMcpServer
 from agent.store.conversations import Store
 from agent.turn.options import TurnOptions
+from tests.support import forks
 from tests.support.hosts import SERVERS_FOLDER, server_option
 from tests.support.runtimes import MakeRuntime
 from tests.support.scripts import DONE, LONG, call, final, hold, python
@@ -281,9 +282,10 @@ INITIALIZE = {
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ERAS)
 async def test_mcp_serve_stdio(home: Path, mode: Any) -> None:
+    program, *arguments = forks.relay()
     parameters = StdioServerParameters(
-        command=sys.executable,
-        args=["-I", "-m", "agent", "mcp", "serve", "--tools", "python"],
+        command=program,
+        args=[*arguments, "mcp", "serve", "--tools", "python"],
         env={"AGENT_HOME": str(home)},
         cwd=str(home),
     )
@@ -293,7 +295,6 @@ async def test_mcp_serve_stdio(home: Path, mode: Any) -> None:
         assert len((await client.list_resources()).resources) == 1
 
 
-COMMAND = ("-m", "agent", "mcp", "serve", "--http")
 LONG_DRAIN_SECONDS = 3600
 PATIENT = f"""
 import sys
@@ -309,11 +310,13 @@ sys.exit(main(launch, ServerOptions(port=0), http=True, drain_seconds={LONG_DRAI
 
 @asynccontextmanager
 async def serving(
-    home: Path, *options: str, command: Sequence[str] = COMMAND
+    home: Path, *options: str, command: Sequence[str] = ()
 ) -> AsyncIterator[tuple[subprocess.Popen[str], str]]:
-    """``agent mcp serve --http``: its process, and the address of the server."""
+    """``agent mcp serve --http``, or another ``command``: its process, and the server's address."""
+    if not command:
+        command = [*forks.relay(), "mcp", "serve", "--http"]
     process = subprocess.Popen(  # noqa: ASYNC220
-        [sys.executable, "-I", *command, *options],
+        [*command, *options],
         env={"AGENT_HOME": str(home)},
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
@@ -361,7 +364,7 @@ async def test_mcp_serve_http_ends_streams_that_wait(home: Path) -> None:
     headers = {"Accept": "application/json, text/event-stream"}
     async with (
         asyncio.timeout(HANG_SECONDS),
-        serving(home, command=("-c", PATIENT)) as (process, url),
+        serving(home, command=(sys.executable, "-I", "-c", PATIENT)) as (process, url),
         httpx2.AsyncClient(headers=headers, timeout=HANG_SECONDS) as plain,
         httpx2.AsyncClient(timeout=HANG_SECONDS) as http,
         Client(streamable_http_client(url, http_client=http)) as client,
@@ -391,7 +394,10 @@ async def test_mcp_serve_http_lets_running_call_end(home: Path, mode: Any) -> No
             answering.set()
 
     async with (
-        serving(home, f"script:{script}", command=("-c", PATIENT)) as (process, url),
+        serving(home, f"script:{script}", command=(sys.executable, "-I", "-c", PATIENT)) as (
+            process,
+            url,
+        ),
         httpx2.AsyncClient(timeout=HANG_SECONDS) as http,
     ):
         async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
@@ -414,7 +420,7 @@ async def test_mcp_serve_http_lets_running_call_end(home: Path, mode: Any) -> No
 @pytest.mark.slow
 def test_mcp_serve_stdio_ends_with_signal(home: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-I", "-m", "agent", "mcp", "serve"],
+        [*forks.relay(), "mcp", "serve"],
         env={"AGENT_HOME": str(home)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -271,6 +271,7 @@ def test_program_names_the_server(peer: RunningPeer, far: str, agent: RunAgent) 
 # --- the server goes away ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("running_peer", ["llama-server"], indirect=True)
 async def test_server_killed_while_streaming_fails_the_turn_and_is_waited_for(
     peer: RunningPeer, form: HarmonyFormat

@@ -78,6 +78,7 @@ def test_name_of_function_weighs_most_in_its_thought() -> None:
     assert out.weights[at] == max(out.weights) == 6.0
 
 
+@pytest.mark.long
 def test_shard_has_few_packs_of_each_prefix(tmp_path: Path) -> None:
     path = tmp_path / "shard0000.npz"
     data.write_shard(path, 0, prefixes=4, per_pack=5)

@@ -58,6 +58,7 @@ def test_any_text_has_our_tokens(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.encode(text, add_special_tokens=False).ids == expected
 
 
+@pytest.mark.long
 def test_weights_have_the_names_and_shapes_of_transformers(checkpoint: Path) -> None:
     header, begin = header_of(checkpoint / "model.safetensors")
     config = json.loads((checkpoint / "config.json").read_text())

@@ -184,12 +184,12 @@ class ChatController:
         """The text with the files that it mentions; None if it went back to the prompt."""
         from tui.util.attachments import attach_files, mentioned_resources, missing_files
 
-        root, host = self._app.session.launch.root, self._app.session.runtime.host
+        root = self._app.session.launch.root
         servers = self._app.commands.resources
         try:
             prompt = await asyncio.to_thread(attach_files, text, root)
             for server, uri in mentioned_resources(text, servers):
-                read = await host.read_resource(server, uri)
+                read = await self._app.session.runtime.host.read_resource(server, uri)
                 prompt += format_attachment(f"{server}:{uri}", read, "prompt")
         except UserError as error:
             self._reject(text, str(error))

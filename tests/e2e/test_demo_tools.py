@@ -28,7 +28,7 @@ ANSWERS = {
 def ask(agent: RunAgent, prompt: str, *options: str, cwd: Path) -> tuple[str, list[dict[str, Any]]]:
     """The final answer of the embedded model and the calls that led to it."""
     ran, final, calls = run(agent, prompt, *options, cwd=cwd)
-    assert (ran.code, final["status"]) == (0, "completed"), ran.err
+    assert (ran.code, final["status"]) == (0, "completed"), (ran.err, final["error"])
     return final["output"][-1]["content"][0]["text"], calls
 
 

@@ -28,4 +28,5 @@ def _server(name: str, command: str, args: tuple[str, ...]) -> ServerConfig:
         trusted=True,
         required=True,
         command_line=line,
+        startup_timeout_sec=120.0,  # on a machine that is busy too
     )

@@ -261,11 +261,15 @@ async def test_exec_settings_of_other_programs_read_only_also_missing(shell: Com
     root = shell.builtin.root
     own = (*FOREIGN_SETTINGS, "AGENTS.md", ".agent/commands/a.md", "mcp.json")
     write(root, *(f"sub/{name}" for name in FOREIGN_SETTINGS), *own[1:])
-    for name in (*own[1:], *(f"sub/{name}" for name in FOREIGN_SETTINGS)):
-        folder = str(Path(name).parent)
-        await shell(
+    names = (*own[1:], *(f"sub/{name}" for name in FOREIGN_SETTINGS))
+    folders = {name: Path(name).parent for name in names}
+    await shell(
+        "; ".join(
             f"echo 2 > {name}; rm -rf {name}; mv {folder} x; mkdir -p {folder}; echo 2 > {name}"
+            for name, folder in folders.items()
         )
+    )
+    for name in names:
         assert (root / name).read_text() == "1\n", name
     for name in (own[0], f"x/y/{own[0]}", *(f"new/{name}" for name in FOREIGN_SETTINGS)):
         text = await shell(f"mkdir -p $(dirname {name}) && echo 2 > {name}")

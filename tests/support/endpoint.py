@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from openai import AsyncOpenAI, OpenAI
 
 from agent.config.launch import LaunchOptions
 from agent.server.responses.models import ServedModels
 from tests.support.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:  # most tests load this module's fixtures and start no server
+    from openai import AsyncOpenAI, OpenAI
+
     from agent.runtime.runtime import Runtime
     from agent.server.responses.service import ResponseService
     from agent.server.serve import HttpServer
@@ -60,6 +61,8 @@ class Served:
         return self.url.removesuffix("/v1")
 
     def client(self, **options: Any) -> AsyncOpenAI:
+        from openai import AsyncOpenAI
+
         return AsyncOpenAI(
             base_url=self.url,
             api_key=API_KEY,
@@ -70,6 +73,8 @@ class Served:
         )
 
     def sync_client(self) -> OpenAI:
+        from openai import OpenAI
+
         return OpenAI(
             base_url=self.url, api_key=API_KEY, max_retries=0, _strict_response_validation=True
         )

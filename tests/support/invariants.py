@@ -4,17 +4,25 @@
 """
 
 import json
+from functools import cache
 from typing import Any
 
-from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from agent.events import Event
 from agent.turn.response_builder import ResponseBuilder
 
 OUR_EVENT: TypeAdapter[Event] = TypeAdapter(Event)
-EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
-RESPONSE = TypeAdapter(Response)
+
+
+@cache
+def openai_types() -> tuple[TypeAdapter[Any], TypeAdapter[Any]]:
+    """Those of openai-python of an event and of a response; the import takes a second."""
+    from openai.types.responses import Response, ResponseStreamEvent
+
+    return TypeAdapter(ResponseStreamEvent), TypeAdapter(Response)
+
+
 TERMINAL = {"response.completed", "response.incomplete", "response.failed"}
 # The events between an item's added and done: x* is any number of x, x|y is either.
 ORDER = {
@@ -68,7 +76,7 @@ def check(events: list[dict[str, Any]]) -> dict[str, Any]:
     events = [event for event in events if event["type"] != "keepalive"]
     official = [e for e in events if not e["type"].startswith("agent.")]
     for event in official:
-        EVENT.validate_python(event, strict=False)
+        openai_types()[0].validate_python(event, strict=False)
         assert next(iter(event)) == "type", "type is the first key"
     assert [e["sequence_number"] for e in official] == list(range(len(official)))
     queued = ["response.queued"] if official[0]["response"]["background"] else []
@@ -79,7 +87,7 @@ def check(events: list[dict[str, Any]]) -> dict[str, Any]:
     assert events[-1]["type"] in TERMINAL, "the terminal event is the last line"
     assert sum(e["type"] in TERMINAL for e in official) == 1
     final: dict[str, Any] = official[-1]["response"]
-    RESPONSE.validate_python(final)
+    openai_types()[1].validate_python(final)
     assert len({e["response"]["id"] for e in official if "response" in e}) == 1
     assert fold(official) == final
     builder = ResponseBuilder()

@@ -255,7 +255,8 @@ class _EntryReader:
             hosts = tuple(str(HostRule.parse(host)) for host in inner._texts("hosts") or ())
         except HostError as error:
             raise ConfigError(f"sandbox.hosts: {error}") from None
-        return SandboxSettings(inner._texts("write") or (), hosts)
+        packages = "hosts" not in value and default_sandbox(command).packages
+        return SandboxSettings(inner._texts("write") or (), hosts, packages)
 
     # --- login and version ---
 

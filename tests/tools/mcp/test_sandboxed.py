@@ -187,6 +187,8 @@ def test_project_servers_run_in_the_sandbox_unless_they_say_otherwise(tmp_path: 
         "package": {"command": "npx", "args": ["-y", "x"]},
         "free": {"command": "python3", "sandbox": False},
         "wide": {"command": "uvx", "sandbox": {"write": ["${workspaceFolder}"], "hosts": ["a.b"]}},
+        "writer": {"command": "npx", "args": ["-y", "x"], "sandbox": {"write": ["."]}},
+        "alone": {"command": "npx", "args": ["-y", "x"], "sandbox": {"hosts": []}},
         "web": {"url": "https://example.org/mcp"},
     }
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
@@ -197,6 +199,8 @@ def test_project_servers_run_in_the_sandbox_unless_they_say_otherwise(tmp_path: 
         "package": SandboxSettings(packages=True),
         "free": None,
         "wide": SandboxSettings((str(tmp_path),), ("a.b",)),
+        "writer": SandboxSettings((".",), packages=True),
+        "alone": SandboxSettings(),
         "web": None,
     }
     assert project.command_lines() == [
@@ -204,6 +208,8 @@ def test_project_servers_run_in_the_sandbox_unless_they_say_otherwise(tmp_path: 
         "package: npx -y x  (in a sandbox, reaches where its packages come from)",
         "free: python3  (with all your rights)",
         f"wide: uvx  (in a sandbox, writes {tmp_path}, reaches a.b)",
+        "writer: npx -y x  (in a sandbox, writes ., reaches where its packages come from)",
+        "alone: npx -y x  (in a sandbox)",
         "web: https://example.org/mcp",
     ]
 

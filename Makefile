@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 $(shell $(BIN)/python -SEc 'import sys; sys.exit(open("$(RUNS)").read().strip() != "$(CURDIR)")' 2>/dev/null \
 	|| rm -f $(RUNS) $(READY))
 
-.PHONY: demo env peer fastmcp vllm pictures man test test-all test-changed test-clients test-fast test-stress lint bench gpu compare attack conformance sdks fuzz monkey load faults soak tiny-eval clean
+.PHONY: demo env peer fastmcp vllm pictures man test test-all test-changed test-clients test-fast test-stress lint bench gpu compare attack conformance sdks servers fuzz monkey load faults soak tiny-eval clean
 
 env: $(READY)
 
@@ -115,6 +115,10 @@ conformance: $(READY)
 # Servers on every SDK for MCP, installed from PyPI and npm: writes docs/mcp-versions.md.
 sdks: $(READY)
 	$(BIN)/python -m tests.sdks
+
+# Published servers by npx and uvx, plainly and in the sandbox: writes docs/mcp-servers.md. 15 minutes, 6 GB.
+servers: $(READY)
+	$(BIN)/python -m tests.servers
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz

@@ -78,6 +78,8 @@ class AgentApp(Guarded, CommandContext):
         bind("theme", "theme"),
         bind("raw", "raw"),
         bind("redraw", "redraw"),
+        bind("suspend", "suspend_process", priority=True),
+        bind("undo", "focused.undo"),
         bind("steer", "steer"),
         bind("answer", "command('answer')"),
         bind("palette", "command_palette", priority=True),
@@ -163,6 +165,8 @@ class AgentApp(Guarded, CommandContext):
         self.set_interval(gc_tuning.IDLE_SECONDS, lambda: quiet.collect(self.last_input_at))
         self.call_after_refresh(self.run_worker, self._on_first_paint, thread=True)
         self.call_after_refresh(self.run_worker, self.startup.begin())
+        if not self.session.choose_conversation:  # else they are for that screen
+            self.call_later(self.navigator.release)
 
     @cached_property
     def commands(self) -> Commands:
@@ -179,9 +183,11 @@ class AgentApp(Guarded, CommandContext):
     # --- keys, mouse and actions ---
 
     async def on_event(self, event: events.Event) -> None:
-        """Note the person's last action; drop keys too early for a question (extends Textual's)."""
+        """Note the person's last action; drop or hold keys that come too early (extends Textual's)."""
         if isinstance(event, events.InputEvent):
             self.last_input_at = time.monotonic()
+        if isinstance(event, events.Key | events.Paste) and self.navigator.holds(event):
+            return
         if isinstance(event, events.Key):
             if event.key.startswith("alt+"):
                 event.character = None  # it writes nothing, wherever the focus is
@@ -208,8 +214,7 @@ class AgentApp(Guarded, CommandContext):
 
     def action_interrupt_or_leave(self) -> None:
         """Copy the selection, else stop the turn, else clear the prompt, else end the app."""
-        selection = self.screen.get_selected_text() or self.prompt.selected_text
-        if selection:
+        if selection := self.screen.get_selected_text() or self.prompt.selected_text:
             self.copy_to_clipboard(selection)
             self.notify("Copied.")
         elif self.turn is not None or self.chat.shell.running or self.chat.editing is not None:
@@ -217,12 +222,10 @@ class AgentApp(Guarded, CommandContext):
         elif self.prompt.text:
             self.prompt.clear()
         else:
-            self._leave_if_repeated("Ctrl-C")
+            self.action_leave_if_repeated("Ctrl-C")
 
-    def action_leave_if_repeated(self) -> None:
-        self._leave_if_repeated(self.key_bindings.label("quit"))
-
-    def _leave_if_repeated(self, key: str) -> None:
+    def action_leave_if_repeated(self, key: str = "") -> None:
+        key = key or self.key_bindings.label("quit")
         before, self._last_press = self._last_press, (key, self.clock())
         if before[0] == key and self.clock() - before[1] < SECOND_PRESS_SECONDS:
             self.exit(0)
@@ -290,6 +293,8 @@ class AgentApp(Guarded, CommandContext):
 
     async def shut_down(self) -> None:
         """Stop what runs and close the session; call it after the terminal was restored."""
+        if (draft := self.prompt.full_text).strip():  # for the next start: ↑
+            self.prompt.prompt_history.add(draft)
         self.titles.cancel()
         await self.chat.work.close()
         self.chat.shell.clear()

@@ -28,6 +28,8 @@ ACTIONS = {
     "mcp": KeyAction("f7", "list MCP servers and tools"),
     "raw": KeyAction("f8", "show the tokens that the model reads and writes"),
     "redraw": KeyAction("ctrl+l", "redraw the screen"),
+    "suspend": KeyAction("ctrl+z", "suspend the app; fg in the shell returns"),
+    "undo": KeyAction("ctrl+underscore,alt+z", "undo in the prompt"),
     "steer": KeyAction("ctrl+s", "send to the running turn"),
     "answer": KeyAction("ctrl+n", "end the reasoning and have the answer now"),
     "newline": KeyAction("ctrl+j,shift+enter,alt+enter", "begin a new line in the prompt"),
@@ -53,12 +55,12 @@ SAME_AS = {"ctrl+i": "Tab", "ctrl+m": "Enter", "ctrl+[": "Esc"}
 """Keys that a terminal does not distinguish from others."""
 _ALIASES = {
     "control": "ctrl", "option": "alt", "meta": "alt", "pgup": "pageup", "pgdn": "pagedown",
-    "pgdown": "pagedown", "return": "enter", "esc": "escape", "del": "delete",
+    "pgdown": "pagedown", "return": "enter", "esc": "escape", "del": "delete", "_": "underscore",
 }  # fmt: skip
 _LABELS = {"pageup": "PgUp", "pagedown": "PgDn", "up": "↑", "down": "↓", "left": "←", "right": "→"}
 _FUNCTION_KEY = re.compile(r"f([1-9]|1[0-9]|2[0-4])")
 _NAMED = re.compile(
-    r"[a-z0-9]|up|down|left|right|home|end|pageup|pagedown|insert|delete|enter|space|backspace"
+    r"[a-z0-9]|up|down|left|right|home|end|pageup|pagedown|insert|delete|enter|space|backspace|underscore"
 )
 
 

@@ -471,7 +471,7 @@ async def test_ctrl_r_searches_the_earlier_prompts() -> None:
         assert len(ids) == 3, "the latest first, each once"
         await driver.pilot.press(*"COUNT of", "enter")
         await driver.wait_for(lambda: prompt.text == "count the lines\nof a.txt")
-        await driver.pilot.press("ctrl+z")
+        await driver.pilot.press("ctrl+underscore")
         assert prompt.text == "draft"
         await driver.pilot.press("ctrl+r", "escape")
         assert prompt.text == "draft" and prompt.has_focus

@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.message import Message
 from textual.screen import Screen
 
@@ -18,6 +18,8 @@ from agent.errors import UserError
 from agent.store.tree import position_of
 from tests.support.fake_app import ScreenDriver
 from tests.support.locked_store import locked, set_busy_timeout, store_long_conversation
+from tests.support.scripts import LONG
+from tests.support.turns import write_script
 from tests.support.waiting import HANG_SECONDS
 from tui.app import AgentApp
 from tui.guarded import run_latest
@@ -223,6 +225,40 @@ async def test_app_works_while_another_program_writes_to_the_store(
             await driver.expect_text("Title: other")
         (summary,) = store.summaries()
         assert summary.title == "other" and app.session.storage.error is None
+
+
+@pytest.mark.parametrize("command", ["f5", "/sessions"])
+async def test_keys_while_a_screen_opens_are_for_it(open_app: Any, command: str) -> None:
+    async with open_app() as driver:
+        app, press = driver.app, driver.pilot.press
+        app.prompt.insert("" if command == "f5" else command)
+        busy = threading.Event()
+        reading = asyncio.create_task(app.session.storage.store.run(busy.wait))
+        await press("f5" if command == "f5" else "enter", *"abc")
+        app.post_message(Paste("def"))
+        await press("g")
+        assert app.prompt.text == ""
+        busy.set()
+        await reading
+        await driver.wait_for(lambda: app.screen is not app.default_screen)
+        await driver.wait_for(lambda: app.screen.search_text == "abcdefg")
+
+
+async def test_escape_while_a_screen_opens_cancels_that_only(open_app: Any, tmp_path: Path) -> None:
+    engine = f"script:{write_script(tmp_path / 'long.jsonl', LONG)}"
+    async with open_app(launch={"engine": engine}) as driver:
+        app, press = driver.app, driver.pilot.press
+        await press(*"go", "enter")
+        await driver.expect_text("word word")
+        busy = threading.Event()
+        reading = asyncio.create_task(app.session.storage.store.run(busy.wait))
+        await press("f5", "a", "escape")
+        await driver.wait_for(lambda: app.prompt.text == "a")
+        await press("b")
+        busy.set()
+        await reading
+        assert app.screen is app.default_screen and app.turn is not None
+        assert app.prompt.text == "ab"
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ SCREENS = {
 
 
 async def open_screen(screen: str, app: CommandContext, _: str) -> None:
-    await getattr(app.navigator, screen)()
+    await app.navigator.show(screen)
 
 
 async def safety(app: CommandContext, argument: str) -> None:
@@ -29,7 +29,7 @@ async def safety(app: CommandContext, argument: str) -> None:
     commands in this folder reach a host. Raises UserError."""
     verb, _, host = argument.partition(" ")
     if not argument:
-        await app.navigator.safety()
+        await app.navigator.show("safety")
     elif verb == "reach" and host.strip():
         app.transcript.add_notice(await asyncio.to_thread(app.navigator.allow_host, host.strip()))
     else:
@@ -63,7 +63,7 @@ def running_ids(app: CommandContext, _: str) -> Iterable[CompletionItem]:
 
 async def resume(app: CommandContext, conversation_id: str) -> None:
     if not conversation_id:
-        await app.navigator.sessions()
+        await app.navigator.show("sessions")
         return
     await app.session.open(conversation_id)
     await app.startup.show_conversation()
@@ -80,7 +80,7 @@ async def model(app: CommandContext, name: str) -> None:
     if name:
         await app.navigator.switch_model(name)
     else:
-        await app.navigator.models()
+        await app.navigator.show("models")
 
 
 def listed_models(app: CommandContext, *, runnable: bool) -> Iterable[CompletionItem]:
@@ -97,7 +97,7 @@ runnable_models = partial(listed_models, runnable=True)
 
 async def pull(app: CommandContext, name: str) -> None:
     if not name:
-        await app.navigator.models()
+        await app.navigator.show("models")
         return
     app.navigator.pull(name)
 

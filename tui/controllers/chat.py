@@ -184,8 +184,7 @@ class ChatController:
         """The text with the files that it mentions; None if it went back to the prompt."""
         from tui.util.attachments import attach_files, mentioned_resources, missing_files
 
-        root = self._app.session.launch.root
-        servers = self._app.commands.resources
+        root, servers = self._app.session.launch.root, self._app.commands.resources
         try:
             prompt = await asyncio.to_thread(attach_files, text, root)
             for server, uri in mentioned_resources(text, servers):

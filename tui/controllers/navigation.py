@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from agent.config.keys import FIXED
 from agent.errors import UserError
 from tui.util.format import display_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from textual.events import Event, Key, Paste
     from textual.screen import Screen
 
     from agent.models.download_process import Download
@@ -31,12 +34,39 @@ class Navigator:
         self._app, self._chat, self._startup = app, chat, startup
         self.downloads: dict[str, Download] = {}
         """The downloads of this run of the app, by model name."""
+        self._opening: asyncio.Task[None] | None = None
+        self._early_keys: list[Event] | None = []  # None: no screen opens
 
     async def open(self, name: ScreenName) -> None:
         """Open a screen by the name of its method here, where none is open yet."""
         app = self._app
         if app.session_ready and app.screen is app.default_screen:
-            await self._chat.work.run(getattr(self, name)())
+            await self._chat.work.run(self.welcome() if name == "welcome" else self.show(name))
+
+    async def show(self, name: str) -> None:
+        """Run the method of that name; the keys pressed meanwhile are for the screen that it opens."""
+        self._early_keys = self._early_keys or []
+        self._opening = asyncio.create_task(getattr(self, name)())
+        try:
+            await self._opening
+        finally:
+            self._app.call_later(self.release)
+
+    def holds(self, event: Key | Paste) -> bool:
+        """Whether a key is kept for the screen that opens; Esc cancels the opening."""
+        key = getattr(event, "key", "")
+        if self._early_keys is None or event.is_forwarded or key in FIXED:
+            return False
+        if key == "escape" and self._opening and self._app.screen is self._app.default_screen:
+            self._opening.cancel()
+        else:
+            self._early_keys.append(event)
+        return True
+
+    async def release(self) -> None:
+        keys, self._early_keys = self._early_keys or [], None
+        for event in keys:
+            await self._app.on_event(event)
 
     async def _push(
         self,
@@ -87,8 +117,6 @@ class Navigator:
 
     async def welcome(self) -> None:
         """Open the welcome screen of the first start, unless the person has begun by then."""
-        from pathlib import Path
-
         from agent.models.catalog import models_folder
         from agent.models.listing import list_models
         from agent.models.machine import free_disk, inspect_machine
@@ -130,15 +158,13 @@ class Navigator:
         from tui.screens.pages import HelpScreen
 
         app = self._app
-        project = app.session.options.project.files if app.session_ready else ()
-        names = [file.name for file in project]
+        files = app.session.options.project.files if app.session_ready else ()
+        names = [file.name for file in files]
         await app.push_screen(HelpScreen(app.commands.all(), app.key_bindings, names))
 
     async def import_servers(self) -> None:
         """Show which MCP servers of other programs would be added, ask, add and connect them. Raises
         UserError."""
-        from pathlib import Path
-
         from tools.config.importers import plan_import
         from tools.config.servers import ConfigError
         from tui.screens.dialogs import ConfirmDialog
@@ -175,10 +201,8 @@ class Navigator:
         except ConfigError as error:
             app.notify(f"{error}.", severity="error", markup=False)
             return
-        key = app.key_bindings.label("mcp")
-        app.transcript.add_notice(
-            f"Added to {path}: {', '.join(entries)}. {key} shows their state."
-        )
+        key, names = app.key_bindings.label("mcp"), ", ".join(entries)
+        app.transcript.add_notice(f"Added to {path}: {names}. {key} shows their state.")
 
     async def servers(self) -> None:
         from tui.screens.servers import ServersScreen
@@ -188,8 +212,7 @@ class Navigator:
         async def on_close(_: None) -> None:
             app.live.update_status()
 
-        screen = ServersScreen(app.session.runtime, app.session.options)
-        await self._push(screen, on_close)
+        await self._push(ServersScreen(app.session.runtime, app.session.options), on_close)
 
     async def context(self) -> None:
         """Open the screen of what fills the context. Raises UserError without a model."""
@@ -198,9 +221,8 @@ class Navigator:
         app, prompt = self._app, self._app.session.next_prompt
         seen = read_row_state(prompt)  # before: what changes meanwhile is measured again
         measured = await asyncio.to_thread(prompt.measure)
-        prompts = {
-            turn.start: turn.prompt for turn in app.transcript.own_turns if turn.start is not None
-        }
+        turns = app.transcript.own_turns
+        prompts = {turn.start: turn.prompt for turn in turns if turn.start is not None}
 
         def on_change() -> None:
             self._app.own_turn.latest = None  # the token view shows what the model reads next

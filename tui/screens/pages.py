@@ -93,6 +93,7 @@ Prompt
   @steer           send to the running turn now (empty: oldest queued)
   @answer          end the reasoning and have the answer now
   @newline         new line
+  @undo            undo
   ↑ ↓              prompt history; takes a queued prompt back first
   @history         search your earlier prompts
   Esc              stop the answer; the partial answer is kept
@@ -128,6 +129,7 @@ View
     p              colour the tokens by probability
   @palette         command palette
   @redraw          redraw the screen
+  @suspend         suspend; fg in the shell returns
 
 Panels
   @sessions        conversations

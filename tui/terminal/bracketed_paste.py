@@ -1,22 +1,14 @@
 """Keeps pasted text from pressing keys.
 
-In bracketed paste mode (xterm control sequences, DEC private mode 2004) a terminal sends ``ESC [200~``
-before pasted text and ``ESC [201~`` behind it. Some terminals do not filter these sequences out of the
-text itself: a hostile page that contains ``ESC [201~`` ends the paste early, and what follows counts as
-keys. ``PasteScanner`` reads the input before Textual does and ends a paste at the last end mark only::
+In bracketed paste mode (DEC private mode 2004) a terminal sends ``ESC [200~`` before pasted text and
+``ESC [201~`` behind it. Some do not filter these out of the text itself: a hostile page that contains
+``ESC [201~`` ends the paste early, and what follows counts as keys. ``PasteScanner`` reads the input
+before Textual does and ends a paste at the last end mark; where the page's own arrives in an earlier
+read, the rest becomes a second paste.
 
-    ESC[200~  one  ESC[201~  rm x CR  ESC[201~   y
-    |--- the page's own end mark --|  |------|   typed
-    becomes
-    ESC[200~  one rm x CR             ESC[201~   y
-
-Where the page's end mark arrives in an earlier read than the terminal's, the rest becomes a second
-paste.
-
-Textual has no hook for this: ``patch_textual`` replaces ``XTermParser`` and
-``getincrementaldecoder`` in ``textual.drivers.linux_driver``, both private (Textual 8.2;
-pyproject.toml pins ``>=8.2.8,<8.3``), as are the parser's ``_sequence_to_key_events`` and
-``_character_to_key``.
+``patch_textual`` replaces ``XTermParser`` and ``getincrementaldecoder`` in
+``textual.drivers.linux_driver``, private in Textual 8.2 (pinned ``>=8.2.8,<8.3``), as are the parser's
+``_sequence_to_key_events`` and ``_character_to_key``.
 """
 
 import re

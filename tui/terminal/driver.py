@@ -2,7 +2,10 @@
 painted, as a second defence behind ``display_text``, and calls to a person who looks elsewhere. Uses
 what is private in Textual 8.2 (pinned ``>=8.2.8,<8.3``)."""
 
+import asyncio
 import os
+import signal
+import time
 
 from rich.segment import Segment
 from textual.app import App
@@ -15,13 +18,29 @@ from tui.util.format import display_text
 
 
 class TerminalDriver(LinuxDriver):
-    """Resumes only what Ctrl-Z has suspended. A terminal that goes sends SIGHUP and SIGCONT, at which
-    Textual 8.2 (pinned ``>=8.2.8,<8.3``; the methods are private) starts its threads again, also after
-    the app has ended, and they keep the process alive for ever."""
+    """Stops with its job, and repaints when that continues, from the event loop: Textual's handlers may
+    interrupt a paint, and start threads after a terminal has gone, which sends SIGHUP and SIGCONT."""
 
-    def _sigcont_application(self, *_: object) -> None:
-        if self._must_signal_resume:
-            super()._sigcont_application()
+    _resumed_at = 0.0
+
+    def start_application_mode(self) -> None:
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        for number, sent in ((signal.SIGTSTP, signal.SIGTSTP), (signal.SIGCONT, 0)):
+            asyncio.get_running_loop().add_signal_handler(number, self._pause, sent)
+
+    def _pause(self, number: int) -> None:
+        """Give the terminal back, stop the whole job with ``number``, and take the terminal again."""
+        if self._app._exit or time.monotonic() - self._resumed_at < 0.3:  # pressed before the stop
+            return
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        if self._auto_restart:
+            with self._app.suspend():
+                os.kill(0, number)
+                while os.tcgetpgrp(self.fileno) != os.getpgrp():  # continued by bg
+                    os.kill(os.getpid(), signal.SIGSTOP)
+            self._resumed_at = time.monotonic()
+        elif number:  # an editor has the terminal
+            os.kill(os.getpid(), number)
 
 
 class ControlCharFilter(LineFilter):
@@ -42,8 +61,7 @@ def notify_unfocused(app: App[int], text: str) -> None:
     if app.app_focus:
         return
     app.bell()
-    line = " ".join(display_text(text).split())[:100]
-    sequence = f"\x1b]9;agent: {line}\x07"
+    sequence = f"\x1b]9;agent: {' '.join(display_text(text).split())[:100]}\x07"
     if "TMUX" in os.environ:
         sequence = "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"
     if app._driver is not None:

@@ -105,6 +105,69 @@ def test_app_keys_right_behind_ctrl_f_are_searched(
         assert terminal.wait_exit() == 0 and terminal.is_restored
 
 
+def test_app_keys_before_first_paint_are_in_the_prompt(
+    home: Path, tmp_path: Path, script: Script
+) -> None:
+    with start_program("--engine", script(ANSWERS), home=home, cwd=tmp_path) as terminal:
+        terminal.press("What is it?")
+        terminal.wait_for(lambda text: ready(text) and "│ What is it?" in text)
+        terminal.press(LEAVE)
+        assert terminal.wait_exit() == 0
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_app_draft_is_first_earlier_prompt_at_next_start(
+    home: Path, tmp_path: Path, script: Script, closes: bool
+) -> None:
+    with start_program("--engine", script(ANSWERS), home=home, cwd=tmp_path) as terminal:
+        terminal.press("half a thought")
+        terminal.wait_for("│ half a thought")
+        terminal.wait_for(ready)
+        if closes:
+            terminal.close_window()
+        else:
+            terminal.press(LEAVE)
+        terminal.process.wait(HANG_SECONDS)
+    with start_program("--engine", script(ANSWERS), home=home, cwd=tmp_path) as terminal:
+        terminal.wait_for("Ask something")
+        terminal.press("\x1b[A")
+        terminal.wait_for("│ half a thought")
+        terminal.press("\x15" + LEAVE)
+        assert terminal.wait_exit() == 0
+
+
+@pytest.mark.parametrize("number", [None, signal.SIGTSTP, signal.SIGSTOP])
+def test_app_suspended_by_key_or_signal_continues_turn_and_draft(
+    home: Path, tmp_path: Path, script: Script, number: signal.Signals | None
+) -> None:
+    go = tmp_path / "go"
+    engine = script(hold(final("word " * 50 + "the end"), 20, go))
+    with start_program(home=home, cwd=tmp_path, command=("sh", "-i")) as terminal:
+        terminal.press(f"{sys.executable} -P -m agent --engine {engine} & echo pid $!; fg\r")
+        terminal.wait_for("Ask something")
+        match = re.search(r"pid (\d+)", terminal.painted_text)
+        assert match
+        terminal.press("go\r")
+        terminal.wait_for(lambda text: "word word" in text and "Ask something" in text)
+        terminal.press("a draft")
+        terminal.wait_for("│ a draft")
+        if number is None:
+            terminal.press("\x1a\x1a")
+        else:
+            os.kill(int(match[1]), number)
+        terminal.wait_for("Stopped")
+        terminal.press("echo in the $((1+1))nd shell\n")  # SIGSTOP leaves Enter untranslated
+        terminal.wait_for("in the 2nd shell")
+        terminal.press("fg; echo left with $?\n")
+        terminal.wait_for(lambda text: "word word" in text and "│ a draft" in text)
+        terminal.press("ed")
+        terminal.wait_for("│ a drafted")
+        go.touch()
+        terminal.wait_for(lambda text: ready(text) and "the end" in text)
+        terminal.press(LEAVE)
+        terminal.wait_for("left with 0")
+
+
 def test_app_escape_stops_answer_and_next_turn_runs(
     home: Path, tmp_path: Path, script: Script
 ) -> None:

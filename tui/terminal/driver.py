@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from contextlib import suppress
 
 from rich.segment import Segment
 from textual.app import App
@@ -32,9 +33,13 @@ class TerminalDriver(LinuxDriver):
         """Give the terminal back, stop the whole job with ``number``, and take the terminal again."""
         if self._app._exit or time.monotonic() - self._resumed_at < 0.3:  # pressed before the stop
             return
+        try:
+            os.tcgetpgrp(self.fileno)
+        except OSError:  # the terminal has gone
+            return
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         if self._auto_restart:
-            with self._app.suspend():
+            with suppress(OSError), self._app.suspend():
                 os.kill(0, number)
                 while os.tcgetpgrp(self.fileno) != os.getpgrp():  # continued by bg
                     os.kill(os.getpid(), signal.SIGSTOP)

@@ -159,7 +159,7 @@ def test_app_suspended_by_key_or_signal_continues_turn_and_draft(
         terminal.press("echo in the $((1+1))nd shell\n")  # SIGSTOP leaves Enter untranslated
         terminal.wait_for("in the 2nd shell")
         terminal.press("fg; echo left with $?\n")
-        terminal.wait_for(lambda text: "word word" in text and "│ a draft" in text)
+        terminal.wait_for(lambda text: "│ a draft" in text and "2nd shell" not in text)
         terminal.press("ed")
         terminal.wait_for("│ a drafted")
         go.touch()

@@ -121,8 +121,8 @@ each test's cases, and `make test-all` all."""
 
 
 def mark_long_cases(items: Iterable[pytest.Item]) -> None:
-    """Mark what `make test` leaves out of SAMPLED. Other cases of each test are left than of the next,
-    so that both isolations and all families have their turn."""
+    """Mark the cases of SAMPLED that `make test` leaves out. Which ones stay depends on the test's name,
+    so that each isolation and each family stays in some tests."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         name = item.nodeid.partition("[")[0]

@@ -82,7 +82,15 @@ def run_suite(run: SuiteRun, options: Sequence[str], seconds: float) -> tuple[bo
     with tempfile.TemporaryDirectory(dir="/tmp") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         command = [sys.executable, "-m", "pytest", "--numprocesses", str(run.processes)]
-        command += ["--dist", "loadfile", "--no-loadscope-reorder", "--tb=short", *options]
+        command += [
+            "--dist",
+            "loadfile",
+            "--no-loadscope-reorder",
+            "--tb=short",
+            "-m",
+            "not long",
+            *options,
+        ]
         environment = dict(os.environ)
         if run.order is not None:
             command += ["--random-order", f"--random-order-seed={run.order}"]

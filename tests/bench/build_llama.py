@@ -69,9 +69,9 @@ def llama_source() -> Path:
 
 def _build(source: Path, target: Path) -> None:
     options = [*CMAKE_OPTIONS, *os.environ.get("CMAKE_ARGS", "").split()]
-    if "CMAKE_ARGS" not in os.environ:
+    bindings = Path(sysconfig.get_path("platlib")) / "llama_cpp" / "lib"
+    if not os.environ.get("CMAKE_ARGS") and any(bindings.glob("libggml-cpu.*")):
         libraries = target / "lib"  # a copy outlives the environment
-        bindings = Path(sysconfig.get_path("platlib")) / "llama_cpp" / "lib"
         shutil.copytree(bindings, libraries, dirs_exist_ok=True)
         options += [f"-DLLAMA={source}", f"-DLIBRARIES={libraries}"]
         source = Path(__file__).with_name("llama")

@@ -169,7 +169,8 @@ def _refresh(app: AppContext, chat: ChatController, server: str) -> None:
 
 
 async def _fetch_prompts(app: AppContext, chat: ChatController, server: str) -> None:
-    host, prompts = app.session.runtime.host, list[Prompt]()
+    host = app.session.runtime.host
+    prompts: list[Prompt] = []
     app.commands.resources.pop(server, None)
     try:
         prompts = await host.prompts(server)

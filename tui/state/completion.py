@@ -1,4 +1,5 @@
-"""Completes what is typed in the prompt: commands, their arguments, and files behind an ``@``."""
+"""Completes what is typed in the prompt: commands, their arguments, and files or
+resources of MCP servers behind an ``@``."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence

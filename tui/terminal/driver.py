@@ -18,6 +18,10 @@ from agent.util.sanitize import strip_controls
 from tui.util.format import display_text
 
 
+RESUME_SECONDS = 0.3
+"""Time after the app continues in which a second Ctrl-Z counts as pressed before it stopped."""
+
+
 class TerminalDriver(LinuxDriver):
     """Stops with its job, and repaints when that continues, from the event loop: Textual's handlers may
     interrupt a paint, and start threads after a terminal has gone, which sends SIGHUP and SIGCONT."""
@@ -31,7 +35,7 @@ class TerminalDriver(LinuxDriver):
 
     def _pause(self, number: int) -> None:
         """Give the terminal back, stop the whole job with ``number``, and take the terminal again."""
-        if self._app._exit or time.monotonic() - self._resumed_at < 0.3:  # pressed before the stop
+        if self._app._exit or time.monotonic() - self._resumed_at < RESUME_SECONDS:
             return
         try:
             os.tcgetpgrp(self.fileno)

@@ -17,7 +17,6 @@ from textual.filter import LineFilter
 from agent.util.sanitize import strip_controls
 from tui.util.format import display_text
 
-
 RESUME_SECONDS = 0.3
 """Time after the app continues in which a second Ctrl-Z counts as pressed before it stopped."""
 

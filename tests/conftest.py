@@ -121,7 +121,7 @@ each test's cases, and `make test-all` all."""
 
 
 def mark_long_cases(items: Iterable[pytest.Item]) -> None:
-    """Mark the cases of SAMPLED that `make test` leaves out. Which ones stay depends on the test's name,
+    """Mark the cases of SAMPLED that `make test` leaves out. Which stay depends on the test's name,
     so that each isolation and each family stays in some tests."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SAMPLED
 from tests.support.program import ROOT
 
 TESTS = """
@@ -48,3 +49,11 @@ def test_failed_test_is_repeated_once_alone(
     )
     lines = [line for line in ran.stdout.splitlines() if line.startswith(("FLAKY", "FAILED twice"))]
     assert (ran.returncode, sorted(lines)) == (code, summary), ran.stdout + ran.stderr
+
+
+def test_sampled_tests_exist() -> None:
+    """A test that is renamed must not run all of its cases again."""
+    for name in SAMPLED:
+        file, _, function = name.partition("::")
+        files = list(ROOT.glob(f"{file}*"))
+        assert files and all(f"def {function}" in each.read_text() for each in files if function)

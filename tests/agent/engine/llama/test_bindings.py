@@ -9,7 +9,7 @@ import ast
 import inspect
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,13 +31,21 @@ OPTIONAL = {("llama_context_params", "moe_cache_size")}
 """Fields that are only set where they are there."""
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
+@cache
+def modules() -> list[tuple[Path, ast.Module]]:
+    """The modules that name llama.cpp or its library."""
+    found = []
     for folder in ("agent", "tools", "tui"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            if "train" not in path.parts:
-                yield path.relative_to(ROOT), ast.parse(path.read_text())
+            text = path.read_text()
+            if "train" not in path.parts and re.search(
+                r"\b(lib|_lib|libggml|ggml_function|llama_cpp)\b", text
+            ):
+                found.append((path.relative_to(ROOT), ast.parse(text)))
+    return found
 
 
+@cache
 def used() -> tuple[set[str], set[tuple[str, str]], set[str]]:
     """Names of the C library, fields of its structs, and functions of ggml that are declared here."""
     names: set[str] = set()

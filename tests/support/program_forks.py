@@ -31,7 +31,10 @@ from typing import NoReturn
 IMPORTED = (
     *("agent.cli.main", "agent.cli.run", "agent.cli.mcp", "agent.models.loader"),
     *("agent.engine.llama.engine", "agent.engine.scripted", "agent.formats.harmony.format"),
-    *("tools.mcp.host", "mcp", "openai_harmony", "llama_cpp", "numpy"),
+    *("tools.mcp.host", "tools.mcp.connection", "mcp", "openai_harmony", "llama_cpp", "numpy"),
+    *("agent.engine.llama.draft_model", "agent.engine.placement.cpu_probe", "agent.cli.models"),
+    *("agent.cli.doctor", "agent.formats.markup.format", "anyio._backends._asyncio", "gguf"),
+    *("httpcore2", "jsonschema", "llguidance", "psutil", "tomlkit"),
 )
 """What a fork finds imported. None of these reads the environment while it is imported, as tui and
 huggingface_hub do."""
@@ -124,7 +127,8 @@ def main() -> None:
     ranks = importlib.import_module("agent.tiny.vocabulary").ranks
     importlib.import_module("agent.store.reserve").RESERVED_PAGES = 16
     with tempfile.TemporaryDirectory() as folder:
-        encoding.load_encoding(ranks, Path(folder))
+        loaded = encoding.load_encoding(ranks, Path(folder))
+    importlib.import_module("agent.formats.harmony.format")._grammars(loaded)._build_tokenizer()
     tempfile.tempdir = None  # each fork reads TMPDIR by itself
     gc.freeze()  # else the first collection of each fork copies what they share
     arguments = Origin(listener).serve()

@@ -79,6 +79,13 @@ def read_vocabulary_size(path: Path) -> tuple[str, int]:
         return reader.vocabulary_size()
 
 
+def read_array_start(path: Path, key: str, size: int) -> bytes:
+    """Read the first ``size`` bytes of an array, as they are; none: there is no such key. Raises like
+    `read_metadata`."""
+    with _open(path) as reader:
+        return reader.array_start(key, size)
+
+
 @contextmanager
 def _open(path: Path) -> Iterator[_HeaderReader]:
     try:
@@ -124,6 +131,14 @@ class _HeaderReader:
             if key == "general.architecture":
                 architecture = value
         raise LookupError
+
+    def array_start(self, wanted: str, size: int) -> bytes:
+        for key, kind in self._pairs():
+            if key == wanted and kind == _TYPE_ARRAY:
+                self._unpack("<IQ")
+                return self._data[self._offset : self._offset + size]
+            self._value(kind)
+        return b""
 
     def outline(self) -> GgufOutline:
         metadata: dict[str, MetadataValue] = {}

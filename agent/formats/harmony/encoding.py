@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 RANKS_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 """The checksum that openai-harmony demands of ``o200k_base.tiktoken``."""
 RANKS_FILE = "o200k_base.tiktoken"
+_TOKENS_KEY = "tokenizer.ggml.tokens"
+_SPELLINGS_SIZE = 3_619_252
+_SPELLINGS_SHA256 = "6bba98859f84dadb76c684fe1c24d218b52dc14f41f292e16f35f29abd44eb58"
+"""Bytes of the same tokens as a GGUF has them, with their lengths, and their checksum."""
 _BASE_VARIABLE = "TIKTOKEN_ENCODINGS_BASE"
 
 _lock = threading.Lock()
@@ -98,11 +102,16 @@ def _load_from(folder: Path) -> HarmonyEncoding:
             os.environ[_BASE_VARIABLE] = before
 
 
+def has_known_tokens(path: Path) -> bool:
+    """Return whether the tokens of a GGUF are byte for byte those of o200k_harmony (8 ms;
+    `ranks_from_gguf` takes 300 to 1000). Raises EngineError where the file is no GGUF."""
+    start = gguf_header.read_array_start(path, _TOKENS_KEY, _SPELLINGS_SIZE)
+    return hashlib.sha256(start).hexdigest() == _SPELLINGS_SHA256
+
+
 def ranks_from_gguf(path: Path) -> bytes:
     """Rebuild o200k_base.tiktoken from a GGUF. Raises EngineError if its tokenizer is another one."""
-    spellings = gguf_header.read_metadata(path, last="tokenizer.ggml.tokens").get(
-        "tokenizer.ggml.tokens"
-    )
+    spellings = gguf_header.read_metadata(path, last=_TOKENS_KEY).get(_TOKENS_KEY)
     if isinstance(spellings, list) and len(spellings) > FIRST_SPECIAL_ID:
         joined = b"\n".join(t for t in spellings[:FIRST_SPECIAL_ID] if isinstance(t, bytes))
         letters = {ord(letter): byte for byte, letter in enumerate(byte_letters())}

@@ -52,6 +52,19 @@ def test_ranks_from_gguf_equal_original(gpt_oss: Path) -> None:
     assert encoding.ranks_from_gguf(gpt_oss) == tiny.ranks()
 
 
+def test_known_tokens_are_those_of_the_vocabulary(gpt_oss: Path, tmp_path: Path) -> None:
+    assert encoding.has_known_tokens(gpt_oss)
+    data = bytearray(gpt_oss.read_bytes())
+    other = tmp_path / "other.gguf"
+    data[data.index(b"tokenizer.ggml.tokens") + 3_000_000] ^= 1
+    other.write_bytes(data)
+    assert not encoding.has_known_tokens(other)
+    assert not encoding.has_known_tokens(write_gguf(tmp_path / "few.gguf", ["a", "b"]))
+    other.write_bytes(b"GGUF")
+    with pytest.raises(EngineError, match="not all of one"):
+        encoding.has_known_tokens(other)
+
+
 def test_load_encoding_on_full_disk_raises_error(tmp_path: Path) -> None:
     with full_disk(), pytest.raises(EngineError, match="temporary file, which cannot be written"):
         encoding._load(tiny.ranks, tmp_path)

@@ -107,14 +107,22 @@ SAMPLED = {
     "tests/agent/formats/markup/test_chat_template.py::test_real_template": 7,
     "tests/agent/formats/markup/test_composition.py": 6,
     "tests/agent/formats/markup/test_dialects.py::test_parse_repeated": 6,
+    "tests/agent/formats/test_truncated_calls.py": 4,
     "tests/agent/server/test_openapi": 3,
+    "tests/agent/tiny/": 4,
+    "tests/attack/": 3,
+    "tests/e2e/test_commands.py::test_stdio_closed": 3,
+    "tests/load/": 2,
     "tests/tools/builtin/test_shell": 2,
+    "tests/tools/builtin/test_shell_projects.py": 2,
     "tests/tools/mcp/test_http.py::test_http_transports": 3,
     "tests/tools/mcp/test_sandboxed.py": 2,
     "tests/tui/markdown/test_streaming.py": 3,
     "tests/tui/test_app.py::test_search_finds": 4,
-    "tests/tui/test_snapshots.py": 2,
+    "tests/tui/terminal/test_screen.py": 3,
+    "tests/tui/test_snapshots.py": 3,
     "tests/tui/test_theme.py": 5,
+    "tests/tui/widgets/test_approval_card.py": 4,
 }
 """Beginnings of the names of tests with many cases that take long: `make test` runs one in this many of
 each test's cases, and `make test-all` all."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agent.config.paths import Paths
     from agent.config.settings import Settings
 
-HANGUP_SECONDS = 4.0
+HANGUP_SECONDS = 20.0
 """Time that the app has to end in order once its terminal is gone."""
 
 

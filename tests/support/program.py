@@ -20,6 +20,7 @@ from agent.store import reserve
 from agent.tiny import expand, vocabulary
 from tests.support import forks
 from tests.support.waiting import HANG_SECONDS
+from tools.config import servers
 
 ROOT = Path(__file__).parents[2]
 PROBE = "probe.json"
@@ -38,6 +39,12 @@ def isolated_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def small_reserve() -> None:
     """Let stores reserve 64 KiB instead of 2 MiB, which each would write twice."""
     reserve.RESERVED_PAGES = 16
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_start() -> None:
+    """Let MCP servers start for as long as tests wait for anything."""
+    servers.STARTUP_SECONDS = HANG_SECONDS
 
 
 @pytest.fixture(scope="session")

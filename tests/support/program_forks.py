@@ -126,6 +126,7 @@ def main() -> None:
     encoding = importlib.import_module("agent.formats.harmony.encoding")
     ranks = importlib.import_module("agent.tiny.vocabulary").ranks
     importlib.import_module("agent.store.reserve").RESERVED_PAGES = 16
+    importlib.import_module("tools.config.servers").STARTUP_SECONDS = 300.0
     with tempfile.TemporaryDirectory() as folder:
         loaded = encoding.load_encoding(ranks, Path(folder))
     importlib.import_module("agent.formats.harmony.format")._grammars(loaded)._build_tokenizer()

@@ -10,6 +10,9 @@ HANG_SECONDS = 300.0
 """Seconds after which any wait of a test is given up. Only what hangs takes that long, also on a
 machine that is busy with much else."""
 POLL_SECONDS = 0.005
+"""Seconds between the first looks at a condition; later ones are further apart."""
+POLL_SHARE = 0.05
+"""The time to the next look, as a share of the time waited so far."""
 
 
 def describe(condition: Callable[..., object]) -> str:
@@ -33,8 +36,9 @@ async def wait_until(
 
     Raises AssertionError with the condition, the values that it reads, and ``state()``.
     """
-    until = time.monotonic() + HANG_SECONDS
+    began = time.monotonic()
     while not condition():
-        if time.monotonic() > until:
+        waited = time.monotonic() - began
+        if waited > HANG_SECONDS:
             raise AssertionError(f"never true: {describe(condition)}\n{state()}")
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(max(POLL_SECONDS, POLL_SHARE * waited))

@@ -21,6 +21,8 @@ Rule = Literal["allow", "ask", "deny", "auto"]
 
 NODE_RUNNERS = frozenset(("bun", "bunx", "npm", "npx", "pnpm", "pnpx", "yarn"))
 MIN_SECRET_CHARS = 6
+STARTUP_SECONDS = 30.0
+"""Time in which a server has to answer after its start, where its settings do not say."""
 """Shorter values of headers may be words of other texts, not secrets."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 PACKAGE_RUNNERS = NODE_RUNNERS | {"uvx", "uv", "pipx"}
@@ -101,7 +103,7 @@ class ServerConfig:
     enabled: bool = True
     required: bool = False
     """Whether a turn does not start without the server."""
-    startup_timeout_sec: float = 30.0
+    startup_timeout_sec: float = field(default_factory=lambda: STARTUP_SECONDS)
     tool_timeout_sec: float = 120.0
     tool_timeouts: Mapping[str, float] = field(default_factory=dict)
     """Seconds, by the names of single tools."""

@@ -3,6 +3,7 @@ painted, as a second defence behind ``display_text``, and calls to a person who 
 what is private in Textual 8.2 (pinned ``>=8.2.8,<8.3``)."""
 
 import asyncio
+import math
 import os
 import signal
 import time
@@ -46,9 +47,13 @@ class TerminalDriver(LinuxDriver):
                 os.kill(0, number)
                 while os.tcgetpgrp(self.fileno) != os.getpgrp():  # continued by bg
                     os.kill(os.getpid(), signal.SIGSTOP)
-            self._resumed_at = time.monotonic()
+            self._resumed_at = math.inf  # until keys read before the stop are handled
+            self._app.call_later(self._note_resumed)
         elif number:  # an editor has the terminal
             os.kill(os.getpid(), number)
+
+    def _note_resumed(self) -> None:
+        self._resumed_at = time.monotonic()
 
 
 class ControlCharFilter(LineFilter):

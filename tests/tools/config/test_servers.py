@@ -61,7 +61,8 @@ def test_read_servers_pasted_entries(tmp_path: Path) -> None:
     )
     memory, git, web, off, off_too = read_servers(file, ENV)
     assert (memory.name, memory.command, memory.args) == ("memory", "npx", ("-y", "server-memory"))
-    assert (memory.enabled, memory.startup_timeout_sec, memory.tool_timeout_sec) == (True, 30, 120)
+    assert memory.enabled and memory.tool_timeout_sec == 120
+    assert memory.startup_timeout_sec == ServerConfig("any").startup_timeout_sec
     assert git.args[-1] == "/srv/it"
     assert git.env == {"TOKEN": "Bearer t0", "KEEP": "$HOME ${"}
     assert (git.cwd, git.required, git.startup_timeout_sec) == ("/srv", True, 5)

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from tests.support.hosts import MakeHost
+from tests.support.waiting import HANG_SECONDS
 from tools.config.servers import ServerConfig
 from tools.mcp.connection import log_text
 from tools.mcp.diagnostics import exit_hint, missing_command_hint
@@ -12,19 +13,16 @@ from tools.mcp.diagnostics import exit_hint, missing_command_hint
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("end", "lines"), [("time.sleep(600)", range(35, 40)), ("sys.exit(1)", range(24, 40))]
+    ("end", "lines"), [("sleep 600", range(35, 40)), ("exit 1", range(24, 40))]
 )
 async def test_describe_exit_quotes_last_lines_of_stderr(
     make_host: MakeHost, end: str, lines: range
 ) -> None:
     """The few last ones, or as many as a stack trace of one that ended may have."""
-    code = (
-        "import sys, time\n"
-        "for number in range(40): print(f'{number}\\n\\n{number}', file=sys.stderr)\n"
-        f"sys.stderr.flush()\n{end}"
-    )
+    code = f"for n in $(seq 0 39); do printf '%s\\n\\n%s\\n' $n $n >&2; done; {end}"
+    seconds = 5.0 if end.startswith("sleep") else HANG_SECONDS
     host = make_host(
-        ServerConfig("noisy", command=sys.executable, args=("-c", code), startup_timeout_sec=3.0)
+        ServerConfig("noisy", command="sh", args=("-c", code), startup_timeout_sec=seconds)
     )
     await host.start()
     await host.wait_started()

@@ -93,6 +93,7 @@ def test_weights_have_the_names_and_shapes_of_transformers(checkpoint: Path) -> 
     assert max(entry["data_offsets"][1] for entry in header.values()) == sizes[0]
 
 
+@pytest.mark.long
 def test_gate_and_up_projection_alternate(checkpoint: Path) -> None:
     path = checkpoint / "model.safetensors"
     header, begin = header_of(path)

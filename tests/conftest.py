@@ -62,7 +62,7 @@ LONG_FILES = (
 )  # fmt: skip
 """Those of half a minute and more. The two that start vLLM are apart: it needs both cores."""
 SLOW = (
-    "agent/engine/llama/", "agent/engine/remote/test_generation.py",
+    "agent/acp/test_serve.py", "agent/engine/llama/", "agent/engine/remote/test_generation.py",
     "agent/formats/harmony/test_encoding.py", "agent/formats/harmony/test_reference.py",
     "agent/models/test_download.py", "agent/models/test_hub.py", "agent/observability/",
     "agent/runtime/", "agent/server/test_batches.py", "agent/server/test_chat_fields.py",
@@ -147,6 +147,12 @@ def is_slow(path: Path) -> bool:
     """Return whether `make test-fast` leaves out the whole file."""
     name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
     return name.startswith(SLOW) and not name.startswith(FAST)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import the files that `make test-fast` leaves out."""
+    fast = config.option.markexpr == "not slow" and collection_path.suffix == ".py"
+    return True if fast and is_slow(collection_path) else None
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,5 +1,7 @@
 """A conversation keeps the ids that the model read and wrote."""
 
+from functools import cache
+
 import openai_harmony
 import pytest
 
@@ -17,16 +19,18 @@ from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.protocol import PromptHeader, SegmentKind
 from agent.tiny.vocabulary import ranks
 
-ENCODING = encoding.load_encoding(ranks())
-FORM = HarmonyFormat(ENCODING)
+
+@cache
+def form() -> HarmonyFormat:
+    return HarmonyFormat(encoding.load_encoding(ranks))
 
 
 def ids(markup: str) -> list[int]:
-    return list(ENCODING.encode(markup, allowed_special="all"))
+    return list(form().encoding.encode(markup, allowed_special="all"))
 
 
 def text(conversation: Conversation) -> str:
-    return str(ENCODING.decode(conversation.prompt(FORM)))
+    return str(form().encoding.decode(conversation.prompt(form())))
 
 
 THINK = "<|channel|>analysis<|message|>Hm.<|end|>"
@@ -36,8 +40,8 @@ FINAL = "<|channel|>final<|message|>2<|return|>"
 
 def new_conversation() -> Conversation:
     conversation = Conversation("c")
-    conversation.set_header(FORM, PromptHeader(date="2026-01-01"))
-    conversation.add(FORM, User("1+1?"))
+    conversation.set_header(form(), PromptHeader(date="2026-01-01"))
+    conversation.add(form(), User("1+1?"))
     return conversation
 
 
@@ -49,23 +53,23 @@ def test_generated_ids_stay_in_prompt() -> None:
         Span(0, cut, SegmentKind.REASONING, True, "rs"),
         Span(cut, len(generated), SegmentKind.TOOL, True, "mcp"),
     ]
-    before = conversation.prompt(FORM)
-    conversation.add_generated(FORM, generated, spans)
-    conversation.add_result(FORM, "python", "2")
-    assert conversation.prompt(FORM)[: len(before) + len(generated)] == before + generated
+    before = conversation.prompt(form())
+    conversation.add_generated(form(), generated, spans)
+    conversation.add_result(form(), "python", "2")
+    assert conversation.prompt(form())[: len(before) + len(generated)] == before + generated
 
 
 def test_affinity_tokens_are_those_of_all_prompts() -> None:
     """The header and the first user's message: later prompts begin with them, few others do."""
     conversation = Conversation("c")
-    conversation.set_header(FORM, PromptHeader(date="2026-01-01"))
+    conversation.set_header(form(), PromptHeader(date="2026-01-01"))
     assert conversation.affinity_tokens == 0
-    conversation.add(FORM, User("1+1?"))
+    conversation.add(form(), User("1+1?"))
     first, count = conversation.ids(), conversation.affinity_tokens
     assert count == len(first)
-    conversation.add_generated(FORM, ids(FINAL), [Span(0, 5, SegmentKind.FINAL, True, "m")])
+    conversation.add_generated(form(), ids(FINAL), [Span(0, 5, SegmentKind.FINAL, True, "m")])
     conversation.end_turn()
-    conversation.add(FORM, User("and 2+2?"))
+    conversation.add(form(), User("and 2+2?"))
     assert conversation.affinity_tokens == count and conversation.ids()[:count] == first
 
 
@@ -74,16 +78,16 @@ def test_end_turn_drops_only_reasoning() -> None:
     generated = ids(THINK + CALL)
     cut = len(ids(THINK))
     conversation.add_generated(
-        FORM,
+        form(),
         generated,
         [
             Span(0, cut, SegmentKind.REASONING, True, "rs"),
             Span(cut, len(generated), SegmentKind.TOOL, True, "m"),
         ],
     )
-    conversation.add_result(FORM, "python", "2")
+    conversation.add_result(form(), "python", "2")
     final = ids(FINAL)
-    conversation.add_generated(FORM, final, [Span(0, len(final), SegmentKind.FINAL, True, "msg")])
+    conversation.add_generated(form(), final, [Span(0, len(final), SegmentKind.FINAL, True, "msg")])
     conversation.end_turn()
     prompt = text(conversation)
     assert "Hm." not in prompt
@@ -113,19 +117,19 @@ PREAMBLE = Assistant("I look.", "commentary")
 def test_prompt_has_messages_of_reference(history: list[Message]) -> None:
     conversation = new_conversation()
     for message in history:
-        conversation.add(FORM, message)
+        conversation.add(form(), message)
     everything = [entry.ids for entry in conversation.entries]
-    conversation.omit_answered_calls(FORM)
+    conversation.omit_answered_calls(form())
     assert [entry.ids for entry in conversation.entries] == everything, "they stay, for the app"
     # openai-harmony drops nothing behind the first answer, so it gets each turn by itself.
     turns: list[list[openai_harmony.Message]] = [[]]
     for written in everything:
-        turns[-1] += ENCODING.parse_messages_from_completion_tokens(written, role=None)
+        turns[-1] += form().encoding.parse_messages_from_completion_tokens(written, role=None)
         if turns[-1][-1].channel == "final":
             turns.append([])
     rendered = [
-        ENCODING.decode(
-            ENCODING.render_conversation(
+        form().encoding.decode(
+            form().encoding.render_conversation(
                 openai_harmony.Conversation.from_messages(turn),
                 openai_harmony.RenderConversationConfig(auto_drop_analysis=True),
             )
@@ -133,7 +137,7 @@ def test_prompt_has_messages_of_reference(history: list[Message]) -> None:
         for turn in turns
         if turn
     ]
-    ours = ENCODING.decode(conversation.ids()[len(conversation.header_ids) :])
+    ours = form().encoding.decode(conversation.ids()[len(conversation.header_ids) :])
     contents = ("1+1<", "page<", ">2<", ">3<", ">4<", "I look.", "Hm.", "So.", "<|start|>")
     assert [ours.count(t) for t in contents] == ["".join(rendered).count(t) for t in contents]
 
@@ -141,24 +145,24 @@ def test_prompt_has_messages_of_reference(history: list[Message]) -> None:
 def test_pinned_call_stays_in_prompt_and_unanswered_call_returns() -> None:
     conversation = new_conversation()
     for message in [*PYTHON, Assistant("2")]:
-        conversation.add(FORM, message)
-    conversation.omit_answered_calls(FORM)
+        conversation.add(form(), message)
+    conversation.omit_answered_calls(form())
     assert "to=python" not in text(conversation)
     branch = conversation.branch("d", before=3)
-    branch.omit_answered_calls(FORM)
+    branch.omit_answered_calls(form())
     assert "to=python" in text(branch), "its turn has no answer"
     for entry in conversation.entries:
         entry.pinned = True
-    conversation.omit_answered_calls(FORM)
+    conversation.omit_answered_calls(form())
     assert "to=python" in text(conversation) and "python to=assistant" in text(conversation)
 
 
 def test_model_that_was_trained_so_keeps_calls() -> None:
     conversation = new_conversation()
     for message in [*PYTHON, Assistant("2")]:
-        conversation.add(FORM, message)
-    conversation.omit_answered_calls(FORM)
-    conversation.omit_answered_calls(HarmonyFormat(ENCODING, keep_calls=True))
+        conversation.add(form(), message)
+    conversation.omit_answered_calls(form())
+    conversation.omit_answered_calls(HarmonyFormat(form().encoding, keep_calls=True))
     assert "to=python" in text(conversation), "after a change to it, too"
 
 
@@ -166,10 +170,10 @@ def test_function_called_in_reasoning_channel_goes_with_its_result() -> None:
     conversation = new_conversation()
     generated = ids('<|channel|>analysis to=functions.f code<|message|>{"a": 1}<|call|>')
     span = Span(0, len(generated), SegmentKind.TOOL, True, "fc")
-    conversation.add_generated(FORM, generated, [span])
-    conversation.add_result(FORM, "functions.f", "result")
-    conversation.add(FORM, Assistant("3"))
-    conversation.omit_answered_calls(FORM)
+    conversation.add_generated(form(), generated, [span])
+    conversation.add_result(form(), "functions.f", "result")
+    conversation.add(form(), Assistant("3"))
+    conversation.omit_answered_calls(form())
     assert "functions.f" not in text(conversation) and "result" not in text(conversation)
 
 
@@ -177,7 +181,7 @@ def test_generated_call_is_closed_as_call() -> None:
     conversation = new_conversation()
     generated = ids("<|channel|>analysis to=python code<|message|>1+1<|return|>")
     conversation.add_generated(
-        FORM, generated, [Span(0, len(generated), SegmentKind.TOOL, True, "m")]
+        form(), generated, [Span(0, len(generated), SegmentKind.TOOL, True, "m")]
     )
     assert "1+1<|call|>" in text(conversation)
 
@@ -186,24 +190,24 @@ def test_cut_off_message_is_closed() -> None:
     conversation = new_conversation()
     generated = ids("<|channel|>final<|message|>It")
     conversation.add_generated(
-        FORM, generated, [Span(0, len(generated), SegmentKind.FINAL, False, "m")]
+        form(), generated, [Span(0, len(generated), SegmentKind.FINAL, False, "m")]
     )
     assert text(conversation).endswith("<|message|>It<|end|><|start|>assistant")
 
 
 def test_unchanged_header_is_not_rendered_again() -> None:
     conversation = new_conversation()
-    first = conversation.prompt(FORM)
-    conversation.set_header(FORM, PromptHeader(date="2026-01-01"))
-    assert conversation.prompt(FORM) == first
-    conversation.set_header(FORM, PromptHeader(date="2026-01-02"))
-    assert conversation.prompt(FORM) != first
+    first = conversation.prompt(form())
+    conversation.set_header(form(), PromptHeader(date="2026-01-01"))
+    assert conversation.prompt(form()) == first
+    conversation.set_header(form(), PromptHeader(date="2026-01-02"))
+    assert conversation.prompt(form()) != first
 
 
 def test_imported_call_and_result_are_rendered() -> None:
     conversation = new_conversation()
-    conversation.add(FORM, ToolCallMessage("get_weather", '{"city":"Rome"}'))
-    conversation.add(FORM, ToolResultMessage("get_weather", "18 °C"))
+    conversation.add(form(), ToolCallMessage("get_weather", '{"city":"Rome"}'))
+    conversation.add(form(), ToolResultMessage("get_weather", "18 °C"))
     assert (
         "<|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json"
         '<|message|>{"city":"Rome"}<|call|><|start|>functions.get_weather to=assistant'

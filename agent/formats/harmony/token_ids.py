@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -40,20 +41,18 @@ class HarmonyVocabulary:
         self._encoding = encoding
         self.known_texts: dict[int, str] = {}
         """The texts of ordinary ids that have occurred and whose bytes are valid UTF-8."""
-        self._parts: dict[int, bytes] = {}
-        """The bytes of the other ordinary ids that have occurred."""
+        self._bytes: dict[int, bytes] = {}
+        """The bytes of all ordinary ids that have occurred."""
 
     def token_bytes(self, token: int) -> bytes | None:
-        """Return an ordinary id's bytes, or None for any other id; valid UTF-8 is remembered."""
-        if (raw := self._parts.get(token)) is not None:
+        """Return an ordinary id's bytes, or None for any other id."""
+        if (raw := self._bytes.get(token)) is not None:
             return raw
         if not 0 <= token < FIRST_SPECIAL_ID:
             return None
-        raw = bytes(self._encoding._inner.decode_bytes([token]))
-        try:
+        raw = self._bytes[token] = bytes(self._encoding._inner.decode_bytes([token]))
+        with suppress(UnicodeDecodeError):
             self.known_texts[token] = raw.decode()
-        except UnicodeDecodeError:
-            self._parts[token] = raw
         return raw
 
     def special_text(self, token: int) -> str:

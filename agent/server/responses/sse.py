@@ -159,6 +159,8 @@ class SseEncoder(StreamEncoder):
         return self
 
     def _renamed(self, line: str) -> str:
+        if not self._renames:
+            return line
         kind = _event_type(line)
         return line.replace(kind, self._renames.get(kind, kind), 1)
 

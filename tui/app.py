@@ -163,6 +163,7 @@ class AgentApp(Guarded, CommandContext):
             self.transcript.add_notice(f"There is no theme {self._unknown_theme!r}.", error=True)
         quiet = gc_tuning.IdleCollector()
         self.set_interval(gc_tuning.IDLE_SECONDS, lambda: quiet.collect(self.last_input_at))
+        self.app_resume_signal.subscribe(self, lambda _: self.chat.cards.resume(), immediate=True)
         self.call_after_refresh(self.run_worker, self._on_first_paint, thread=True)
         self.call_after_refresh(self.run_worker, self.startup.begin())
         if not self.session.choose_conversation:  # else they are for that screen

@@ -70,6 +70,10 @@ class PromptCards:
         focused = self._app.screen.focused
         return focused is not None and any(card in focused.ancestors for card in self._cards)
 
+    def resume(self) -> None:
+        """Wait again after the app was suspended: an Enter behind Ctrl-Z was meant for the shell."""
+        self._app.prompt.last_input_at = self._took_focus_at = time.monotonic()
+
     async def approve(self, tool: Tool, arguments: str) -> Answer:
         """Ask whether a call may run; an ``Approver`` of turns."""
         from tui.widgets.approval_card import ApprovalCard

@@ -5,6 +5,7 @@ what is private in Textual 8.2 (pinned ``>=8.2.8,<8.3``)."""
 import asyncio
 import math
 import os
+import select
 import signal
 import time
 from contextlib import suppress
@@ -16,6 +17,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
 
 from agent.util.sanitize import strip_controls
+from tui.terminal.bracketed_paste import PasteXTermParser
 from tui.util.format import display_text
 
 RESUME_SECONDS = 0.3
@@ -43,10 +45,12 @@ class TerminalDriver(LinuxDriver):
             return
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         if self._auto_restart:
-            with suppress(OSError), self._app.suspend():
-                os.kill(0, number)
-                while os.tcgetpgrp(self.fileno) != os.getpgrp():  # continued by bg
-                    os.kill(os.getpid(), signal.SIGSTOP)
+            with suppress(OSError):
+                self.finish_reading()
+                with self._app.suspend():
+                    os.kill(0, number)
+                    while os.tcgetpgrp(self.fileno) != os.getpgrp():  # continued by bg
+                        os.kill(os.getpid(), signal.SIGSTOP)
             self._resumed_at = math.inf  # until keys read before the stop are handled
             self._app.call_later(self._note_resumed)
         elif number:  # an editor has the terminal
@@ -54,6 +58,19 @@ class TerminalDriver(LinuxDriver):
 
     def _note_resumed(self) -> None:
         self._resumed_at = time.monotonic()
+
+    def finish_reading(self) -> None:
+        """End the reading of keys, and pass on those typed meanwhile, which Textual would discard."""
+        self.exit_event.set()
+        if self._key_thread is not None:
+            self._key_thread.join()
+        self.exit_event.clear()
+        parser, data = PasteXTermParser(), b""
+        while select.select([self.fileno], [], [], 0)[0] and (read := os.read(self.fileno, 4096)):
+            data += read
+        if data:
+            for event in (*parser.feed(data.decode(errors="replace")), *parser.feed("")):
+                self.process_message(event)
 
 
 class ControlCharFilter(LineFilter):

@@ -74,6 +74,42 @@ async def test_enter_after_person_went_to_question_presses_its_button() -> None:
         turn.end()
 
 
+async def test_enter_behind_ctrl_z_answers_nothing_after_fg() -> None:
+    """It was meant for the shell. The focus was in the question long before."""
+    async with drive_app() as driver:
+        cards = driver.app.chat.cards
+        cards.early_key_delay = 3600.0
+        turn = await driver.ask("hello")
+        answer = asyncio.ensure_future(driver.session.approver(CALL, "{}"))
+        await driver.wait_for(lambda: not driver.app.prompt.has_focus)
+        cards._took_focus_at = -math.inf
+        driver.app.app_resume_signal.publish(driver.app)
+        await driver.pilot.press("enter")
+        assert not answer.done()
+        cards.early_key_delay = 0.0
+        await driver.pilot.press("enter")
+        await driver.wait_for(answer.done)
+        turn.end()
+
+
+async def test_question_leaves_focus_to_prompt_right_after_fg() -> None:
+    """The time in which the app was suspended does not count as a pause in typing."""
+    async with drive_app() as driver:
+        cards = driver.app.chat.cards
+        cards.focus_delay = math.inf
+        turn = await driver.ask("hello")
+        answer = asyncio.ensure_future(driver.session.approver(CALL, "{}"))
+        await driver.expect_text("Allow files.write?")
+        driver.app.prompt.last_input_at = -math.inf
+        driver.app.app_resume_signal.publish(driver.app)
+        cards.focus_delay = 3600.0
+        cards.enter_when_idle()
+        await driver.pilot.press("y")
+        assert driver.app.prompt.text == "y" and not answer.done()
+        answer.cancel()
+        turn.end()
+
+
 async def test_letters_go_to_prompt_where_question_has_only_buttons() -> None:
     async with drive_app() as driver:
         turn = await driver.ask("hello")

@@ -40,7 +40,9 @@ class Navigator:
     async def open(self, name: ScreenName) -> None:
         """Open a screen by the name of its method here, where none is open yet."""
         app = self._app
-        if app.session_ready and app.screen is app.default_screen:
+        if not app.session_ready and name != "history":  # it waits, as a command that is sent does
+            app.queue.add("/mcp" if name == "servers" else f"/{name}")
+        elif app.screen is app.default_screen:
             await self._chat.work.run(self.welcome() if name == "welcome" else self.show(name))
 
     async def show(self, name: str) -> None:

@@ -1,9 +1,41 @@
 """The prompt of ``agent 'PROMPT'``."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
-from tests.support.fake_app import screen_text
+import pytest
+
+from tests.support.fake_app import AppDriver, FakeSession, make_app, screen_text
+from tui.screens.history import HistoryScreen
+
+
+async def test_screen_that_needs_the_session_opens_once_it_has_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, may_begin = FakeSession(), asyncio.Event()
+    begin = session.begin
+
+    async def begin_later() -> None:
+        await may_begin.wait()
+        await begin()
+
+    monkeypatch.setattr(session, "begin", begin_later)
+    app = make_app(session)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        driver = AppDriver(app, session, pilot)
+        await driver.expect_text("starting")
+        await pilot.press("ctrl+r")
+        await driver.wait_for(lambda: isinstance(app.screen, HistoryScreen))
+        opened = AsyncMock()
+        monkeypatch.setattr(app.navigator, "servers", opened)
+        await pilot.press("escape", "f7")
+        await driver.expect_text("/mcp")
+        assert not opened.await_count
+        may_begin.set()
+        await driver.wait_for(lambda: opened.await_count)
+        await driver.wait_for(lambda: app.queue.is_empty)
 
 
 async def test_first_prompt_is_sent_with_its_files(open_app: Any, tmp_path: Path) -> None:
